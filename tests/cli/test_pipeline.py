@@ -53,7 +53,7 @@ def test_what_needs_no_spark_to_be_refused_is_refused_without_it(
     refused("route", "definitions.json")
     assert "--stream" in capsys.readouterr().err
     refused("republish", "--stream", "s")
-    assert "or say --all" in capsys.readouterr().err
+    assert "or --all" in capsys.readouterr().err
 
 
 def test_every_job_has_a_file_for_spark_submit() -> None:

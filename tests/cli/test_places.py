@@ -312,4 +312,4 @@ def test_a_change_reaches_the_broker_that_is_named(broker: BrokerProcess, tmp_pa
     shell = run_leveret("shell", stdin=b"list queues\n", settings=beside)
     assert shell.returncode == exits.UNAVAILABLE
     assert b"no broker answers at leveret-data/management.sock" in shell.stderr
-    assert b"LEVERET_URI is not read here" in shell.stderr
+    assert b"LEVERET_URI is not used here" in shell.stderr

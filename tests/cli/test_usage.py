@@ -35,7 +35,7 @@ HEAVY = ("aiohttp", "rich", "pydantic", "structlog", "uvloop", "pyspark", "lever
         ("get q --count 0", "--count"),
         ("consume q --prefetch 65536", "--prefetch"),
         ("perf -f durable", "durable"),
-        ("perf -q 10 -A 100", "-q below -A"),
+        ("perf -q 10 -A 100", "-q is less than -A"),
         ("perf -x 0 -y 0", "nothing to do"),
     ],
 )

@@ -143,8 +143,8 @@ def test_the_reported_version_is_three_numbers(value: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load({"rabbitmq_version": value})
     assert str(caught.value) == (
-        "rabbitmq_version: should be three numbers, such as 3.13.7 or 4.3.6, each of four digits "
-        "at most (flag --rabbitmq-version)"
+        "rabbitmq_version: should be three numbers, such as 3.13.7 or 4.3.6, each of at most "
+        "four digits (flag --rabbitmq-version)"
     )
 
 

@@ -1,4 +1,4 @@
-"""`leveret demo`: the whole way of real log lines, with a crash on it, and every count checked."""
+"""`leveret demo`: real log lines end to end, with a crash on the way, and every count checked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Input = Annotated[
     typer.Option(
         "--input",
         metavar="DIR",
-        help="Text files whose lines are the messages, such as /var/log (default: logs that come "
+        help="Text files whose lines are the messages, such as /var/log (default: logs shipped "
         "with Leveret).",
     ),
 ]
@@ -24,11 +24,11 @@ Output = Annotated[
     typer.Option(
         "--output",
         metavar="DIR",
-        help="Keep data, archive, logs and report there (default: the report alone is kept).",
+        help="Keep data, archive, logs and report there (default: only the report is kept).",
     ),
 ]
 WithoutSpark = Annotated[
-    bool, typer.Option("--without-spark", help="Leave the archive and the report out.")
+    bool, typer.Option("--without-spark", help="Omit the archive and the report.")
 ]
 
 

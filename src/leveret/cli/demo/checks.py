@@ -1,4 +1,4 @@
-"""What must hold, and the table that says whether it did."""
+"""The checks of the demo, and the table with their results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from leveret.escaping import escaped
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One claim, what was found, and whether it holds."""
+    """One claim, the result, and whether the claim holds."""
 
     claim: str
     found: str
@@ -27,21 +27,21 @@ class Checks:
         self._all: list[Check] = []
 
     def add(self, claim: str, found: str, holds: bool) -> None:
-        """Note a check."""
+        """Add a check."""
         self._all.append(Check(claim, found, holds))
 
     def equal(self, claim: str, found: int, wanted: int) -> None:
-        """Note that a number is to be the wanted one."""
+        """Add a check that a number has the expected value."""
         text = f"{found:,}" if found == wanted else f"{found:,}, not {wanted:,}"
         self.add(claim, text, found == wanted)
 
     @property
     def hold(self) -> bool:
-        """Whether all hold, and there are any."""
+        """Whether all checks hold, and there is at least one."""
         return bool(self._all) and all(check.holds for check in self._all)
 
     def print(self, console: Console) -> None:
-        """Print all of them and the sum."""
+        """Print all checks and a summary."""
         table = Table(box=None, pad_edge=False)
         for name in ("", "check", "found"):
             table.add_column(name)

@@ -1,4 +1,4 @@
-"""The Spark part of the demo: the stream to Parquet, and a report on it, both checked."""
+"""The Spark part of the demo: archive the stream to Parquet, report on it, and check both."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from leveret.cli.demo.topology import EXCHANGE, STREAM
 if TYPE_CHECKING:
     from leveret.pipelines.report.result import Report
 
-#: The whole run takes seconds, so a window is one.
+#: The whole run takes seconds, so the window is one second.
 _WINDOW: Final = "1 second"
 
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """One message as it came back from the Parquet files."""
+    """One message as read back from the Parquet files."""
 
     offset: int
     message_id: str
@@ -34,7 +34,7 @@ class Archived:
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """What Spark made of the stream."""
+    """The results of Spark: archive and report."""
 
     rows: tuple[Archived, ...]
     batches: int
@@ -42,10 +42,10 @@ class Lake:
 
 
 def run_spark(uri: str, directory: Path) -> Lake:
-    """Archive the stream into `directory`, read it back, and report on it.  Raises what Spark does.
+    """Archive the stream into `directory`, read it back, and report on it.  Raises: Spark's errors.
 
-    The report is on the archive and goes to `report.html` as well; what the JVM says goes to
-    `spark.log`.
+    The report is on the archive and is also written to `report.html`; the output of the JVM goes
+    to `spark.log`.
     """
     from leveret.pipelines.archive.job import archive
     from leveret.pipelines.report.job import report
@@ -72,9 +72,9 @@ def run_spark(uri: str, directory: Path) -> Lake:
 
 @contextmanager
 def _standard_error_to(path: Path) -> Iterator[None]:
-    """Have processes that start meanwhile write their standard error to a file, for good.
+    """Redirect the standard error of processes started in the block to a file, for good.
 
-    Spark's JVM warns of what a user of the demo can do nothing about.
+    Spark's JVM prints warnings that a user of the demo cannot act on.
     """
     sys.stderr.flush()
     kept = os.dup(2)
@@ -89,7 +89,7 @@ def _standard_error_to(path: Path) -> Iterator[None]:
 
 
 def check_lake(lake: Lake, lines: tuple[Line, ...], sent_again: set[str], checks: Checks) -> None:
-    """Compare the archive and the report with what was published."""
+    """Compare the archive and the report with the published lines."""
     published = {line.message_id: line for line in lines}
     counts = Counter(row.message_id for row in lake.rows)
     offsets = sorted(row.offset for row in lake.rows)
@@ -111,12 +111,12 @@ def check_lake(lake: Lake, lines: tuple[Line, ...], sent_again: set[str], checks
 
 
 def _same(row: Archived, line: Line | None) -> bool:
-    """Tell whether an archived message is the published line."""
+    """Return whether an archived message is the published line."""
     return line is not None and (row.body, row.routing_key) == (line.body, line.routing_key)
 
 
 def _check_report(lake: Lake, checks: Checks) -> None:
-    """Compare the report with the archive, counted here."""
+    """Compare the report with counts of the archive."""
     report = lake.report
     checks.equal("messages in the report", report.messages, len(lake.rows))
     checks.equal("bytes in the report", report.bytes, sum(len(row.body) for row in lake.rows))

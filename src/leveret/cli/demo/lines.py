@@ -1,10 +1,10 @@
 """The messages of the demo: lines of log files, each with its source and its severity.
 
-A line is bytes: it need not be UTF-8, and nothing but the line feed after it is left out, so that
-the lines of a file put together are the file again.
+A line is bytes: it need not be UTF-8, and only the line feed after it is removed, so that the
+joined lines are the file again.
 
-Those in `logs/` come with Leveret.  They were written, for this purpose, by programs at work for an
-invented shop: a web server, Celery, PostgreSQL and RabbitMQ, with failures on purpose.
+The files in `logs/` are shipped with Leveret.  Programs at work for an invented shop wrote them for
+this purpose: a web server, Celery, PostgreSQL and RabbitMQ, with deliberate failures.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Final
 
 from leveret.cli import exits
 
-#: The logs that come with Leveret; they hold lines for each of the demo's queues.
+#: The logs shipped with Leveret; they contain lines for each of the demo's queues.
 SHIPPED: Final = Path(__file__).with_name("logs")
 
-#: More lines than this are left out, and that is said: the demo is to end in minutes.
+#: The maximum number of lines; the demo must end in minutes.  If lines are skipped, it says so.
 LINES_MAX: Final = 100_000
 
-#: Larger files are left out.
+#: Larger files are skipped.
 FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 
-#: A severity stands near the start of a line; further on it is part of somebody's text.
+#: A severity is near the start of a line; further on it is part of the message.
 _HEAD_BYTES: Final = 140
 
 _WORDS: Final = {
@@ -54,7 +54,7 @@ _ANDROID: Final = {
 }
 _NAMES: Final = b"|".join(_WORDS)
 
-#: Capitals anywhere, small letters in brackets, or a word alone between comma and spaces.
+#: Capitals anywhere, small letters in brackets, or a single word between a comma and spaces.
 _SEVERITY: Final = re.compile(
     rb"\b(" + _NAMES + rb")\b|\[((?i:" + _NAMES + rb"))\]|, ((?i:" + _NAMES + rb"))  "
 )
@@ -73,7 +73,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The lines of all files in order, and what to say of where they are from."""
+    """The lines of all files in order, and a description of their origin."""
 
     lines: tuple[Line, ...]
     origin: str
@@ -81,20 +81,20 @@ class Input:
 
 
 def read_input(directory: Path | None) -> Input:
-    """Return the lines of `directory`, else those that come with Leveret.
+    """Return the lines of `directory`, by default those shipped with Leveret.
 
-    Raises: Failure when there are none.
+    Raises: Failure if there are none.
     """
     found = _read(SHIPPED if directory is None else directory)
     if not found.lines:
-        raise exits.Failure(f"{directory or SHIPPED} holds no text files", exits.NO_INPUT)
+        raise exits.Failure(f"{directory or SHIPPED} contains no text files", exits.NO_INPUT)
     if directory is None:
         return replace(found, origin=f"{', '.join(found.sources)}, which come with Leveret")
     return found
 
 
 def severity(body: bytes) -> str:
-    """Return the severity that a line carries, `unknown` where it carries none."""
+    """Return the severity in a line, `unknown` if it has none."""
     if logcat := _LOGCAT.match(body):
         return _ANDROID[logcat[1]]
     found = _SEVERITY.search(body[:_HEAD_BYTES])
@@ -104,7 +104,7 @@ def severity(body: bytes) -> str:
 
 
 def source_name(path: Path) -> str:
-    """Return the word of a routing key that a file stands for."""
+    """Return the word in routing keys for a file."""
     return re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-") or "log"
 
 
@@ -115,7 +115,7 @@ def split_lines(data: bytes) -> list[bytes]:
 
 
 def _read(directory: Path) -> Input:
-    """Return the lines of the text files in a directory and below."""
+    """Return the lines of the text files in a directory tree."""
     lines: list[Line] = []
     sources: list[str] = []
     left_out = False
@@ -136,7 +136,7 @@ def _read(directory: Path) -> Input:
 
 
 def _text_files(directory: Path) -> Iterator[tuple[Path, bytes]]:
-    """Yield the files that can be read and hold text."""
+    """Yield the readable text files."""
     for path in sorted(directory.rglob("*")):
         try:
             if not path.is_file() or not 0 < path.stat().st_size <= FILE_BYTES_MAX:
@@ -144,13 +144,13 @@ def _text_files(directory: Path) -> Iterator[tuple[Path, bytes]]:
             data = path.read_bytes()
         except OSError:
             continue
-        # Journals, archives and databases hold zeros soon.
+        # Journals, archives and databases have zeros near the start.
         if b"\0" not in data[:65_536]:
             yield path, data
 
 
 def _unused(name: str, taken: Iterable[str]) -> str:
-    """Return a name that no other file has."""
+    """Return a name that is not in use."""
     used = set(taken)
     number = 2
     unused = name

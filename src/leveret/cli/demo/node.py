@@ -1,4 +1,4 @@
-"""A broker in a process of its own, which can be killed and started again on the same data."""
+"""A broker in its own process, which can be killed and restarted on the same data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import IO, Final
 
 from leveret.cli import exits
 
-#: How long a start, with recovery, and a stop may take.
+#: The time limit of a start, with recovery, and of a stop.
 SECONDS_MAX: Final = 60.0
 
 _LISTENING: Final = re.compile(r"listening on amqp://127\.0\.0\.1:(\d+)")
@@ -22,7 +22,7 @@ _LOG_LINES_SHOWN: Final = 20
 
 
 class Node:
-    """The broker; `running` is set while it takes connections."""
+    """The broker; `running` is set while it accepts connections."""
 
     def __init__(self, directory: Path) -> None:
         self._data_dir = directory / "data"
@@ -33,7 +33,7 @@ class Node:
 
     @property
     def uri(self) -> str:
-        """Where it listens now."""
+        """The current URI of the broker."""
         return f"amqp://guest:guest@127.0.0.1:{self._port}/%2F"
 
     def start(self) -> None:
@@ -61,7 +61,7 @@ class Node:
         self.running.set()
 
     def _read(self, output: IO[str], ready: threading.Event) -> None:
-        """Take the port from what the broker prints; set `ready` when it is, or has ended."""
+        """Read the port from the broker's output; set `ready` when it is ready or has ended."""
         self._port = 0
         with output:
             for line in output:
@@ -72,7 +72,7 @@ class Node:
         ready.set()
 
     def kill(self) -> int:
-        """End it by SIGKILL; return its exit code."""
+        """Kill the broker with SIGKILL; return its exit code."""
         self.running.clear()
         if self._process is None:
             return 0
@@ -80,7 +80,7 @@ class Node:
         return self._process.wait()
 
     def stop(self) -> int:
-        """Ask it to stop; return its exit code.  Raises: Failure."""
+        """Stop the broker gracefully; return its exit code.  Raises: Failure."""
         self.running.clear()
         if self._process is None:
             return 0
@@ -93,6 +93,6 @@ class Node:
             raise exits.Failure(text, exits.UNAVAILABLE, *self._log_end()) from None
 
     def _log_end(self) -> list[str]:
-        """Return the last lines of its log."""
+        """Return the last lines of the broker's log."""
         lines = self._log_path.read_text(errors="replace").splitlines()
         return lines[-_LOG_LINES_SHOWN:]

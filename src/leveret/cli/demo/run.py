@@ -31,16 +31,16 @@ from leveret.cli.demo.traffic import BATCH, Client, Publisher, Worker, wait_for
 from leveret.client.blocking import connect
 from leveret.escaping import escaped
 
-#: How long the messages may take through broker, crash and workers.
+#: The time limit for the messages through broker, crash and workers.
 _TRAFFIC_SECONDS_MAX: Final = 120.0
 
-#: What the broker's data, the archive and the rest take at most with the lines that are shipped.
+#: The maximum disk space for the broker's data, the archive and the rest, with the shipped lines.
 _DISK_MB: Final = 100
 
-#: Keys of the report that are printed.
+#: The number of printed keys of the report.
 _KEYS_SHOWN: Final = 10
 
-#: SIGKILL, as a process's exit code tells it.
+#: The exit code of a process killed by SIGKILL.
 _KILLED: Final = -9
 
 
@@ -57,7 +57,7 @@ def run(directory: Path | None, output: Path | None, *, spark: bool) -> int:
     try:
         _run(node, place, found, checks, console, spark)
     except BaseException:
-        _note(console, f"what the broker and Spark wrote is in {place}")
+        _note(console, f"the output of the broker and Spark is in {place}")
         raise
     finally:
         node.kill()
@@ -83,7 +83,7 @@ def _workplace(output: Path | None) -> Path:
 
 
 def _leave(console: Console, place: Path, *, whole: bool, spark: bool) -> None:
-    """Keep all that was written, or the report alone, and say where it is."""
+    """Keep all files, or only the report, and print where they are."""
     report = place / "report.html"
     if whole:
         kept = ", ".join(sorted(path.name for path in place.iterdir()))
@@ -103,7 +103,7 @@ def _leave(console: Console, place: Path, *, whole: bool, spark: bool) -> None:
 def _run(
     node: Node, place: Path, found: Input, checks: Checks, console: Console, spark: bool
 ) -> None:
-    """Run all stages and note what holds."""
+    """Run all stages and add their checks."""
     _announce(console, f"{len(found.lines):,} log lines: {found.origin}")
     node.start()
     queues = work_queues(found.sources)
@@ -120,7 +120,7 @@ def _run(
         if lines := expected(queue, found.lines):
             workers.append(Worker(node, queue, lines, publisher.finished))
         else:
-            _note(console, f"no line is for the queue {queue.name}: it has to stay empty")
+            _note(console, f"no line matches the queue {queue.name}, which must stay empty")
     _move(node, publisher, workers, checks, console)
     _check_traffic(publisher, workers, checks)
     _check_empty(node, queues, checks)
@@ -134,19 +134,19 @@ def _run(
 
 
 def _announce(console: Console, text: str) -> None:
-    """Say what comes next."""
+    """Print the next stage."""
     console.print(Text(escaped(text), style="bold"), soft_wrap=True)
 
 
 def _note(console: Console, text: str) -> None:
-    """Say something beside."""
+    """Print a remark."""
     console.print(Text(escaped(text)), soft_wrap=True)
 
 
 def _move(
     node: Node, publisher: Publisher, workers: list[Worker], checks: Checks, console: Console
 ) -> None:
-    """Publish and work, and kill the broker on the way."""
+    """Run publisher and workers, and kill the broker on the way."""
     total = len(publisher.lines)
     kill_at = max(total // 3, 1)
     clients: list[Client] = [publisher, *workers]
@@ -177,7 +177,7 @@ def _move(
 def _progress(
     progress: Progress, publisher: Publisher, workers: list[Worker]
 ) -> Callable[[], None]:
-    """Return what brings the bars up to date."""
+    """Return a function that updates the progress bars."""
     published = progress.add_task("confirmed", total=len(publisher.lines))
     bars = [progress.add_task(w.queue.name, total=len(w.expected)) for w in workers]
 
@@ -190,7 +190,7 @@ def _progress(
 
 
 def _check_traffic(publisher: Publisher, workers: list[Worker], checks: Checks) -> None:
-    """Compare what came with what was published."""
+    """Compare the received lines with the published ones."""
     for client in (publisher, *workers):
         if client.error is not None:
             checks.add(f"{client.name} ends well", str(client.error), False)
@@ -200,17 +200,17 @@ def _check_traffic(publisher: Publisher, workers: list[Worker], checks: Checks) 
 
 
 def _check_worker(worker: Worker, sent_again: set[str], checks: Checks) -> None:
-    """Compare what one queue gave with what it was to give: one check for each queue."""
+    """Compare the messages of one queue with the expected ones: one check per queue."""
     came, wanted = len(worker.seen), len(worker.expected)
     repeats = worker.deliveries - worker.wrong - came
     found = f"{came:,}" if came == wanted else f"{came:,}, not {wanted:,}"
     if worker.wrong:
         found += f"; {worker.wrong:,} altered or misrouted"
     if repeats:
-        found += f"; {repeats:,} came again"
+        found += f"; {repeats:,} repeated"
     unexplained = set(worker.repeats) - sent_again
     if unexplained:
-        found += f", {len(unexplained):,} of them for no reason"
+        found += f", {len(unexplained):,} of them without a reason"
     checks.add(
         f"{worker.queue.name}: its lines and no others, unaltered, acked",
         found,
@@ -219,7 +219,7 @@ def _check_worker(worker: Worker, sent_again: set[str], checks: Checks) -> None:
 
 
 def _check_empty(node: Node, queues: tuple[WorkQueue, ...], checks: Checks) -> None:
-    """Look that all queues are empty, those included that no line was for."""
+    """Check that all queues are empty, including those that no line matches."""
     with connect(node.uri) as connection:
         channel = connection.channel()
         left = sum(

@@ -1,6 +1,6 @@
-"""Where the lines go: a topic exchange, work queues bound by patterns, a stream of everything.
+"""The topology: a topic exchange, work queues bound by patterns, and a stream of everything.
 
-What each queue is to get is worked out here by a regular expression and not by the broker's own
+The expected lines of each queue are computed here by a regular expression, not by the broker's own
 matcher, so that the demo would notice a wrong route.
 """
 
@@ -25,12 +25,12 @@ class WorkQueue:
     binding_keys: tuple[str, ...]
 
     def takes(self, routing_key: str) -> bool:
-        """Tell whether a message with that key is to come here."""
+        """Return whether a message with this key should arrive here."""
         return any(_pattern(key).fullmatch(routing_key) for key in self.binding_keys)
 
 
 def work_queues(sources: tuple[str, ...]) -> tuple[WorkQueue, ...]:
-    """Return the queues: by severity, by source, and one that two patterns lead to."""
+    """Return the queues: by severity, by source, and one that two patterns match."""
     first = sources[0]
     return (
         WorkQueue("alerts", ("*.error", "*.fatal")),
@@ -42,7 +42,7 @@ def work_queues(sources: tuple[str, ...]) -> tuple[WorkQueue, ...]:
 
 
 def declare(channel: Channel, queues: tuple[WorkQueue, ...]) -> None:
-    """Declare everything; durable, so that it is there after a crash."""
+    """Declare everything as durable, so that it survives the crash."""
     channel.exchange_declare(EXCHANGE, "topic", durable=True)
     channel.queue_declare(STREAM, durable=True, arguments={"x-queue-type": "stream"})
     channel.queue_bind(STREAM, EXCHANGE, "#")
@@ -53,14 +53,14 @@ def declare(channel: Channel, queues: tuple[WorkQueue, ...]) -> None:
 
 
 def expected(queue: WorkQueue, lines: tuple[Line, ...]) -> dict[str, Line]:
-    """Return the lines that a queue is to get, by message id."""
+    """Return the lines that a queue should get, by message id."""
     keys = {line.routing_key for line in lines}
     taken = {key for key in keys if queue.takes(key)}
     return {line.message_id: line for line in lines if line.routing_key in taken}
 
 
 def _pattern(binding_key: str) -> re.Pattern[str]:
-    """Return a topic pattern as a regular expression; here `#` stands at the end only."""
+    """Return a topic pattern as a regular expression; `#` may only be at the end."""
     if binding_key == "#":
         return re.compile(r".*")
     text = re.escape(binding_key).replace(r"\*", r"[^.]+")

@@ -1,8 +1,8 @@
 """The clients of the demo: one that publishes with confirms, and one worker for each queue.
 
-Each runs in a thread with a connection of its own, and begins again on a new one when the broker
-went away.  A publish that was not confirmed is sent again, so a message may be in a queue twice;
-its message id tells, and every repeat must have such a reason.
+Each runs in a thread with its own connection, and reconnects when it loses the broker.  An
+unconfirmed publish is sent again, so a message may be in a queue twice; its message id shows that,
+and every repeat must have such a reason.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from leveret.wire.properties import BasicProperties
 #: Publishes that wait for their confirms together.
 BATCH: Final = 500
 
-#: Deliveries that a worker holds.
+#: The maximum number of unacked deliveries of a worker.
 PREFETCH: Final = 500
 
-#: Connections that a client may lose before it is taken for broken; one crash is in the plan.
+#: Lost connections after which a client gives up; the planned crash is one.
 _LOSSES_MAX: Final = 5
 
-#: How long a worker waits for the next message before it looks whether all have come.
+#: How long a worker waits for the next message before it checks whether it has all of them.
 _IDLE_SECONDS: Final = 0.2
 
-#: What the loss of a connection looks like.
+#: The exceptions of a lost connection.
 _LOST: Final = (ClientError, AmqpError, OSError)
 
 
 class Client(threading.Thread):
-    """Something that works over a connection, and over the next one after a loss."""
+    """A client that works over a connection, and over a new one after a loss."""
 
     def __init__(self, name: str, node: Node) -> None:
         super().__init__(name=name, daemon=True)
@@ -49,17 +49,17 @@ class Client(threading.Thread):
 
     @abstractmethod
     def work(self, channel: Channel) -> None:
-        """Do what is left to do.  Raises what the loss of the connection raises."""
+        """Do the remaining work.  Raises: the exceptions of a lost connection."""
 
     def lost(self) -> None:
-        """Note that what was under way may have been done or not."""
+        """Note that the work in progress may or may not have been done."""
 
     def give_up(self) -> None:
-        """Have it end soon."""
+        """Make the client end soon."""
         self._given_up.set()
 
     def run(self) -> None:
-        """Work until all is done; `error` says why it is not."""
+        """Work until everything is done; otherwise `error` has the reason."""
         losses = 0
         while not self._given_up.is_set():
             if not self._node.running.wait(SECONDS_MAX):
@@ -76,7 +76,8 @@ class Client(threading.Thread):
                 if losses == _LOSSES_MAX:
                     self.error = error
                     return
-                # Until the killed broker is known to be gone, its old port refuses at once.
+                # Until the system has noticed that the broker was killed, its old port refuses at
+                # once.
                 self._given_up.wait(_IDLE_SECONDS)
             else:
                 return
@@ -89,12 +90,12 @@ class Publisher(Client):
         super().__init__("demo publisher", node)
         self.lines = lines
         self.confirmed = 0
-        #: Lines that were handed to the connection at least once.
+        #: The number of lines passed to a connection at least once.
         self.sent = 0
         #: Lines that were sent more than once.
         self.sent_again: set[str] = set()
         self.finished = threading.Event()
-        #: Set when the crash has happened; the last batch waits for it, however few there are.
+        #: Set after the crash; the last batch waits for it, however few lines there are.
         self.crashed = threading.Event()
 
     def work(self, channel: Channel) -> None:
@@ -119,12 +120,12 @@ class Publisher(Client):
         return self.lines[self.confirmed : self.confirmed + BATCH]
 
     def lost(self) -> None:
-        """Note that the batch at hand is sent again."""
+        """Note that the current batch will be sent again."""
         self.sent_again |= {line.message_id for line in self._batch()}
 
 
 class Worker(Client):
-    """Takes the messages of one queue, looks at each, and acks it."""
+    """Receives the messages of one queue, checks each, and acks it."""
 
     def __init__(
         self, node: Node, queue: WorkQueue, expected: dict[str, Line], finished: threading.Event
@@ -133,21 +134,21 @@ class Worker(Client):
         self.queue = queue
         self.expected = expected
         self._finished = finished
-        #: How often each message came.
+        #: How often each message was received.
         self.seen: dict[str, int] = {}
         self.deliveries = 0
-        #: Messages that came as they were not published, or should not have come.
+        #: Messages that differ from the published ones, or that were not expected.
         self.wrong = 0
         #: Repeats that were neither marked as redelivered nor sent again by the publisher.
         self.repeats: list[str] = []
 
     @property
     def complete(self) -> bool:
-        """Whether every message has come."""
+        """Whether every message was received."""
         return len(self.seen) >= len(self.expected)
 
     def work(self, channel: Channel) -> None:
-        """Take messages until all were published and have come."""
+        """Receive messages until all were published and received."""
         channel.qos(PREFETCH)
         consumer = channel.consume(self.queue.name, inactivity_timeout=_IDLE_SECONDS)
         with consumer:
@@ -159,7 +160,7 @@ class Worker(Client):
                     return
 
     def _take(self, message: Message) -> None:
-        """Count a message and compare it with what was published."""
+        """Count a message and compare it with the published line."""
         self.deliveries += 1
         message_id = message.properties.message_id or ""
         line = self.expected.get(message_id)

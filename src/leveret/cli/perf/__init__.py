@@ -1,4 +1,4 @@
-"""`leveret perf`: put a load on any AMQP 0-9-1 broker and tell its rates."""
+"""`leveret perf`: put a load on any AMQP 0-9-1 broker and print its rates."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def perf(
     """Put a load on an AMQP broker and print its rates.
 
     Without a limit (-z, -C, -D) it runs until SIGINT. The queue is declared durable and deleted
-    at the end, unless -p says that it is there already and stays.
+    at the end, unless -p says that it already exists and must stay.
     """
     from leveret.cli.perf.plan import Plan
 
@@ -72,7 +72,7 @@ def perf(
 
 
 def _check(plan: Plan, flag: list[str]) -> None:
-    """Refuse a plan that cannot be meant.  Raises: Failure."""
+    """Refuse an impossible plan.  Raises: Failure."""
     for name in flag:
         if name not in _FLAGS:
             raise exits.Failure(f"-f takes persistent or mandatory, not {name!r}", exits.USAGE)
@@ -80,19 +80,19 @@ def _check(plan: Plan, flag: list[str]) -> None:
         if not math.isfinite(number):
             raise exits.Failure(f"{option} takes a number, not {number}", exits.USAGE)
     if plan.size > CLIENT_MESSAGE_BYTES_MAX:
-        text = f"-s: a message holds {CLIENT_MESSAGE_BYTES_MAX} bytes at most"
+        text = f"-s: a message has at most {CLIENT_MESSAGE_BYTES_MAX} bytes"
         raise exits.Failure(text, exits.USAGE)
     if len(plan.queue.encode()) > SHORT_STRING_BYTES_MAX:
-        text = f"-u: the name of a queue has {SHORT_STRING_BYTES_MAX} bytes at most"
+        text = f"-u: the name of a queue has at most {SHORT_STRING_BYTES_MAX} bytes"
         raise exits.Failure(text, exits.USAGE)
     if 0 < plan.prefetch < plan.ack_every:
-        raise exits.Failure("-q below -A: a consumer would wait for ever", exits.USAGE)
+        raise exits.Failure("-q is less than -A: a consumer would wait for ever", exits.USAGE)
     if not plan.producers and not plan.consumers:
         raise exits.Failure("-x 0 and -y 0: there is nothing to do", exits.USAGE)
 
 
 def _run(plan: Plan, json: bool) -> None:
-    """Run the load and print what there is to print."""
+    """Run the load and print its results."""
     from leveret.cli.perf import report
     from leveret.cli.perf.run import Load
 

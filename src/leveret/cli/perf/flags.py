@@ -1,4 +1,4 @@
-"""The options of `leveret perf`, by the letters of RabbitMQ's PerfTest where it has the option."""
+"""The options of `leveret perf`, with the letters of RabbitMQ's PerfTest if it has the option."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from leveret.cli import options
 
-#: Connections of a kind: each has a port of its own, and there are no more.
+#: The maximum number of connections of a kind: each uses its own port.
 SIDES_MAX = 65_535
 
 Uri = Annotated[
@@ -16,13 +16,13 @@ Uri = Annotated[
     options.uri_option("-h", "-U", "--uri", help_text="The broker."),
 ]
 Producers = Annotated[
-    int, typer.Option("-x", "--producers", min=0, max=SIDES_MAX, help="Connections that publish.")
+    int, typer.Option("-x", "--producers", min=0, max=SIDES_MAX, help="Publishing connections.")
 ]
 Consumers = Annotated[
-    int, typer.Option("-y", "--consumers", min=0, max=SIDES_MAX, help="Connections that consume.")
+    int, typer.Option("-y", "--consumers", min=0, max=SIDES_MAX, help="Consuming connections.")
 ]
 Size = Annotated[
-    int, options.size_option("-s", "--size", help_text="How large a body is, such as 16 or 1KiB.")
+    int, options.size_option("-s", "--size", help_text="The size of a body, such as 16 or 1KiB.")
 ]
 Confirm = Annotated[
     int,
@@ -31,13 +31,13 @@ Confirm = Annotated[
         "--confirm",
         min=0,
         metavar="WINDOW",
-        help="Publishes that may wait for their confirm; 0: no confirms.",
+        help="The maximum number of unconfirmed publishes; 0: no confirms.",
     ),
 ]
 Autoack = Annotated[bool, typer.Option("-a", "--autoack", help="Consume without acks.")]
 MultiAckEvery = Annotated[
     int,
-    typer.Option("-A", "--multi-ack-every", min=1, help="Deliveries for which one ack is sent."),
+    typer.Option("-A", "--multi-ack-every", min=1, help="The number of deliveries per ack."),
 ]
 Qos = Annotated[
     int,
@@ -46,13 +46,13 @@ Qos = Annotated[
 Flag = Annotated[
     list[str] | None,
     typer.Option(
-        "-f", "--flag", metavar="persistent|mandatory", help="What messages are; may come twice."
+        "-f", "--flag", metavar="persistent|mandatory", help="A flag of the messages; repeatable."
     ),
 ]
 Predeclared = Annotated[
     bool,
     typer.Option(
-        "-p", "--predeclared", help="The queue is there: it is neither declared nor deleted."
+        "-p", "--predeclared", help="The queue exists: it is neither declared nor deleted."
     ),
 ]
 Seconds = Annotated[
@@ -64,7 +64,7 @@ Pmessages = Annotated[
         "-C",
         "--pmessages",
         min=0,
-        help="Messages of each producer; without -D the run ends when all have come.",
+        help="Messages of each producer; without -D the run ends when all are delivered.",
     ),
 ]
 Cmessages = Annotated[
@@ -73,7 +73,7 @@ Cmessages = Annotated[
 Rate = Annotated[
     float,
     typer.Option(
-        "-r", "--rate", min=0, help="Messages a second of each producer; 0: as many as it can."
+        "-r", "--rate", min=0, help="Messages a second of each producer; 0: as many as possible."
     ),
 ]
 ConsumerRate = Annotated[
@@ -82,7 +82,7 @@ ConsumerRate = Annotated[
         "-R",
         "--consumer-rate",
         min=0,
-        help="Messages a second of each consumer; 0: as many as it can.",
+        help="Messages a second of each consumer; 0: as many as possible.",
     ),
 ]
 Queue = Annotated[
@@ -98,7 +98,7 @@ QueueArgument = Annotated[
 Latency = Annotated[
     bool,
     typer.Option(
-        "-l", "--latency", help="Tell the time from publish to delivery (both in this process)."
+        "-l", "--latency", help="Report the time from publish to delivery (both in this process)."
     ),
 ]
-Json = Annotated[bool, typer.Option("-j", "--json", help="Print only a JSON object, at the end.")]
+Json = Annotated[bool, typer.Option("-j", "--json", help="Print only a JSON object at the end.")]

@@ -1,7 +1,7 @@
-"""A connection of a load: the handshake is spoken method by method, then the socket is handed over.
+"""A connection of a load: a handshake method by method, and then direct use of the socket.
 
-It is not the client library: a load writes frames that were made beforehand and only counts what
-comes back, so nothing may lie between it and the socket.  One channel, number 1, is open.
+It is not the client library: a load writes frames that were encoded beforehand and only counts the
+answers, so nothing may be between it and the socket.  One channel, number 1, is open.
 
 Source: AMQP 0-9-1 section 2.2.4 (the handshake).
 """
@@ -33,10 +33,10 @@ from leveret.wire.methods.connection import (
 )
 from leveret.wire.methods.decode import decode_method
 
-#: How long the handshake, a declaration or the close may take.
+#: The time limit for the handshake, a declaration or the close.
 REPLY_SECONDS_MAX: Final = 30.0
 
-#: One read of the socket; more than the kernel gives at once by default.
+#: The size of one read; more than the kernel returns at once by default.
 READ_BYTES: Final = 262_144
 
 #: The channel that a load uses.
@@ -54,7 +54,7 @@ def frames_of(*methods: Method, channel: int = CHANNEL) -> bytes:
 
 
 def error_in(method: Method) -> AmqpError | None:
-    """Return the error that a close carries; None for another method."""
+    """Return the error in a close; None for any other method."""
     if isinstance(method, (ConnectionClose, ChannelClose)):
         soft = isinstance(method, ChannelClose)
         return error_for(method.reply_code, method.reply_text, soft)
@@ -62,7 +62,7 @@ def error_in(method: Method) -> AmqpError | None:
 
 
 def _secured(sock: socket.socket, parameters: Parameters) -> ssl.SSLSocket:
-    """Return the socket with TLS, whose certificate is verified.  Raises: Failure."""
+    """Return the socket with TLS and a verified certificate.  Raises: Failure."""
     try:
         context = amqp_tls(parameters)
         assert context is not None
@@ -75,9 +75,9 @@ def _secured(sock: socket.socket, parameters: Parameters) -> ssl.SSLSocket:
 
 
 class Link:
-    """A connection with an open channel; after the handshake `sock` is its user's.
+    """A connection with an open channel; after the handshake the caller uses `sock`.
 
-    One thread alone reads and writes it, as a socket with TLS demands.
+    Only one thread may read and write it, as a socket with TLS requires.
     """
 
     def __init__(self, parameters: Parameters) -> None:
@@ -125,7 +125,7 @@ class Link:
         tune = self._receive(ConnectionTune)
         self.frame_max = tune.frame_max
         self._reader.frame_max = tune.frame_max
-        # No heartbeats: a load has no time for them, and a dead broker shows by itself.
+        # No heartbeats: a load has no time for them, and notices a dead broker anyway.
         agreed = ConnectionTuneOk(channel_max=tune.channel_max, frame_max=tune.frame_max)
         opening = ConnectionOpen(virtual_host=parameters.vhost)
         self.send(frames_of(agreed, opening, channel=0))
@@ -141,10 +141,10 @@ class Link:
         try:
             self.sock.sendall(data)
         except OSError as error:
-            raise exits.Failure(f"the connection broke: {error}", exits.UNAVAILABLE) from None
+            raise exits.Failure(f"the connection failed: {error}", exits.UNAVAILABLE) from None
 
     def _receive(self, kind: type[M]) -> M:
-        """Return the next method, which is of `kind`.  Raises: Failure."""
+        """Return the next method, which must be of `kind`.  Raises: Failure."""
         try:
             while not self._reader.next():
                 piece = self.sock.recv(READ_BYTES)
@@ -158,10 +158,10 @@ class Link:
         except OSError as error:
             raise exits.Failure(f"no answer: {error}", exits.UNAVAILABLE) from None
         except AmqpError as error:
-            raise exits.Failure(f"this is no AMQP broker: {error}", exits.PROTOCOL) from None
+            raise exits.Failure(f"not an AMQP broker: {error}", exits.PROTOCOL) from None
         if isinstance(method, kind):
             return method
-        raise exits.refused(error_in(method) or SyntaxFault(f"{method.NAME} came unasked"))
+        raise exits.refused(error_in(method) or SyntaxFault(f"unexpected {method.NAME}"))
 
     def close(self) -> None:
         """Close the connection and the socket.  Raises: Failure."""

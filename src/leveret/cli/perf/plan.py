@@ -1,4 +1,4 @@
-"""What a load is: how many producers and consumers, of what messages, for how long."""
+"""The description of a load: its producers, consumers, messages and limits."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Final
 
 from leveret.client.uri import Parameters
 
-#: What the sender's time takes at the start of a body.
+#: The size of the sender's time at the start of a body.
 STAMP_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One load.  0 stands for "no limit" everywhere but in the numbers of producers and consumers.
+    """One load.  0 means "no limit", except for the numbers of producers and consumers.
 
-    `window` is how many publishes may wait for their confirm, 0 for no confirms; `ack_every` is how
-    many deliveries one ack is for, 0 for consumers that do not ack (`no_ack`).
+    `window` is the maximum number of unconfirmed publishes, 0 for no confirms; `ack_every` is the
+    number of deliveries per ack, 0 for consumers without acks (`no_ack`).
     """
 
     parameters: Parameters
@@ -40,5 +40,5 @@ class Plan:
 
     @property
     def body_bytes(self) -> int:
-        """The size of a body: room for the sender's time at least, where latencies are kept."""
+        """The size of a body, with room for the sender's time if latencies are measured."""
         return max(self.size, STAMP_BYTES) if self.latency else self.size

@@ -1,16 +1,16 @@
-"""Telling how a load went: a line a second, a summary, or one JSON object."""
+"""Reports of a load: a line per second, a summary, or one JSON object."""
 
 from __future__ import annotations
 
 from leveret.cli.perf.run import Result, Totals
 from leveret.wire.content.scan import Latencies
 
-#: The quantiles that are told, by their names.
+#: The reported quantiles, by name.
 QUANTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
 
 def _moved(totals: Totals) -> tuple[str, ...]:
-    """Return the counts that lines show: confirmed only where confirms were asked for."""
+    """Return the counts that lines show; confirms only if there are any."""
     if totals.confirmed or totals.nacked:
         return ("published", "confirmed", "delivered")
     return ("published", "delivered")
@@ -29,7 +29,7 @@ def rates(last: Totals, now: Totals) -> str:
 
 
 def summary(result: Result) -> list[str]:
-    """Return the lines that sum a load up."""
+    """Return the lines of the summary."""
     totals = result.totals
     lines = [f"ran {totals.seconds:.2f} s against {broker_of(result)}"]
     for name in _moved(totals):
@@ -62,13 +62,13 @@ def as_json(result: Result) -> dict[str, object]:
 
 
 def broker_of(result: Result) -> str:
-    """Return what the broker says it is."""
+    """Return the broker's name, version and platform, as it reports them."""
     product = [result.server_properties.get(name) for name in ("product", "version", "platform")]
     return " ".join(str(part) for part in product if part)
 
 
 def latencies_of(latencies: Latencies) -> dict[str, float]:
-    """Return the latencies that are told, in microseconds."""
+    """Return the reported latencies, in microseconds."""
     found = {"min": latencies.least / 1000}
     for name, share in QUANTILES.items():
         found[name] = latencies.quantile(share) / 1000

@@ -1,4 +1,4 @@
-"""Running a load: all its sockets in one loop, a line of rates every second, totals at the end."""
+"""Run a load: all its sockets in one loop, a line of rates every second, totals at the end."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from leveret.wire.methods.queue import (
 
 REPORT_SECONDS: Final = 1.0
 
-#: How often a side that only waits for its rate is looked at.
+#: How often to check a side that only waits for its rate.
 _RATE_SECONDS: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a load had moved after `seconds`."""
+    """The counts of a load after `seconds`."""
 
     seconds: float = 0.0
     published: int = 0
@@ -43,7 +43,7 @@ class Totals:
 
 @dataclass(slots=True)
 class Result:
-    """A load that has ended."""
+    """The result of a load."""
 
     totals: Totals
     latencies: Latencies | None
@@ -68,7 +68,7 @@ class Load:
         self.consumers: list[Consumer] = []
 
     def run(self) -> Result:
-        """Declare the queue, run until the end of the plan or SIGINT.  Raises: Failure."""
+        """Declare the queue, and run until the end of the plan or SIGINT.  Raises: Failure."""
         control = Link(self._plan.parameters)
         with contextlib.closing(control.sock):
             self._declare(control)
@@ -87,7 +87,7 @@ class Load:
         return Result(totals, self._latencies, control.server_properties)
 
     def _declare(self, control: Link) -> None:
-        """Make the queue, or see that it is there."""
+        """Declare the queue, or check that it exists."""
         declare = QueueDeclare(
             queue=self._plan.queue,
             passive=self._plan.predeclared,
@@ -110,7 +110,7 @@ class Load:
 
     @contextmanager
     def _stop_on_interrupt(self) -> Iterator[None]:
-        """Let SIGINT end the run in order, so that what was counted is told."""
+        """Make SIGINT end the run normally, so that its counts are reported."""
         before: Any = signal.signal(signal.SIGINT, lambda *_: self._stop())
         try:
             yield
@@ -121,7 +121,7 @@ class Load:
         self._stopped = True
 
     def _loop(self) -> None:
-        """Move bytes until the plan is done."""
+        """Serve the sockets until the plan is done."""
         last = Totals()
         while not self._stopped and not self._done():
             self._turn()
@@ -134,7 +134,7 @@ class Load:
                 last = totals
 
     def _turn(self) -> None:
-        """Serve every socket that is ready, waiting for one a moment at most."""
+        """Serve every ready socket, waiting at most a moment for one."""
         timeout = 0.1
         for side in self._events:
             if self._register(side) and side.waits_for_its_rate:
@@ -147,7 +147,7 @@ class Load:
                 side.write()
 
     def _register(self, side: Side) -> bool:
-        """Have the selector watch what a side wants; tell whether it wants less than it could."""
+        """Register the events that a side needs; return whether it is held back."""
         wanted = selectors.EVENT_READ if side.wants_to_read else 0
         if side.wants_to_write:
             wanted |= selectors.EVENT_WRITE
@@ -163,7 +163,7 @@ class Load:
         return wanted != selectors.EVENT_READ | selectors.EVENT_WRITE
 
     def _done(self) -> bool:
-        """Whether every side that has an end is at it, and at least one has."""
+        """Whether every side with a limit has reached it, and at least one has a limit."""
         plan = self._plan
         if plan.producer_messages and not all(side.done for side in self.producers):
             return False
@@ -191,7 +191,7 @@ class Load:
         )
 
     def _finish(self) -> None:
-        """Close all connections in order, consumers first: they ack what they have."""
+        """Close all connections properly, consumers first: they ack their last deliveries."""
         for side in (*self.consumers, *self.producers):
             if self._events.pop(side):
                 self._selector.unregister(side.sock)

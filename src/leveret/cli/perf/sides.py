@@ -1,10 +1,10 @@
 """The two sides of a load: a producer that repeats one message, and a consumer that acks.
 
-Both own a socket that never blocks.  A message is made once; publishing is handing the kernel the
-same bytes, so that the generator costs next to nothing beside the broker.
+Each has a socket that never blocks.  A message is encoded once; publishing passes the same bytes to
+the kernel, so the load generator costs next to nothing compared to the broker.
 
-Invariants: a producer never has more than its window unconfirmed, nor is it ahead of its rate; a
-consumer acks each delivery once, and the rest of an incomplete `ack_every` when it ends.
+Invariants: a producer never has more unconfirmed publishes than its window, and never exceeds its
+rate; a consumer acks each delivery once, and the rest of an incomplete `ack_every` at its end.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from leveret.wire.methods.connection import ConnectionClose, ConnectionCloseOk
 from leveret.wire.methods.decode import decode_method
 from leveret.wire.properties import BasicProperties
 
-#: A batch of copies of the message, written by one call.
+#: The size of a batch of copies of the message, written with one call.
 _BATCH_BYTES: Final = 131_072
 
-#: Reads or writes of one socket before it is another's turn.
+#: Reads or writes of one socket before the next socket is served.
 _CALLS_PER_TURN: Final = 4
 
-#: The same for reads with TLS, each of which takes one record, of 16 KiB at most.
+#: The same for reads with TLS, each of which returns one record of at most 16 KiB.
 _RECORDS_PER_TURN: Final = 64
 
-#: What says that a call would block.  With TLS a read may wait to write and a write to read, when
-#: the broker changes the keys; the next call for either goes on with it.
+#: The errors of a call that would block.  With TLS a read may have to write, and a write to read,
+#: when the broker changes the keys; the next call of either continues.
 _LATER: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -66,37 +66,37 @@ class Side:
         self._started = 0.0
         tls = isinstance(self.sock, ssl.SSLSocket)
         self._reads_max = _RECORDS_PER_TURN if tls else _CALLS_PER_TURN
-        # A shorter read has emptied the socket.  With TLS only one that finds nothing shows that.
+        # A shorter read has emptied the socket.  With TLS only an empty read shows that.
         self._short_bytes = 0 if tls else READ_BYTES // 4
 
     def start(self, started: float) -> None:
-        """Begin, at the time `started`; the socket never blocks from here on.  Raises: Failure."""
+        """Begin at the time `started`; from here on the socket never blocks.  Raises: Failure."""
         self._started = started
         self.sock.setblocking(False)
 
     @property
     def wants_to_read(self) -> bool:
-        """Whether it takes more input now."""
+        """Whether the side takes more input now."""
         return True
 
     @property
     def wants_to_write(self) -> bool:
-        """Whether it has something to send now."""
+        """Whether the side has output to send now."""
         return bool(self.unsent)
 
     @property
     def waits_for_its_rate(self) -> bool:
-        """Whether there is a rate that may hold it back."""
+        """Whether a rate may hold the side back."""
         return False
 
     def write(self) -> None:
-        """Send as much as may be sent now.  Raises: Failure."""
+        """Send as much as possible now.  Raises: Failure."""
         self.flush()
 
     def read(self) -> None:
-        """Count what has come.  Raises: Failure when the broker closed or cancelled.
+        """Read and count input.  Raises: Failure when the broker closed or cancelled.
 
-        A read is longer than a record of TLS, so that none stays where the selector cannot see it.
+        A read is longer than a TLS record, so that no data stays where the selector cannot see it.
         """
         for _ in range(self._reads_max):
             try:
@@ -104,7 +104,7 @@ class Side:
             except _LATER:
                 return
             except OSError as error:
-                raise exits.Failure(f"the connection broke: {error}", exits.UNAVAILABLE) from None
+                raise exits.Failure(f"the connection failed: {error}", exits.UNAVAILABLE) from None
             self.take(piece)
             if len(piece) < self._short_bytes:
                 return
@@ -121,7 +121,7 @@ class Side:
             self._take_others()
 
     def _take_others(self) -> None:
-        """Look at what is no delivery, return or confirm."""
+        """Handle methods other than deliveries, returns and confirms."""
         others = self.scanner.others
         self.scanner.others = []
         for _, payload in others:
@@ -134,19 +134,19 @@ class Side:
             self.closed = self.closed or isinstance(method, ConnectionCloseOk)
 
     def flush(self) -> bool:
-        """Send what waits; tell whether all of it went.  Raises: Failure."""
+        """Send pending output; return whether all of it was sent.  Raises: Failure."""
         while self.unsent:
             try:
                 sent = self.sock.send(self.unsent)
             except _LATER:
                 return False
             except OSError as error:
-                raise exits.Failure(f"the connection broke: {error}", exits.UNAVAILABLE) from None
+                raise exits.Failure(f"the connection failed: {error}", exits.UNAVAILABLE) from None
             self.unsent = self.unsent[sent:]
         return True
 
     def finish(self, last: bytes = b"") -> None:
-        """Send what waits and `last`, close the connection and wait for the answer."""
+        """Send pending output and `last`, close the connection and wait for the answer."""
         closing = frames_of(ConnectionClose(reply_code=200, reply_text="bye"), channel=0)
         self.sock.settimeout(REPLY_SECONDS_MAX)
         try:
@@ -154,13 +154,13 @@ class Side:
             while not self.closed:
                 self.take(self.sock.recv(READ_BYTES))
         except OSError as error:
-            raise exits.Failure(f"the connection broke: {error}", exits.UNAVAILABLE) from None
+            raise exits.Failure(f"the connection failed: {error}", exits.UNAVAILABLE) from None
         finally:
             self.sock.close()
 
 
 class Producer(Side):
-    """Publishes as fast as its window, its rate and the socket let it."""
+    """Publishes as fast as its window, its rate and the socket allow."""
 
     def __init__(self, link: Link, plan: Plan) -> None:
         super().__init__(link, None)
@@ -176,24 +176,24 @@ class Producer(Side):
 
     @property
     def wants_to_write(self) -> bool:
-        """Whether it has something to send now."""
+        """Whether the producer has output to send now."""
         return bool(self.unsent) or self._room() > 0
 
     @property
     def waits_for_its_rate(self) -> bool:
-        """Whether there is a rate that may hold it back."""
+        """Whether a rate may hold the producer back."""
         return self._plan.rate > 0
 
     @property
     def done(self) -> bool:
-        """Whether all its messages are sent, and confirmed where that is asked for."""
+        """Whether all its messages are sent, and confirmed if it uses confirms."""
         most = self._plan.producer_messages
         if not most or self.published < most or self.unsent:
             return False
         return not self._plan.window or self.scanner.settled >= self.published
 
     def _room(self) -> int:
-        """Return how many messages it may send now."""
+        """Return the number of messages that may be sent now."""
         plan = self._plan
         room = self._batch_max
         if plan.window:
@@ -206,7 +206,7 @@ class Producer(Side):
         return room
 
     def write(self) -> None:
-        """Send as much as may be sent now.  Raises: Failure."""
+        """Send as much as possible now.  Raises: Failure."""
         for _ in range(_CALLS_PER_TURN):
             if not self.unsent:
                 room = self._room()
@@ -226,7 +226,7 @@ class Producer(Side):
 
 
 def _message(plan: Plan, frame_max: int) -> tuple[bytes, bytes]:
-    """Return the frames of one publish: what is before the stamp in the body and what is after."""
+    """Return the frames of one publish: the bytes before and after the stamp in the body."""
     properties = BasicProperties(delivery_mode=2 if plan.persistent else None).encode()
     body = b"x" * plan.body_bytes
     head = BytesWriter()
@@ -243,7 +243,7 @@ def _message(plan: Plan, frame_max: int) -> tuple[bytes, bytes]:
 
 
 class Consumer(Side):
-    """Takes deliveries and acks them."""
+    """Receives deliveries and acks them."""
 
     def __init__(self, link: Link, plan: Plan, latencies: Latencies | None) -> None:
         super().__init__(link, latencies)
@@ -253,25 +253,25 @@ class Consumer(Side):
             link.call(BasicQos(prefetch_count=plan.prefetch), BasicQosOk)
 
     def start(self, started: float) -> None:
-        """Begin to consume."""
+        """Start consuming."""
         consume = BasicConsume(queue=self._plan.queue, no_ack=not self._plan.ack_every)
         self.link.send(frames_of(consume))
         super().start(started)
 
     @property
     def delivered(self) -> int:
-        """How many messages have come."""
+        """The number of received messages."""
         return int(self.scanner.delivered)
 
     @property
     def done(self) -> bool:
-        """Whether all its messages have come."""
+        """Whether all its messages were received."""
         most = self._plan.consumer_messages
         return bool(most) and self.delivered >= most
 
     @property
     def wants_to_read(self) -> bool:
-        """Whether it takes more now."""
+        """Whether the consumer takes more input now."""
         if self.done:
             return False
         rate = self._plan.consumer_rate
@@ -279,11 +279,11 @@ class Consumer(Side):
 
     @property
     def waits_for_its_rate(self) -> bool:
-        """Whether there is a rate that may hold it back."""
+        """Whether a rate may hold the consumer back."""
         return self._plan.consumer_rate > 0
 
     def take(self, piece: bytes) -> None:
-        """Count a piece of input and ack what came with it.  Raises: Failure."""
+        """Count a piece of input and ack its deliveries.  Raises: Failure."""
         super().take(piece)
         every = self._plan.ack_every
         tag = int(self.scanner.delivery_tag)
@@ -295,7 +295,7 @@ class Consumer(Side):
                 self.flush()
 
     def finish(self, last: bytes = b"") -> None:
-        """Ack what is left, then close."""
+        """Ack the remaining deliveries, then close."""
         tag = int(self.scanner.delivery_tag)
         if self._plan.ack_every and tag > self._acked:
             last += frames_of(BasicAck(delivery_tag=tag, multiple=True))

@@ -1,4 +1,4 @@
-"""`leveret pipeline archive`: what streams hold to Parquet, Delta or Iceberg."""
+"""`leveret pipeline archive`: archive streams to Parquet, Delta or Iceberg."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def archive(
         str, typer.Option("--format", metavar="FORMAT", help="parquet, delta or iceberg.")
     ] = "parquet",
     partition_by: Annotated[
-        str, typer.Option("--partition-by", metavar="UNIT", help="A directory a date, or an hour.")
+        str, typer.Option("--partition-by", metavar="UNIT", help="A directory per date, or hour.")
     ] = "date",
     table: Annotated[
         str, typer.Option("--table", metavar="NAME", help="The Iceberg table's name.")
@@ -31,13 +31,13 @@ def archive(
     ] = "",
     checkpoint: Annotated[
         str | None,
-        typer.Option("--checkpoint", metavar="DIR", help="What was archived already."),
+        typer.Option("--checkpoint", metavar="DIR", help="The progress of earlier runs."),
     ] = None,
     html: running.Html = None,
     master: running.Master = None,
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
-    """Archive what streams hold, exactly once; a later run adds what came since."""
+    """Archive streams exactly once; a later run adds new messages."""
     with running.session("archive", master) as spark:
         from leveret.pipelines import archive as run
 

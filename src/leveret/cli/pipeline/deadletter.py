@@ -1,4 +1,4 @@
-"""`leveret pipeline deadletter` and `republish`: why messages died, and some of them back."""
+"""`leveret pipeline deadletter` and `republish`: analyse dead letters, and publish some again."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from leveret.sizes import counted
 
 ErrorPath = Annotated[
     str | None,
-    typer.Option("--error-path", metavar="PATH", help="Where a JSON body tells the error."),
+    typer.Option("--error-path", metavar="PATH", help="The path of the error in a JSON body."),
 ]
 ErrorHeader = Annotated[
     list[str] | None,
-    typer.Option("--error-header", metavar="NAME", help="A header that tells the error."),
+    typer.Option("--error-header", metavar="NAME", help="A header that contains the error."),
 ]
 
 
@@ -26,7 +26,7 @@ def deadletter(
     path: running.Archive = None,
     from_queue: Annotated[
         str | None,
-        typer.Option("--from-queue", metavar="QUEUE", help="Look at what this queue holds."),
+        typer.Option("--from-queue", metavar="QUEUE", help="Read the messages of this queue."),
     ] = None,
     since: running.Since = None,
     until: running.Until = None,
@@ -67,30 +67,30 @@ def deadletter(
 
 
 ToQueue = Annotated[
-    str | None, typer.Option("--to-queue", metavar="QUEUE", help="All of them to this queue.")
+    str | None, typer.Option("--to-queue", metavar="QUEUE", help="Publish all to this queue.")
 ]
 ToExchange = Annotated[
     str | None,
-    typer.Option("--to-exchange", metavar="EXCHANGE", help="There, with the key they had first."),
+    typer.Option("--to-exchange", metavar="EXCHANGE", help="Publish there, with the first key."),
 ]
 AsPublished = Annotated[
     bool,
     typer.Option(
-        "--as-published", help="To the exchange they had first: all its queues get them again."
+        "--as-published", help="Publish to the first exchange: all its queues get them again."
     ),
 ]
 Reason = Annotated[
-    str | None, typer.Option("--reason", metavar="REASON", help="Only what died for this.")
+    str | None, typer.Option("--reason", metavar="REASON", help="Only with this reason.")
 ]
 DiedIn = Annotated[
-    str | None, typer.Option("--queue", metavar="QUEUE", help="Only what died in this queue.")
+    str | None, typer.Option("--queue", metavar="QUEUE", help="Only dead-lettered in this queue.")
 ]
 Fingerprint = Annotated[
     str | None,
-    typer.Option("--fingerprint", metavar="DIGITS", help="Only what died of this error."),
+    typer.Option("--fingerprint", metavar="DIGITS", help="Only with this error."),
 ]
 Everything = Annotated[
-    bool, typer.Option("--all", help="All letters, where nothing else chooses some.")
+    bool, typer.Option("--all", help="All dead letters, if no other option selects some.")
 ]
 
 
@@ -117,11 +117,11 @@ def republish(
     master: running.Master = None,
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
-    """Publish dead letters again, each to the queue that it died in, once."""
+    """Publish dead letters again, each once, to the queue that it was dead-lettered in."""
     running.need_source(stream, path)
     chosen = (reason, queue, fingerprint, since, until)
     if not everything and all(choice is None for choice in chosen):
-        text = "choose letters by --reason, --queue, --fingerprint, --since, --until, or say --all"
+        text = "select dead letters by --reason, --queue, --fingerprint, --since, --until, or --all"
         raise exits.Failure(text, exits.USAGE)
     with running.session("republish", master) as spark:
         from leveret.pipelines import republish as run

@@ -1,7 +1,7 @@
-"""`leveret pipeline`: the Spark jobs, each run once with a session of its own.
+"""`leveret pipeline`: the Spark jobs, each run once with its own session.
 
-A longer life (a cluster, a schedule, a query that goes on) is the functions' of
-`leveret.pipelines`; here are the jobs as one types them, in a file for each.
+For other uses (a cluster, a schedule, a continuous query), call the functions of
+`leveret.pipelines`; this package has the interactive commands, with a file for each job.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def app() -> typer.Typer:
     """Return the group."""
     made = typer.Typer(
         cls=SafeGroup,
-        help="Run a Spark job over what went through the broker.",
+        help="Run a Spark job over the broker's messages.",
         rich_markup_mode=None,
         add_completion=False,
         no_args_is_help=True,

@@ -1,4 +1,4 @@
-"""`leveret pipeline lifecycle`: how messages lived, by the broker's events."""
+"""`leveret pipeline lifecycle`: the life of messages, from the broker's events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def lifecycle(
     ] = None,
     stuck_after: Annotated[
         str,
-        typer.Option("--stuck-after", metavar="SPAN", help="Without an event so long is stuck."),
+        typer.Option(
+            "--stuck-after", metavar="SPAN", help="Stuck after this time without an event."
+        ),
     ] = "10 minutes",
     now: Annotated[
         str | None,
@@ -35,7 +37,7 @@ def lifecycle(
     master: running.Master = "local[*]",
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
-    """Tell how long messages took from stage to stage, how they ended, and which are stuck."""
+    """Report times between stages of messages, their ends, and stuck messages."""
     with running.session("lifecycle", master) as spark:
         from leveret.pipelines import lifecycle as run
 

@@ -1,4 +1,4 @@
-"""`leveret pipeline replay`: messages of a stream or an archive published again."""
+"""`leveret pipeline replay`: publish messages of a stream or an archive again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Exchange = Annotated[
 
 RoutingKey = Annotated[
     str | None,
-    typer.Option("--routing-key", "-k", metavar="KEY", help="With this key, not the own."),
+    typer.Option("--routing-key", "-k", metavar="KEY", help="With this key, not its own."),
 ]
 
 ToStream = Annotated[
@@ -30,7 +30,7 @@ ToQueue = Annotated[
 
 FromExchange = Annotated[
     str | None,
-    typer.Option("--from-exchange", metavar="EXCHANGE", help="What was published there."),
+    typer.Option("--from-exchange", metavar="EXCHANGE", help="Only if published there."),
 ]
 
 Patterns = Annotated[

@@ -1,4 +1,4 @@
-"""`leveret pipeline route`: where recorded traffic would go in a topology."""
+"""`leveret pipeline route`: the routes of recorded traffic in a topology."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def route(
         typer.Option("--against", metavar="DEFINITIONS", help="Compare with this topology."),
     ] = None,
     vhost: Annotated[
-        str | None, typer.Option("--vhost", metavar="VHOST", help="Which vhost of the files.")
+        str | None, typer.Option("--vhost", metavar="VHOST", help="The vhost in the files.")
     ] = None,
     sizes: Annotated[bool, typer.Option("--sizes", help="Read bodies too, and count bytes.")] = (
         False
@@ -33,7 +33,7 @@ def route(
     master: running.Master = None,
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
-    """Tell which queue of a topology would get what of a stream's or an archive's messages."""
+    """Report the messages of a stream or an archive that each queue of a topology would get."""
     running.need_source(stream, path)
     with running.session("route", master) as spark:
         from leveret.pipelines import route as run

@@ -1,4 +1,4 @@
-"""What every job's command shares: its options, a Spark session, progress lines, and its failures.
+"""Shared parts of the jobs' commands: options, Spark session, progress lines, and failures.
 
 Progress goes to standard error and results to standard output, so that a result can be piped on.
 """
@@ -26,7 +26,7 @@ Master = Annotated[
     typer.Option(
         "--master",
         metavar="MASTER",
-        help="Where Spark runs; `local[*]`, or what spark-submit says, unless given.",
+        help="Spark's master; by default `local[*]`, or spark-submit's.",
     ),
 ]
 
@@ -34,10 +34,10 @@ Stream = Annotated[str | None, typer.Option("--stream", metavar="STREAM", help="
 
 Archive = Annotated[
     str | None,
-    typer.Option("--path", metavar="PATH", help="Read this archive; --stream chooses one of it."),
+    typer.Option("--path", metavar="PATH", help="Read this archive; --stream selects in it."),
 ]
 
-Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the page there.")]
+Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="The HTML page.")]
 
 
 Since = Annotated[
@@ -47,7 +47,7 @@ Until = Annotated[str | None, typer.Option("--until", metavar="MOMENT", help="Be
 
 To = Annotated[
     str | None,
-    typer.Option("--to", metavar="URI", help="The broker to publish to; else that of --uri."),
+    typer.Option("--to", metavar="URI", help="The broker to publish to; by default --uri."),
 ]
 
 Unroutable = Annotated[
@@ -58,25 +58,25 @@ Unroutable = Annotated[
 ]
 
 Rate = Annotated[
-    int | None, typer.Option("--rate", metavar="N", help="At most so many messages a second.")
+    int | None, typer.Option("--rate", metavar="N", help="At most this many messages a second.")
 ]
 
 Name = Annotated[
     str | None,
-    typer.Option("--name", metavar="NAME", help="Its publisher; another one publishes again."),
+    typer.Option("--name", metavar="NAME", help="Its publisher; another name publishes again."),
 ]
 
 Progress = Annotated[
     str | None,
-    typer.Option("--checkpoint", metavar="FILE", help="Note there how far it is, and go on so."),
+    typer.Option("--checkpoint", metavar="FILE", help="Store the progress there, and resume."),
 ]
 
 NoDedup = Annotated[
     bool,
-    typer.Option("--no-dedup", help="For brokers that drop nothing twice, such as RabbitMQ."),
+    typer.Option("--no-dedup", help="For brokers without deduplication, such as RabbitMQ."),
 ]
 
-#: What a job says that found no broker, and one that found no file.
+#: The errors of a job without a broker, and without a file.
 _NO_BROKER: Final = re.compile(r"Connection(Lost|\w*Error)|TimeoutError|gaierror|cannot connect")
 _NO_FILE: Final = re.compile(r"PATH_NOT_FOUND|FileNotFound|does not exist")
 
@@ -90,10 +90,10 @@ def say(line: str) -> None:
 
 
 def trusted(uri: str) -> dict[str, str]:
-    """Return the options of source and sink that name the files of TLS, of context or environment.
+    """Return the TLS file options of source and sink, from the context or the environment.
 
-    They say nothing where the URI is of a connection without TLS.  Files are relative to where the
-    command was called, which is no directory of Spark's.
+    They are empty for a URI without TLS.  Files are relative to the current directory of the
+    command, not of Spark.
     """
     from leveret.cli.contexts.trust import VARIABLES
     from leveret.spark.options.read import TLS_FILES
@@ -109,9 +109,9 @@ def trusted(uri: str) -> dict[str, str]:
 
 
 def trusted_there(to: str | None, uri: str) -> dict[str, str]:
-    """Return the same options for the broker that a job publishes to; None is that of `uri`.
+    """Return the same options for the broker that a job publishes to; None means that of `uri`.
 
-    The files of a context are those of its own broker: another one does not see its certificate.
+    The files of a context belong to its own broker: another one must not get its certificate.
     """
     from leveret.cli.place import find_context
     from leveret.client import parse_uri
@@ -126,14 +126,14 @@ def trusted_there(to: str | None, uri: str) -> dict[str, str]:
 
 
 def need_source(stream: str | None, path: str | None) -> None:
-    """Check that there is something to read, before Spark starts.  Raises: Failure."""
+    """Check that a source is given, before Spark starts.  Raises: Failure."""
     if stream is None and path is None:
-        raise exits.Failure("name a --stream, or an archive by --path", exits.USAGE)
+        raise exits.Failure("name a stream with --stream, or an archive with --path", exits.USAGE)
 
 
 @contextmanager
 def session(name: str, master: str | None) -> Iterator[SparkSession]:
-    """Give a Spark session for one job.  Raises: Failure, also for what the job raises."""
+    """Yield a Spark session for one job.  Raises: Failure, also for errors of the job."""
     if importlib.util.find_spec("pyspark") is None:
         text = "a pipeline needs PySpark (in a checkout of Leveret: pip install '.[spark,jdk]')"
         raise exits.Failure(text, exits.SYSTEM)
@@ -159,27 +159,27 @@ def session(name: str, master: str | None) -> Iterator[SparkSession]:
 
 
 def _code(text: str) -> int:
-    """Return the exit code of what stopped a job."""
+    """Return the exit code for the error of a job."""
     if _NO_BROKER.search(text):
         return exits.UNAVAILABLE
     return exits.NO_INPUT if _NO_FILE.search(text) else exits.REFUSED
 
 
 def _submitted() -> bool:
-    """Tell whether spark-submit has started this process, and the JVM with it."""
+    """Return whether spark-submit has started this process, and the JVM with it."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _master(given: str | None) -> str | None:
-    """Return where Spark is to run; None leaves it to spark-submit."""
+    """Return Spark's master; None leaves it to spark-submit."""
     return given if given is not None or _submitted() else "local[*]"
 
 
 def cause(error: Exception) -> str:
-    """Return what went wrong without the calls that led to it.
+    """Return the error without the calls that led to it.
 
-    A worker's exception comes as text of several tracebacks; the last line that names an exception
-    of the innermost one says what happened.
+    A worker's exception arrives as text with several tracebacks; the last line that names an
+    exception belongs to the innermost one.
     """
     lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
     named = [line for line in lines if _NAMED.match(line)]

@@ -1,8 +1,8 @@
-"""A file for each job that `spark-submit` can be given; the arguments are those of the command.
+"""A file for each job, for `spark-submit`; the arguments are those of the command.
 
     spark-submit --master … "$(python -m leveret.cli.pipeline.submit route)" --path /data/archive …
 
-Where Spark runs and with how much of what is spark-submit's to say.
+The master and the resources are options of spark-submit.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def submit_file(job: str) -> Path:
-    """Return the file of a job.  Raises: KeyError."""
+    """Return the path of a job's file.  Raises: KeyError."""
     path = Path(__file__).with_name(f"{job}.py")
     if job.startswith("_") or not path.exists():
         raise KeyError(job)
