@@ -58,7 +58,7 @@ TLS_PIECE_BYTES: Final = 32_768
 #: has 200.
 TLS_HANDSHAKE_RECORDS_MAX: Final = 512
 
-#: Records without content that a peer may send after its handshake: so many at once, and one more
+#: Records without content that a peer may send after its handshake: this many at once, and one more
 #: each second.  A KeyUpdate costs 28 µs, and peers need one in gigabytes.  Go's TLS accepts 16 in a
 #: row.  OpenSSL gets at most one record more than this at a time.
 TLS_EMPTY_RECORDS_MAX: Final = 16
@@ -78,8 +78,8 @@ LINGER_SECONDS_MAX: Final = 30
 LINGER_IDLE_SECONDS_MAX: Final = 5
 LINGER_BYTES_MAX: Final = 64 * 1024 * 1024
 
-#: One lingering socket is read per so many ms, however many there are: a read takes up to 256 KiB
-#: and 0.1 ms, so that peers that send at full speed take a tenth of the event loop.
+#: One lingering socket is read once per this many ms, however many there are: a read takes up to
+#: 256 KiB and 0.1 ms, so that peers that send at full speed take a tenth of the event loop.
 LINGER_READ_MS: Final = 1
 
 #: How long a stopping broker waits for lingering sockets (ms).
@@ -177,7 +177,7 @@ GREEDY_CONNECTION_BYTES: Final = 65_536
 CONSUMERS_PER_CHANNEL_MAX: Final = 65_535
 
 #: Consumers of one queue or stream, more than the possible connections: a queue asks them in turn
-#: which one can take a message, and needs some 2 ms to find that none of so many can.
+#: which one can take a message, and needs some 2 ms to find that none of them can.
 CONSUMERS_PER_QUEUE_MAX: Final = 65_535
 
 #: Unacked deliveries of one channel; a prefetch limits them earlier.
@@ -362,7 +362,7 @@ FAN_OUT_COPIES: Final = 2048
 FAN_OUT_RECORDED_BYTES: Final = 16 * 1024 * 1024
 
 #: Returned messages of a channel with earlier publishes that wait for a sync, which keep the
-#: confirms before and after them separate: so many confirms are written at once after the sync.
+#: confirms before and after them separate: this many confirms are written at once after the sync.
 CONFIRMS_APART_MAX: Final = 1024
 
 #: Words in a topic key; the matching cost is bounded by it (a short string holds 256 at most).
@@ -444,8 +444,8 @@ PATTERN_LOOKS_MAX: Final = 65_536
 POLICIES_LOOKS_MAX: Final = 65_536
 
 #: Copies that dead-lettering may make by itself (expiry, limits) of a message that a client put
-#: into a queue or rejected there: a fan-out to so many queues, or a chain of them.  One small
-#: message can cost as much work as so many publishes.
+#: into a queue or rejected there: a fan-out to this many queues, or a chain of them.  One small
+#: message can cost as much work as this many publishes.
 DEAD_LETTER_COPIES_MAX: Final = 1024
 
 #: The content of a dead letter's `x-death`, newest deaths first: entries, their routing keys,
@@ -521,7 +521,7 @@ SINKS_PER_USER_MAX: Final = 1_000
 #: is one record with all their numbers, which `TABLE_ENTRIES_MAX` limits.
 STAGING_QUEUES_PER_COMMIT_MAX: Final = 4000
 
-#: The body of a commit: so many queues with the longest names, as JSON.
+#: The body of a commit: all these queues with the longest names, as JSON.
 COMMIT_BYTES_MAX: Final = 2 * 1024 * 1024
 
 #: Committed batches of one sink that are not released yet: a faster committer is refused.
@@ -569,15 +569,15 @@ DISK_FREE_BYTES_MIN: Final = 50_000_000
 #: disk: twice the unsynced bytes.
 BALLAST_BYTES: Final = 16 * 1024 * 1024
 
-#: The free disk space is measured again after so many written bytes; a call costs the sync thread a
-#: thread switch, so it is not made for each group.
+#: The free disk space is measured again after this many written bytes; a call costs the sync thread
+#: a thread switch, so it is not made for each group.
 DISK_MEASURE_BYTES: Final = 1024 * 1024
 
 #: A journal file is closed at this size; a larger single record makes the file larger.
 JOURNAL_FILE_BYTES: Final = 64 * 1024 * 1024
 
 #: Zeros written ahead of a journal file's end, and the groups that they are written for: up to this
-#: size, after so many of them in a row.  A sync that changes neither a file's size nor its blocks
+#: size, after this many of them in a row.  A sync that changes neither a file's size nor its blocks
 #: takes a quarter less time (86 instead of 115 µs on ext4).
 JOURNAL_AHEAD_BYTES: Final = 256 * 1024
 JOURNAL_AHEAD_GROUP_BYTES: Final = 8192
@@ -605,8 +605,8 @@ QUEUE_WINDOW_BYTES_LEAST: Final = 262_144
 #: The memory for the return count of a message on the disk.
 RETURN_COUNT_BYTES: Final = 100
 
-#: Chunks that queues write when their memory is full: so many bytes are written and synced at once,
-#: and so many wait at most; beyond it publishers are not read.
+#: Chunks that queues write when their memory is full: this many bytes are written and synced at
+#: once, and this many wait at most; beyond it publishers are not read.
 SPILL_BATCH_BYTES: Final = 4 * 1024 * 1024
 SPILL_BYTES_MAX: Final = 8 * 1024 * 1024
 
@@ -799,7 +799,7 @@ SCRAPE_SLICE: Final = 500
 #: each millisecond: constant requests take only a small part of a core.
 SCRAPE_OBJECTS_PER_MS: Final = 100
 
-#: How long (ms) the totals of so many queues and connections are returned again in any case: half
+#: How long (ms) the totals of this many queues and connections are returned again in any case: half
 #: of the time between two samples, so that one walk suffices for them and for a scrape every five
 #: seconds.  RabbitMQ's own figures are up to five seconds old.
 WALK_SHARED_MS: Final = 2_500
@@ -831,7 +831,7 @@ LIST_PATTERN_STEPS_MAX: Final = 8_388_608
 RATES_MAX: Final = 20_000
 HISTORIES_MAX: Final = 1_000
 
-#: A broker with up to so many queues is sampled even without requests for rates, which takes 4 ms
+#: A broker with up to this many queues is sampled even without requests for rates, which takes 4 ms
 #: every five seconds.
 UNASKED_QUEUES_MAX: Final = 2_000
 
@@ -878,9 +878,9 @@ EVENT_STREAM_BYTES: Final = 1 << 30
 #: messages at once, must not fill the memory with events.
 EVENTS_PER_TURN_MAX: Final = 16_384
 
-#: A file of a lake's table is closed at so many bytes of Arrow (in Parquet, a third of that); its
-#: row groups have so many rows, so that a reader can skip them by their statistics; and a task
-#: writes to so many files at once: each buffers a row group.
+#: A file of a lake's table is closed at this many bytes of Arrow (in Parquet, a third of that); its
+#: row groups have this many rows, so that a reader can skip them by their statistics; and a task
+#: writes to this many files at once: each buffers a row group.
 LAKE_FILE_BYTES: Final = 512 * 1024 * 1024
 LAKE_ROW_GROUP_ROWS: Final = 131_072
 LAKE_FILES_OPEN_MAX: Final = 64

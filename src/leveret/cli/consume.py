@@ -37,8 +37,8 @@ def consume(
         typer.Option(
             "--offset",
             "-o",
-            help="The start in a stream: first, last, next, an offset, a negative number for the "
-            "last so many, an age (1h) or a time (2026-01-31T12:00:00Z).",
+            help="The start in a stream: first, last, next, an offset, a negative number for that "
+            "many last messages, an age (1h) or a time (2026-01-31T12:00:00Z).",
         ),
     ] = "",
     name: Annotated[

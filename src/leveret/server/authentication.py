@@ -1,4 +1,4 @@
-"""Verify logins: Argon2id in threads beside the event loop, with a short-lived cache.
+"""Verify logins: Argon2id in threads outside the event loop, with a short-lived cache.
 
 An Argon2id hash costs 19 MiB and some 20 ms on purpose.  So it is verified in one or two threads
 (the C code releases the GIL), identical logins share one verification, and a successful login is

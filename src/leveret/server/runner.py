@@ -305,7 +305,7 @@ class Runner:
         return core.scheduler.resume or core.scheduler.has_more() or core.due() or pending
 
     def clock_moved(self) -> None:
-        """Run what is due after the clock was moved, and set the timer again."""
+        """Run due work after the clock was moved, and set the timer again."""
         self._disarm()
         self.tick()
 

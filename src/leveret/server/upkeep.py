@@ -85,7 +85,7 @@ class Upkeep(Observer):
         #: Chunks found damaged on a read, by path and position.
         self._reported: set[tuple[str, int]] = set()
 
-    # -- what the runner tells ---------------------------------------------------------------------
+    # -- the runner's observer ---------------------------------------------------------------------
 
     def synced(self) -> None:
         """Check disk space and journal size after each sync."""
@@ -107,7 +107,7 @@ class Upkeep(Observer):
             self._failed(full)
 
     def checkpoint_ended(self) -> None:
-        """Check the space that a checkpoint freed, and plan what the next one compacts."""
+        """Check the space that a checkpoint freed, and plan the next compaction."""
         counts = self._broker.core.counts
         counts.checkpoints += 1
         counts.checkpoint_ms += self._clock.monotonic_ms() - counts.checkpoint_since_ms
@@ -137,7 +137,7 @@ class Upkeep(Observer):
                 self._reported.add(place)
                 self._runner.submit(partial(self._quarantine, damage, chunk.data))
 
-    # -- what the broker asks for ------------------------------------------------------------------
+    # -- calls of the broker -----------------------------------------------------------------------
 
     def tick(self) -> None:
         """Check disk space and journal size, about once a second."""

@@ -160,7 +160,7 @@ def _copy_all(
 
 
 def _prepare(to: Path, total: int) -> None:
-    """Create the directory of a backup of so many bytes.  Raises: Failure; OSError."""
+    """Create the directory for a backup of `total` bytes.  Raises: Failure; OSError."""
     make_folders(to)
     if shutil.disk_usage(to).free < total:
         raise exits.Failure(f"{to} has no space for {total} bytes", exits.UNUSABLE)

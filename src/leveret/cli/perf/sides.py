@@ -55,7 +55,7 @@ _LATER: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Side:
-    """A connection with a scanner for what it receives."""
+    """A connection with a scanner for its input."""
 
     def __init__(self, link: Link, latencies: Latencies | None) -> None:
         self.link = link

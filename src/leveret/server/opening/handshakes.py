@@ -1,4 +1,4 @@
-"""TLS handshakes, computed in a thread beside the event loop.
+"""TLS handshakes, computed in a thread outside the event loop.
 
 A handshake costs up to a millisecond (RSA), and a peer starts one with a single packet.  In the
 event loop a flood of them would block everything; OpenSSL releases the GIL, so a thread uses

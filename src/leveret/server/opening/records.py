@@ -1,9 +1,9 @@
-"""The records of TLS in what a peer sends, found before OpenSSL reads them.
+"""The TLS records in a peer's input, found before OpenSSL reads them.
 
     type (1 byte) | version (2) | length (2) | `length` bytes          (RFC 8446, section 5.1)
 
 A record need not carry content: it may be a KeyUpdate, an alert, part of a handshake, or empty.
-OpenSSL processes such records silently, however many there are, so what they cost can only be
+OpenSSL processes such records silently, however many there are, so their cost can only be
 limited beforehand: input goes to OpenSSL a few records at a time, and a peer may send only a few
 that turn out to have no content.
 """

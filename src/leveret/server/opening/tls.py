@@ -3,7 +3,7 @@
 It uses OpenSSL over memory (`ssl.MemoryBIO`) instead of the event loop's own TLS, for three
 reasons: encrypted output goes to the transport at once, so that all output is in one buffer with
 the water marks of a plain connection; a read is decrypted completely, with one call of the
-protocol above; and the costly steps of a handshake run beside the event loop (`handshakes`).
+protocol above; and the costly steps of a handshake run outside the event loop (`handshakes`).
 
 Invariants: the memory between OpenSSL and the socket is bounded by `TLS_PIECE_BYTES`; a handshake
 takes at most `TLS_HANDSHAKE_BYTES_MAX` and `TLS_HANDSHAKE_RECORDS_MAX` of input; at most
