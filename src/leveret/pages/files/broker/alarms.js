@@ -1,4 +1,4 @@
-// What is wrong with a node, what it means, and what to do about it.
+// Problems of a node: their meaning and the remedy.
 
 import { bytes, counted, number } from "../common/format.js";
 import { link } from "./router.js";

@@ -1,17 +1,17 @@
-// The broker's HTTP API as the page calls it: paths, requests, and errors told in words.
+// Calls of the broker's HTTP API: paths, requests, and errors in words.
 //
 // Addresses are relative to the document, so that the page also works behind a proxy's prefix.
 
-/** What a form of another site cannot send; the broker asks for it beside a session's cookie. */
+/** A header that a form of another site cannot send; the broker requires it with a session's cookie. */
 const PAGE_HEADERS = { "X-Requested-With": "leveret", Accept: "application/json" };
 
-/** After so long (ms) a request counts as not answered. */
+/** The time (ms) after which a request counts as unanswered. */
 const TIMEOUT = 30000;
 
-/** What a proxy says where the broker behind it does not answer. */
+/** The statuses of a proxy if the broker behind it does not answer. */
 const BY_PROXIES = [502, 504];
 
-/** What a request came to when it failed; `status` is 0 where the broker did not answer. */
+/** A failed request; `status` is 0 if the broker did not answer. */
 export class ApiError extends Error {
   constructor(status, message) {
     super(message);
@@ -32,7 +32,7 @@ const WORDS = {
 /**
  * Return a path of the API; each value becomes one segment of it.
  *
- * A segment `.` or `..` is refused: a browser would resolve it and ask for another object.
+ * A segment `.` or `..` is refused: a browser would resolve it and request another object.
  */
 export function path(strings, ...values) {
   let found = strings[0];
@@ -46,12 +46,12 @@ export function path(strings, ...values) {
   return found;
 }
 
-/** Return text as one segment of an address. */
+/** Return text as one path segment. */
 export function segment(text) {
   return encodeURIComponent(text.toWellFormed ? text.toWellFormed() : text);
 }
 
-/** Return the query `?a=b&…` of what is given; what is undefined, null or empty is left out. */
+/** Return the query `?a=b&…` of an object; undefined, null and empty values are omitted. */
 export function query(values) {
   const found = new URLSearchParams();
   for (const [name, value] of Object.entries(values)) {
@@ -63,10 +63,10 @@ export function query(values) {
   return text ? `?${text}` : "";
 }
 
-/** Who hears that a request was refused for who asks, and that the broker answers or not. */
+/** The listeners for refused logins, and for an answering or a silent broker. */
 const listeners = { refused: [], answered: [], silent: [] };
 
-/** Call `heard` whenever `event` (refused, answered, silent) happens. */
+/** Call `heard` on each `event` (refused, answered, silent). */
 export function on(event, heard) {
   listeners[event].push(heard);
 }
@@ -76,9 +76,9 @@ function tell(event) {
 }
 
 /**
- * Make a request; return the answer's JSON, or null where it has none.
+ * Send a request; return the answer's JSON, or null without any.
  *
- * Throws ApiError with what the broker said.  An aborted request throws AbortError.
+ * Throws ApiError with the broker's reason.  An aborted request throws AbortError.
  */
 export async function call(method, where, { body, headers, signal } = {}) {
   const { status, ok, text } = await send(method, where, { body, headers, signal });

@@ -1,4 +1,4 @@
-// The broker's page: who is signed in sees the view that the address names.
+// The broker's page: a signed-in user sees the view in the address.
 
 import { html, render, useEffect, useState } from "../vendor/htm-preact.js";
 import { legible } from "../common/format.js";
@@ -11,7 +11,7 @@ import { change, link, useRoute } from "./router.js";
 import { Shell } from "./shell.js";
 import { sessionEnded, silentSince, user, useStore } from "./store.js";
 
-/** Each view is loaded when it is first looked at; its module exports `View({parts, options})`. */
+/** Each view is loaded on first use; its module exports `View({parts, options})`. */
 const LOADERS = {
   overview: () => import("./views/overview.js"),
   queues: () => import("./views/queues.js"),
@@ -29,11 +29,11 @@ const RETRY = 2000;
 
 const NOT_LOADED = { message: "This part of the page could not be loaded: the broker may be away, and then it is loaded when it is back; or it may be another version than the page." };
 
-/** Load the page again as soon as a broker that was away answers; nothing where it was not away. */
+/** Reload the page as soon as a broker that did not answer does so again; otherwise do nothing. */
 function reloadWhenBack() {
   const heard = (since) => since === 0 && location.reload();
   silentSince.heard.add(heard);
-  // Whether it is away, only an answer tells; the frame goes on asking.
+  // Only an answer shows whether the broker is back; the frame keeps sending requests.
   identify().catch(() => {});
   return () => silentSince.heard.delete(heard);
 }
@@ -52,7 +52,7 @@ function useView(name) {
       wanted = false;
     };
   }, [name]);
-  // A browser remembers that a module could not be loaded: only a new page asks for it again.
+  // A browser remembers a failed module load: only a new page loads it again.
   useEffect(() => (loaded.error ? reloadWhenBack() : undefined), [loaded.error]);
   return loaded.name === name ? loaded : {};
 }
@@ -104,7 +104,7 @@ function Page() {
   <//>`;
 }
 
-// A refusal may mean that a right is missing, or that the session has ended: ask which.
+// A refusal may mean a missing permission, or the end of the session: check which.
 on("refused", () => {
   if (user.value) {
     identify().catch((problem) => {
@@ -118,7 +118,7 @@ on("refused", () => {
 
 let lastName = "";
 
-// What one user left open or chose is not for the next.
+// The next user must not see the open views and choices of the previous one.
 user.heard.add((known) => {
   if (known === null) {
     dismiss();

@@ -1,4 +1,4 @@
-// Dialogs: what changes something is asked for, names what it will do, and tells what came of it.
+// Dialogs: each change is confirmed in a dialog that names its effect and then reports the result.
 
 import { html, useEffect, useRef, useState } from "../vendor/htm-preact.js";
 import { coded } from "../common/format.js";
@@ -10,17 +10,17 @@ const asked = new Store(null);
 const said = new Store(null);
 
 /**
- * Ask before something is done.
+ * Ask before an action.
  *
- * `says` names what will happen, `action` the button; `danger` marks what cannot be undone.
- * `fields` are `{name, title, value, kind, options, hint, required}`.  `run(values)` does it and
- * returns what to say; while it throws, the dialog stays with the reason.
+ * `says` names the effect, `action` the button; `danger` marks an irreversible action.
+ * `fields` are `{name, title, value, kind, options, hint, required}`.  `run(values)` performs it and
+ * returns a text to show; if it throws, the dialog stays open with the reason.
  */
 export function ask(question) {
   asked.set({ fields: [], action: "OK", ...question });
 }
 
-/** Ask what needs answers of the broker first; tell where there are none. */
+/** Ask a question that first needs data of the broker; show the error if that fails. */
 export async function prepared(asking) {
   try {
     await asking();
@@ -29,17 +29,17 @@ export async function prepared(asking) {
   }
 }
 
-/** Close what is asked, without an answer. */
+/** Close the dialog without an answer. */
 export function dismiss() {
   asked.set(null);
 }
 
-/** Tell what was done. */
+/** Show the result of an action. */
 export function say(text) {
   said.set({ text });
 }
 
-/** Where questions and what was done appear; once on the page. */
+/** The place of dialogs and results; once on the page. */
 export function Asking() {
   const question = useStore(asked);
   return html`${question && html`<${Dialog} key=${question} question=${question} />`}<${Said} />`;
@@ -65,7 +65,7 @@ function starting(fields) {
   return Object.fromEntries(fields.map((field) => [field.name, field.value ?? ""]));
 }
 
-/** Return which view is shown, however it is. */
+/** Return the current view and its parts, without its options. */
 function place() {
   const { view, parts } = parse(location.hash);
   return JSON.stringify([view, parts]);
@@ -80,7 +80,7 @@ function Dialog({ question }) {
     box.current.querySelector("input, select, textarea, button.main")?.focus();
   }, []);
   useEffect(() => {
-    // The browser's way back leads to another view, of which nothing is asked.
+    // The browser's back button leads to another view, without this dialog.
     const shown = place();
     const moved = () => place() !== shown && dismiss();
     addEventListener("hashchange", moved);
@@ -91,7 +91,7 @@ function Dialog({ question }) {
     setState({ busy: true, error: null });
     try {
       const news = await question.run(values);
-      // Another question may have been asked since this one was closed.
+      // Another dialog may have been opened since this one was closed.
       if (asked.value === question) {
         dismiss();
       }
@@ -160,7 +160,7 @@ export function Field({ field, value, set }) {
   </div>`;
 }
 
-/** Return the object that a field of JSON holds; {} where it is empty.  Throws an Error in words. */
+/** Return the object in a JSON field; {} if it is empty.  Throws an Error in words. */
 export function objectOf(text, title) {
   if (!text.trim()) {
     return {};

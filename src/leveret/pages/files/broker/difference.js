@@ -1,6 +1,6 @@
-// What definitions of a file would change, compared with those of the broker.
+// The changes that a definitions file would make, compared with the broker's definitions.
 
-/** What tells one object of a section from another. */
+/** The identity of an object in a section. */
 const IDENTITY = {
   users: ["name"],
   vhosts: ["name"],
@@ -15,7 +15,7 @@ const IDENTITY = {
   bindings: ["vhost", "source", "destination_type", "destination", "routing_key", "arguments"],
 };
 
-/** JSON whose keys are in order, so that equal objects are equal texts. */
+/** JSON with sorted keys, so that equal objects are equal texts. */
 export function canonical(value) {
   if (Array.isArray(value)) {
     return `[${value.map(canonical).join(",")}]`;
@@ -38,7 +38,7 @@ function changedFields(old, row) {
     .map((name) => [name, old[name], row[name]]);
 }
 
-/** What is there already stays as it is in these sections, even where a file has it otherwise. */
+/** In these sections existing objects stay unchanged, even if they differ in the file. */
 const STAYS = ["queues", "exchanges"];
 
 function kindOf(section, old) {
@@ -49,11 +49,11 @@ function kindOf(section, old) {
 }
 
 /**
- * Compare definitions of a file with those of the broker.
+ * Compare the definitions in a file with those of the broker.
  *
- * Returns rows `{section, name, kind, fields}` where kind is "added", "changed" or "stays" (it is
- * otherwise in the file, but an import does not change it); and how many are the `same`, and the
- * `unknown` sections.  Definitions add and change; they remove nothing.
+ * Returns rows `{section, name, kind, fields}`, where kind is "added", "changed" or "stays" (it
+ * differs in the file, but an import does not change it); and the number of the `same`, and the
+ * `unknown` sections.  An import adds and changes definitions; it removes nothing.
  */
 export function difference(present, wanted, vhost = "/") {
   const rows = [];

@@ -1,6 +1,6 @@
-// Histories of counts and lengths, as the HTTP API samples them, made into lines of a plot.
+// Histories of counts and lengths, as sampled by the HTTP API, as lines of a plot.
 
-/** How far back a plot goes: `age` and `step` in seconds. */
+/** The time range of a plot: `age` and `step` in seconds. */
 export const RANGES = {
   "10m": { title: "10 minutes", age: 600, step: 5 },
   "1h": { title: "1 hour", age: 3600, step: 60 },
@@ -8,13 +8,13 @@ export const RANGES = {
   "24h": { title: "24 hours", age: 86400, step: 1800 },
 };
 
-/** Return what a request asks for, so that the answer has samples. */
+/** Return the query of a request for samples. */
 export function samplesOf(range) {
   const { age, step } = RANGES[range] ?? RANGES["10m"];
   return { msg_rates_age: age, msg_rates_incr: step, lengths_age: age, lengths_incr: step };
 }
 
-/** Return the samples of some `…_details`, oldest first, in one order of times (s). */
+/** Return the samples of several `…_details`, oldest first, on common times (s). */
 function aligned(details) {
   const columns = details.map((one) => [...(one?.samples ?? [])].reverse());
   const longest = columns.reduce((best, one) => (one.length > best.length ? one : best), []);
@@ -32,17 +32,17 @@ export function lengthLines(...details) {
   return [times, ...values];
 }
 
-/** Return `[times, ...rates]`, in one second, of counts. */
+/** Return `[times, ...rates]` of counts, per second. */
 export function rateLines(...details) {
   const [times, values] = aligned(details);
   return [times, ...values.map((counts) => rates(times, counts))];
 }
 
 /**
- * Return by how much a count grew in a second before each time.
+ * Return the growth of a count per second before each time.
  *
- * The broker samples a little less often than every step, so that a step now and then has the
- * sample of the one before it: such a lone standstill is spread over both.
+ * The broker samples a little less often than every step, so that a step now and then repeats the
+ * previous sample: the growth is then spread over both steps.
  */
 export function rates(times, counts) {
   const grown = (from, to) => Math.max(0, (counts[to] - counts[from]) / (times[to] - times[from]));
@@ -59,14 +59,14 @@ export function rates(times, counts) {
   });
 }
 
-/** Values that the broker does not keep a history of, gathered while the page is open. */
+/** Values without a history in the broker, collected while the page is open. */
 export class Gathered {
   constructor(kept = 600) {
     this.kept = kept;
     this.rows = [];
   }
 
-  /** Add the values of now, one for each line. */
+  /** Add the current values, one for each line. */
   add(time, values) {
     const last = this.rows[this.rows.length - 1];
     if (!last || time - last[0] >= 1) {

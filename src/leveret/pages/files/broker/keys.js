@@ -1,11 +1,11 @@
-// The keyboard: `/` finds anything, `g` and a letter goes to a view, `?` shows them all.
+// The keyboard: `/` searches, `g` and a letter opens a view, `?` shows all keys.
 
 import { html, useEffect, useRef } from "../vendor/htm-preact.js";
 import { isAsking } from "./ask.js";
 import { go } from "./router.js";
 import { hasTag, Store, useStore } from "./store.js";
 
-/** The views, in the order of the navigation, each with the letter that goes to it. */
+/** The views, in the order of the navigation, each with its letter. */
 export const VIEWS = [
   { view: "overview", title: "Overview", letter: "o" },
   { view: "queues", title: "Queues", letter: "q" },
@@ -19,7 +19,7 @@ export const VIEWS = [
   { view: "log", title: "Log", letter: "l", tags: ["monitoring", "administrator"] },
 ];
 
-/** Return the views that the user may look at. */
+/** Return the views that the user may see. */
 export const seenViews = () => VIEWS.filter((one) => !one.tags || hasTag(...one.tags));
 
 /** Whether the search, and the list of keys, are open. */
@@ -28,7 +28,7 @@ export const helping = new Store(false);
 
 const GOING = 1500;
 
-/** Follow the keyboard as long as the page is open. */
+/** Handle the keyboard while the page is open. */
 export function useKeys() {
   const going = useRef(0);
   useEffect(() => {

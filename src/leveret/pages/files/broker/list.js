@@ -1,4 +1,4 @@
-// Long lists: the broker filters, sorts and cuts them into pages; the address says which is shown.
+// Long lists: the broker filters, sorts and divides them into pages; the address selects the page.
 
 import { html, useEffect, useRef, useState } from "../vendor/htm-preact.js";
 import { number } from "../common/format.js";
@@ -11,7 +11,7 @@ import { chosenVhost, useStore } from "./store.js";
 
 export const PAGE_SIZES = [25, 50, 100, 250, 500];
 
-/** The path of a list, all of it or what a vhost has of it. */
+/** The path of a list, for all vhosts or for one. */
 function listPath(list, vhost, isVhosts) {
   if (!vhost) {
     return list;
@@ -20,8 +20,8 @@ function listPath(list, vhost, isVhosts) {
 }
 
 /**
- * Follow one page of a list, limited to the chosen vhost; `isVhosts` tells that the path of a vhost
- * comes first.  `options` are those of the address: name, use_regex, sort, reverse, page, size.
+ * Load one page of a list, limited to the selected vhost; with `isVhosts` the path begins with that
+ * of the vhost.  `options` are those of the address: name, use_regex, sort, reverse, page, size.
  */
 export function useList(list, options, { isVhosts = false, extra = {}, every = 5000, sort = "" } = {}) {
   const vhost = useStore(chosenVhost);
@@ -37,7 +37,7 @@ export function useList(list, options, { isVhosts = false, extra = {}, every = 5
   const load = (signal) => get(listPath(list, vhost, isVhosts) + query(asked), signal);
   const live = useLive(load, JSON.stringify([list, vhost, asked]), { every, keep: true });
   useEffect(() => {
-    // The list has become shorter than the page that is asked for.
+    // The list has become too short for the requested page.
     if (live.error?.status === 400 && Number(asked.page) > 1) {
       change({ page: undefined });
     }
@@ -50,7 +50,7 @@ export function Filter({ options, label }) {
   const [text, setText] = useState(options.name ?? "");
   const sent = useRef(options.name ?? "");
   useEffect(() => {
-    // What was typed since the address last changed by it stays.
+    // Text typed since the last change of the address stays.
     if ((options.name ?? "") !== sent.current) {
       sent.current = options.name ?? "";
       setText(sent.current);
@@ -75,12 +75,12 @@ export function Filter({ options, label }) {
   </span>`;
 }
 
-/** Return the note on a list of which only the first page is shown. */
+/** Return the note on a list with only its first page. */
 export function cutNote(page) {
   return page.total_count > page.items.length ? `the first ${number(page.items.length)} of ${number(page.total_count)}` : undefined;
 }
 
-/** Which part of the list is shown, and the way to the others. */
+/** The shown part of the list, and links to the others. */
 function Pager({ data }) {
   const { page, page_count: pages, filtered_count: filtered, total_count: total } = data;
   const from = filtered === 0 ? 0 : (page - 1) * data.page_size + 1;
@@ -101,7 +101,7 @@ function Pager({ data }) {
   </div>`;
 }
 
-/** One page of a list; `empty` is what is said where the whole list has nothing. */
+/** One page of a list; `empty` is the text for an empty list. */
 export function ListTable({ live, columns, options, caption, empty, sort = "" }) {
   if (live.data === undefined) {
     return live.error

@@ -1,7 +1,7 @@
-// What a view shows is asked for again and again while somebody looks at it.
+// Data of a view, requested again and again while the page is visible.
 //
-// A hidden page asks for nothing.  While the broker does not answer, what was last known stays on
-// the page, and it is tried again less and less often.
+// A hidden page sends no requests.  While the broker does not answer, the last data stays on the
+// page, and requests are repeated less and less often.
 
 import { useCallback, useEffect, useRef, useState } from "../vendor/htm-preact.js";
 import { on } from "./api.js";
@@ -17,7 +17,7 @@ on("silent", () => {
   }
 });
 
-/** One view's question, asked every so often until it is closed. */
+/** One view's request, repeated at an interval until it is closed. */
 class Poll {
   constructor(load, every, told) {
     this.load = load;
@@ -40,10 +40,10 @@ class Poll {
     this.told = () => {};
   }
 
-  /** Ask at once; an answer that is under way is not waited for. */
+  /** Send the request at once, without waiting for an answer in progress. */
   async now() {
     if (this.closed) {
-      // What was asked for in a dialog may be done when its view is gone.
+      // An action of a dialog may finish after its view is gone.
       return;
     }
     clearTimeout(this.timer);
@@ -75,15 +75,15 @@ class Poll {
 }
 
 /**
- * Ask `load(signal)` every `every` ms (once where that is 0) and return `{data, error, reload}`.
+ * Call `load(signal)` every `every` ms (once if that is 0) and return `{data, error, reload}`.
  *
- * Where `key` changes it is asked anew; `keep` lets the old answer stay until the new one is there.
+ * A change of `key` starts a new request; with `keep` the old data stays until the new data arrives.
  */
 export function useLive(load, key, { every = 2000, keep = false } = {}) {
   const [state, setState] = useState({ key, data: undefined, error: null });
   const poll = useRef(null);
   useEffect(() => {
-    // An answer to another question does not stand beside the error of this one.
+    // Data for another request must not be shown with the error of this one.
     const before = (old) => (keep || old.key === key ? old.data : undefined);
     const told = (outcome) => setState((old) => ({ data: before(old), ...outcome, key }));
     poll.current = new Poll(load, every, told);

@@ -1,11 +1,11 @@
-// The form by which a user signs in; the session is a cookie that no script can read.
+// The sign-in form; the session is a cookie that no script can read.
 
 import { html, useEffect, useRef, useState } from "../vendor/htm-preact.js";
 import { get, signIn } from "./api.js";
 import { Failure } from "./parts.js";
 import { sessionEnded, user, useStore } from "./store.js";
 
-/** Ask who is signed in already; null where nobody is. */
+/** Return the signed-in user; null if nobody is signed in. */
 export async function identify() {
   const found = await get("whoami");
   return { ...found, tags: [].concat(found.tags ?? []) };

@@ -1,12 +1,12 @@
-// Which bindings of an exchange a message fits, by the rules of the exchange's type.
+// The bindings of an exchange that match a message, by the rules of the exchange's type.
 //
-// The broker decides; this follows it for the types whose rule can be told without the broker's state.
+// The broker decides; this repeats its rule for the types that do not depend on the broker's state.
 
-/** Tell whether words of a key fit the words of a binding: `*` is one word, `#` any number. */
+/** Return whether the words of a key match those of a binding: `*` is one word, `#` any number. */
 export function topicFits(pattern, key) {
   const wanted = pattern.split(".");
   const words = key.split(".");
-  // reached[w]: the pattern so far fits the first w words.
+  // reached[w]: the pattern so far matches the first w words.
   let reached = words.map(() => false);
   reached.unshift(true);
   for (const word of wanted) {
@@ -23,7 +23,7 @@ export function topicFits(pattern, key) {
   return reached[words.length];
 }
 
-/** Tell whether headers satisfy the arguments of a binding. */
+/** Return whether headers satisfy the arguments of a binding. */
 export function headersFit(wanted, headers) {
   const mode = wanted["x-match"] ?? "all";
   const withX = mode.endsWith("-with-x");
@@ -34,20 +34,20 @@ export function headersFit(wanted, headers) {
   return mode.startsWith("all") ? names.every(fits) : names.some(fits);
 }
 
-/** The types that send a message to one of their bindings, or to some, by what only the broker knows. */
+/** The types that choose among their bindings by state that only the broker knows. */
 const CHOOSING = ["x-consistent-hash", "x-local-random", "x-modulus-hash", "x-random", "x-super-stream"];
 
-/** How an exchange routes: its type, or for a delaying one the type that it delays. */
+/** The routing type of an exchange: its own, or for a delaying one the delayed type. */
 export function routesAs(exchange) {
   return exchange.type === "x-delayed-message" ? exchange.arguments["x-delayed-type"] : exchange.type;
 }
 
-/** Return the exchange that gets what no binding takes, by an argument or a policy; "" for none. */
+/** Return the alternate exchange, from an argument or a policy; "" for none. */
 export function alternateOf(exchange) {
   return exchange?.alternate_exchange ?? "";
 }
 
-/** Return "yes", "no" or "maybe": whether a message goes by a binding of an exchange. */
+/** Return "yes", "no" or "maybe": whether a message follows a binding of an exchange. */
 export function goesBy(exchange, binding, key, headers) {
   const kind = routesAs(exchange);
   if (CHOOSING.includes(kind)) {
@@ -64,8 +64,8 @@ export function goesBy(exchange, binding, key, headers) {
 /**
  * Follow a message from an exchange through a topology `{exchanges, bindings}`.
  *
- * Returns the exchanges and queues that it reaches, and the bindings that it goes by; each with
- * "yes", or "maybe" where one of several is chosen; and the exchanges whose alternate one it takes.
+ * Returns the exchanges and queues that it reaches, and the bindings that it follows, each with
+ * "yes", or "maybe" if one of several is chosen; and the exchanges whose alternate one it takes.
  */
 export function follow(topology, start, key, headers) {
   const reached = { exchanges: new Map([[start, "yes"]]), queues: new Map(), bindings: new Map(), alternates: new Map() };

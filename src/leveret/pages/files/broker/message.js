@@ -1,4 +1,4 @@
-// One message as the page shows it: where it came from, its properties, and its body.
+// One message on the page: its origin, its properties, and its body.
 
 import { html, useState } from "../vendor/htm-preact.js";
 import { bytes, legible, moment, number } from "../common/format.js";
@@ -6,7 +6,7 @@ import { Facts, Name, Source, Tag } from "./parts.js";
 
 const SHOWN_CHARACTERS = 20000;
 
-/** Return the body as text: JSON is indented, and what is no text is told in hexadecimal. */
+/** Return the body as text: JSON is indented, and binary data is shown in hexadecimal. */
 export function bodyText(message) {
   if (message.payload_encoding === "base64") {
     return hexadecimal(atob(message.payload));
@@ -33,7 +33,7 @@ function hexadecimal(binary) {
   return lines.join("\n");
 }
 
-/** A message that can be opened. */
+/** A message that can be expanded. */
 export function Message({ message, actions }) {
   const [open, setOpen] = useState(false);
   const { exchange, routing_key: key, payload_bytes: size } = message;

@@ -1,4 +1,4 @@
-// Small parts that the views share: headings, panels, facts, tabs, states without data.
+// Small shared parts of the views: headings, panels, facts, tabs, states without data.
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/htm-preact.js";
 import { coded, legible, number } from "../common/format.js";
@@ -18,7 +18,7 @@ export function Heading({ title, kind, trail = [], children }) {
   </header>`;
 }
 
-/** A name that a user gave, as text of its own direction; a long one ends in an ellipsis. */
+/** A user-given name with its own text direction; a long one ends in an ellipsis. */
 export function Name({ text, empty = "(empty name)" }) {
   const shown = text === "" ? empty : legible(text);
   return html`<bdi class="name" title=${shown}>${shown}</bdi>`;
@@ -29,7 +29,7 @@ export function NameLink({ text, to, empty }) {
   return html`<a href=${to}><${Name} text=${text} empty=${empty} /></a>`;
 }
 
-/** How an exchange is named in an address. */
+/** The name of an exchange in an address. */
 export const exchangePart = (name) => (name === "" ? "amq.default" : name);
 
 export function ExchangeLink({ vhost, name }) {
@@ -54,7 +54,7 @@ export function Panel({ title, note, actions, children, wide }) {
   </section>`;
 }
 
-/** A name and a value; one that is wider than its place scrolls, by the keyboard too. */
+/** A name and a value; a value that is too wide scrolls, also with the keyboard. */
 function Fact({ name, value }) {
   const place = useRef(null);
   const [scrolls, setScrolls] = useState(false);
@@ -64,7 +64,7 @@ function Fact({ name, value }) {
   return html`<div><dt>${name}</dt><dd ref=${place} tabindex=${scrolls ? 0 : undefined}>${value}</dd></div>`;
 }
 
-/** Names and values; a value that is undefined or null is left out. */
+/** Names and values; undefined and null values are omitted. */
 export function Facts({ of }) {
   const known = of.filter((one) => one && ![undefined, null, false, ""].includes(one[1]));
   return html`<dl class="facts">
@@ -74,7 +74,7 @@ export function Facts({ of }) {
 
 /** A large figure with its name. */
 export function Figure({ name, value, note, to, warn }) {
-  // A figure that is cut off would be another one.
+  // A truncated figure would be a wrong one.
   const length = String(value).length;
   const size = length > 9 ? " longer" : length > 6 ? " long" : "";
   const body = html`<span class="figure-name">${name}</span>
@@ -89,7 +89,7 @@ export function Tag({ text, title, kind = "" }) {
   return html`<span class=${`tag ${kind}`} title=${title}>${legible(text ?? "")}</span>`;
 }
 
-/** Ways to look at the same thing, each with an address. */
+/** Tabs of the same object, each with an address. */
 export function Tabs({ view, parts, tabs, shown }) {
   const row = useRef(null);
   useEffect(() => {
@@ -110,7 +110,7 @@ export function Tabs({ view, parts, tabs, shown }) {
   </nav>`;
 }
 
-/** What is said where there is nothing to show, and what to do about it. */
+/** The text for an empty state, with advice. */
 export function Empty({ title, children }) {
   return html`<div class="empty-state">
     <p class="empty-title">${title}</p>
@@ -118,7 +118,7 @@ export function Empty({ title, children }) {
   </div>`;
 }
 
-/** What went wrong, in the broker's words. */
+/** An error, in the broker's words. */
 export function Failure({ error, retry }) {
   return html`<div class="failure" role="alert">
     <p>${coded(error.message)}</p>
@@ -126,7 +126,7 @@ export function Failure({ error, retry }) {
   </div>`;
 }
 
-/** What `useLive` returned: drawn when it is there; until then that it is loaded, or why not. */
+/** The data of `useLive` once loaded; before that a loading note, or the error. */
 export function Loaded({ live, children }) {
   if (live.data !== undefined) {
     return html`${live.error && live.error.status !== 0 && html`<${Failure} error=${live.error} />`}
@@ -137,7 +137,7 @@ export function Loaded({ live, children }) {
     : html`<p class="note loading">Loading …</p>`;
 }
 
-/** Data as text, indented. */
+/** Data as indented text. */
 export function Source({ value, label }) {
   const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
   return html`<pre class="source" tabindex="0" aria-label=${label}>${text}</pre>`;

@@ -1,19 +1,19 @@
 // Every view has an address in the page's fragment: `#/queues/%2F/orders?tab=messages`.
 //
-// The vhost that lists are limited to is a part of it (`?vhost=`): links carry it on, and a reload,
-// a bookmark and the way back have it.
+// The vhost that limits lists is a part of it (`?vhost=`): links keep it, and it survives a reload,
+// a bookmark and the back button.
 
 import { useEffect, useState } from "../vendor/htm-preact.js";
 import { query, segment } from "./api.js";
 import { chosenVhost } from "./store.js";
 
-/** Return the address of a view: its name, what it shows, and how; `vhost` is that of now unless given. */
+/** Return the address of a view: its name, its parts, and its options; `vhost` is the current one unless given. */
 export function link(view, parts = [], options = {}) {
   const shown = { ...options, vhost: Object.hasOwn(options, "vhost") ? options.vhost : chosenVhost.value };
   return `#/${[view, ...parts].map((part) => segment(String(part))).join("/")}${query(shown)}`;
 }
 
-/** Return what an address shows: `{view, parts, options}`. */
+/** Return the contents of an address: `{view, parts, options}`. */
 export function parse(hash) {
   const [where, asked] = split(hash.replace(/^#\/?/, ""));
   const [view, ...parts] = where.split("/").map(decoded);
@@ -33,15 +33,15 @@ function decoded(text) {
   }
 }
 
-/** Go to a view. */
+/** Open a view. */
 export function go(view, parts = [], options = {}) {
   location.hash = link(view, parts, options);
 }
 
-/** Views whose addresses name the vhost of what they show. */
+/** Views with the vhost of their object in their addresses. */
 const OF_VHOSTS = ["queues", "streams", "exchanges", "policies"];
 
-/** Limit lists to a vhost, or to none by ""; what is shown of another vhost is left for its list. */
+/** Limit lists to a vhost, or to none with ""; an object of another vhost is replaced by its list. */
 export function chooseVhost(vhost) {
   const { view, parts, options } = parse(location.hash);
   const leaves = vhost !== "" && OF_VHOSTS.includes(view) && parts.length > 0 && parts[0] !== vhost;
@@ -52,11 +52,11 @@ function follow() {
   chosenVhost.set(parse(location.hash).options.vhost ?? "");
 }
 
-// Before any view hears of the address, so that what it draws is of one vhost.
+// Before any view handles the address, so that everything it draws is for one vhost.
 follow();
 addEventListener("hashchange", follow);
 
-/** Change how the view is shown, without a step of the browser's history. */
+/** Change the options of the view, without an entry in the browser's history. */
 export function change(options) {
   const now = parse(location.hash);
   const merged = { ...now.options, ...options };
@@ -64,7 +64,7 @@ export function change(options) {
   dispatchEvent(new HashChangeEvent("hashchange"));
 }
 
-/** The address that is shown now, followed as it changes. */
+/** The current address, updated when it changes. */
 export function useRoute() {
   const [route, setRoute] = useState(() => parse(location.hash));
   useEffect(() => {

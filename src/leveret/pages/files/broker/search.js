@@ -1,4 +1,4 @@
-// `/`: finds queues, exchanges, connections, users and views by a part of their names.
+// `/`: searches queues, exchanges, connections, users and views by a part of their names.
 
 import { html, useEffect, useRef, useState } from "../vendor/htm-preact.js";
 import { counted, legible } from "../common/format.js";
@@ -11,7 +11,7 @@ import { isAdministrator, useStore } from "./store.js";
 const FOUND_MAX = 8;
 const PATIENCE = 120;
 
-/** Return what is found for a text; each is `{kind, name, note, to}`. */
+/** Return the results for a text, each as `{kind, name, note, to}`. */
 async function find(text, signal) {
   const asked = { page: 1, page_size: FOUND_MAX, name: text };
   const ask = (where, columns) => get(`${where}${query({ ...asked, columns })}`, signal);
@@ -25,7 +25,7 @@ async function find(text, signal) {
   }
   const found = await Promise.allSettled(kinds);
   if (found.every((one) => one.status === "rejected")) {
-    // That nothing was found would not be true.
+    // An empty result would be wrong.
     throw found[0].reason;
   }
   return found.flatMap((one) => (one.status === "fulfilled" ? one.value : []));
@@ -65,12 +65,12 @@ function viewsFound(text) {
   }));
 }
 
-/** The search, where it is open. */
+/** The search, while it is open. */
 export function Search() {
   return useStore(searching) ? html`<${SearchDialog} />` : null;
 }
 
-/** Return what is found, and for which text: that of before stays while the next is looked for. */
+/** Return the results and their text: the previous ones stay until the next ones arrive. */
 function useFound(text) {
   const [state, setState] = useState(() => ({ text: "", found: viewsFound("") }));
   useEffect(() => {
@@ -100,7 +100,7 @@ function SearchDialog() {
   const [text, setText] = useState("");
   const [at, setAt] = useState(0);
   const { text: foundFor, found, error } = useFound(text);
-  // Who types and presses Enter at once means what he typed, not what was found before it.
+  // Enter directly after typing is meant for the new text, not for the previous results.
   const [hasty, setHasty] = useState(false);
   useEffect(() => {
     box.current.showModal();

@@ -1,4 +1,4 @@
-// The frame around each view: navigation, search, vhost, theme, who is signed in, and the banner.
+// The frame around each view: navigation, search, vhost, theme, user, and the banner.
 
 import { html, useEffect, useState } from "../vendor/htm-preact.js";
 import { legible, moment } from "../common/format.js";
@@ -46,7 +46,7 @@ function skip(event) {
   document.getElementById("content").focus();
 }
 
-/** Says that the broker does not answer, and that it is tried again. */
+/** The note that the broker does not answer, and that requests are repeated. */
 function Banner({ since }) {
   if (!since) {
     return null;
@@ -62,7 +62,7 @@ function VhostChoice() {
   const load = async (signal) => ({ chosen, vhosts: await get("vhosts?columns=name", signal) });
   const { data } = useLive(load, `vhosts ${chosen}`, { every: 10000, keep: true });
   const names = (data?.vhosts ?? []).map((one) => one.name);
-  // An answer of before the choice does not tell: the vhost may be a new one.
+  // An answer from before the choice does not count: the vhost may be new.
   const isGone = data?.chosen === chosen && chosen !== "" && !names.includes(chosen);
   useEffect(() => {
     if (isGone) {
@@ -80,7 +80,7 @@ function VhostChoice() {
   </select>`;
 }
 
-/** The ways to choose colours, each with the next one. */
+/** The themes, each with the next one. */
 const THEMES = {
   "": { title: "as the system", sign: "◐", next: "light" },
   light: { title: "light", sign: "○", next: "dark" },
@@ -115,7 +115,7 @@ function Account() {
       await signOut();
     } catch (error) {
       if (error.status !== 401) {
-        // The session goes on, and who comes next must not be told otherwise.
+        // The session continues, and the next user must not be told otherwise.
         say(`You are still signed in: ${error.message}`);
         return;
       }

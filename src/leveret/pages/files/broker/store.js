@@ -1,8 +1,8 @@
-// Values that several parts of the page share, and the hook that follows one.
+// Values shared by several parts of the page, and the hook that follows one.
 
 import { useEffect, useState } from "../vendor/htm-preact.js";
 
-/** A value whose changes can be followed. */
+/** A value with change notifications. */
 export class Store {
   constructor(value) {
     this.value = value;
@@ -17,7 +17,7 @@ export class Store {
   }
 }
 
-/** The value of a store, drawn again as it changes. */
+/** The value of a store, drawn again when it changes. */
 export function useStore(store) {
   const [value, setValue] = useState(store.value);
   useEffect(() => {
@@ -28,19 +28,19 @@ export function useStore(store) {
   return value;
 }
 
-/** Who is signed in (`{name, tags}`), null where nobody is, undefined where it is not known yet. */
+/** The signed-in user (`{name, tags}`), null for nobody, undefined if not known yet. */
 export const user = new Store(undefined);
 
-/** Whether a session ended that nobody signed out of. */
+/** Whether a session ended without a sign-out. */
 export const sessionEnded = new Store(false);
 
-/** The vhost that lists are limited to, as the address says; empty for all. */
+/** The vhost that limits lists, from the address; empty for all. */
 export const chosenVhost = new Store("");
 
-/** Since when (ms) the broker has not answered; 0 while it does. */
+/** The time (ms) since which the broker has not answered; 0 while it does. */
 export const silentSince = new Store(0);
 
-/** Tell whether the user has one of some tags. */
+/** Return whether the user has one of some tags. */
 export function hasTag(...tags) {
   const known = user.value?.tags ?? [];
   return tags.some((tag) => known.includes(tag));

@@ -1,4 +1,4 @@
-// Runs before anything is drawn: a reader who chose dark or light sees no flash of the other.
+// Runs before the first paint: a reader with a dark or light theme sees no flash of the other.
 (function () {
   try {
     const chosen = localStorage.getItem("leveret-theme");
@@ -6,6 +6,6 @@
       document.documentElement.dataset.theme = chosen;
     }
   } catch {
-    // A browser without storage shows what its system prefers.
+    // A browser without storage uses its system's preference.
   }
 })();

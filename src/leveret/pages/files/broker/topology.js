@@ -1,4 +1,4 @@
-// What lies behind an exchange: its bindings, what they lead to, and so on; drawn, and followed by a key.
+// The topology behind an exchange: its bindings, their destinations, and so on; drawn, and followed for a key.
 
 import { html, useMemo, useState } from "../vendor/htm-preact.js";
 import { counted, legible, number } from "../common/format.js";
@@ -13,7 +13,7 @@ const EXCHANGES_MAX = 40;
 const BINDINGS_MAX = 500;
 const QUEUES_DRAWN = 60;
 
-/** Gather the exchanges and bindings that can be reached from one; `cut` tells what was left out. */
+/** Collect the exchanges and bindings that can be reached from one; `cut` says what was omitted. */
 async function gather(vhost, start, signal) {
   const exchanges = new Map();
   const bindings = [];
@@ -89,24 +89,24 @@ function depths(topology, start) {
 }
 
 const WIDTH = 190;
-/** The height of a node, and how much of it each link that ends at it needs. */
+/** The height of a node, and the part of it for each link that ends at it. */
 const HEIGHT = 34;
 const END = 18;
-/** Between two columns: room for curves, then for the keys of what ends at the second. */
+/** The space between two columns: for curves, then for the keys of links to the second. */
 const CURVES = 68;
 const KEYS = 136;
 const GAP = CURVES + KEYS;
-/** Between two nodes of a column, and the height of a lane, by which a link passes a column. */
+/** The space between two nodes of a column, and the height of a lane in which a link passes a column. */
 const SPACE = 12;
 const LANE = 8;
 const MARGIN = 8;
 const LETTER = 6.9;
 
 /**
- * Give each node its place and each link its way.
+ * Place each node and route each link.
  *
- * A link that passes a column has a lane there, so that it goes behind no node; one that leads back
- * or to the same column turns round at the right-hand side.
+ * A link that passes a column has a lane in it, so that it goes behind no node; one that leads back
+ * or to the same column turns around on the right-hand side.
  */
 function placed(nodes, links) {
   const ends = new Map(nodes.map((node) => [node.id, links.filter((one) => one.to === node.id).length]));
@@ -140,7 +140,7 @@ function placed(nodes, links) {
   return { nodes: items.filter((item) => item.kind), at, width: columns.length * (WIDTH + GAP) - GAP + 2 * MARGIN + (back ? CURVES : 0), height };
 }
 
-/** Say where on its nodes each link begins (`y1`) and ends (`y2`): the ends at one node in an order that crosses little. */
+/** Set the ends of each link on its nodes (`y1`, `y2`): the ends at one node are in an order with few crossings. */
 function endpoints(links, at) {
   const middle = (item) => item.y + item.height / 2;
   const before = (one) => middle(one.lanes[one.lanes.length - 1] ?? at.get(one.from));
@@ -151,7 +151,7 @@ function endpoints(links, at) {
   }
 }
 
-/** Return the way of a link as the data of a path, and where its keys stand. */
+/** Return the path data of a link, and the position of its keys. */
 function wayOf(one, at) {
   const [from, to] = [at.get(one.from), at.get(one.to)];
   const x1 = from.x + WIDTH;
@@ -168,7 +168,7 @@ function wayOf(one, at) {
   const turn = (toX, toY) => `C${x + CURVES},${y} ${toX + CURVES},${toY} ${toX},${toY}`;
   const [next, ...others] = one.lanes;
   if (next === undefined || from === to) {
-    // To itself or a neighbour of its column.
+    // To itself or a neighbour in its column.
     const end = from === to ? to.y + to.height - 6 : one.y2;
     return { way: `${way}${turn(to.x + WIDTH, end)}`, x: to.x + WIDTH + 14, y: end, anchor: "start" };
   }
@@ -189,7 +189,7 @@ function short(text, most) {
 
 function Picture({ picture, vhost, topology, reached, label }) {
   const asked = reached !== null;
-  // What is reached is drawn over what is not.
+  // Reached nodes and links are drawn over the others.
   const links = [...picture.links].sort((one, other) => Number(Boolean(one.lit)) - Number(Boolean(other.lit)));
   const ways = links.map((one) => [one, wayOf(one, picture.at)]);
   return html`<div class="picture sideways" tabindex="0" role="group" aria-label=${label}>
@@ -220,7 +220,7 @@ function Node({ node, vhost, exchange, lit, asked }) {
   </a>`;
 }
 
-/** The keys of a link, on a ground of their own, so that no line strikes them through. */
+/** The keys of a link, on a background, so that no line strikes them through. */
 function Keys({ one, way, asked }) {
   const keys = one.keys.map((key) => (key === "" ? "(no key)" : key)).join(", ");
   const shown = short(keys, 18);

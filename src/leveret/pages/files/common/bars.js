@@ -1,9 +1,9 @@
-// Horizontal bars: how much of something each of some things has, or which parts it consists of.
+// Horizontal bars: amounts of several items, or the parts that they consist of.
 
 import { html, useState } from "../vendor/htm-preact.js";
 import { legible, number, percent } from "./format.js";
 
-/** Bars that are drawn before the reader asks for more, unless there are few more. */
+/** Bars that are drawn before the reader asks for more, unless there are only a few more. */
 const BARS_FIRST = 12;
 const BARS_WHOLE = 16;
 
@@ -23,7 +23,7 @@ function BarRow({ row, most, whole, format }) {
 
 /**
  * Draw rows `{label, value}` as bars, or `{label, value, parts: [{label, value, colour}]}` as bars of
- * parts; `whole` is what a row's share is of, and `legend` names the colours.
+ * parts; `whole` is the total for the shares of rows, and `legend` names the colours.
  */
 export function BarList({ title, note, rows, format = number, whole = 0, legend = [], empty = "There is nothing." }) {
   const [all, setAll] = useState(false);

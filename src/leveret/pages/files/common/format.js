@@ -1,14 +1,14 @@
-// Words for numbers, sizes, rates, times and names.  Times are in milliseconds, shown in the reader's zone.
+// Texts for numbers, sizes, rates, times and names.  Times are in milliseconds, shown in the reader's zone.
 
 const GROUPED = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 const TENTHS = new Intl.NumberFormat("en-US", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 
-/** What is shown where there is no value. */
+/** The text for a missing value. */
 export const NOTHING = "–";
 
 const known = (value) => value !== null && value !== undefined && Number.isFinite(Number(value));
 
-/** Return a number with its thousands separated; a fraction keeps one digit below 100. */
+/** Return a number with thousands separators; a fraction keeps one digit below 100. */
 export function number(value) {
   if (!known(value)) {
     return NOTHING;
@@ -22,7 +22,7 @@ export function counted(count, word, plural = `${word}s`) {
   return `${number(count)} ${count === 1 ? word : plural}`;
 }
 
-/** Return a number of bytes in the unit that suits it. */
+/** Return a number of bytes with a suitable unit. */
 export function bytes(value) {
   if (!known(value)) {
     return NOTHING;
@@ -43,7 +43,7 @@ export function bytes(value) {
 /** Return the rate of the `…_details` of a row, or null if the broker does not know it yet. */
 export const rateKnown = (row, details) => (row.rates_known === false ? null : details?.rate);
 
-/** Return how many in a second. */
+/** Return a rate per second. */
 export function rate(value) {
   return known(value) ? `${number(Number(value))}/s` : NOTHING;
 }
@@ -74,7 +74,7 @@ export function duration(value) {
 
 const two = (count) => String(count).padStart(2, "0");
 
-/** Return a moment (milliseconds, a Date or ISO 8601) to the second, in the reader's zone. */
+/** Return a time (milliseconds, a Date or ISO 8601) to the second, in the reader's zone. */
 export function moment(value) {
   if (value === null || value === undefined || value === "") {
     return NOTHING;
@@ -104,17 +104,17 @@ export function percent(part, whole) {
   return `${share < 10 && share > 0 ? TENTHS.format(share) : GROUPED.format(share)} %`;
 }
 
-/** What has no letters to see, or turns the text around it. */
+/** Invisible characters, and those that turn the direction of the text around them. */
 const INVISIBLE = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/gu;
 
-/** Return a sentence or a line in which what cannot be seen is written as its code. */
+/** Return a text in which invisible characters are replaced by their codes. */
 export function coded(text) {
   return String(text).replace(INVISIBLE, (char) => {
     return `⟨U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
   });
 }
 
-/** Return a name the same way, with spaces at its ends marked as well. */
+/** Return a name in the same way, with spaces at its ends marked as well. */
 export function legible(text) {
   return coded(text).replace(/^ +| +$/g, (spaces) => "␣".repeat(spaces.length));
 }

@@ -1,4 +1,4 @@
-// A picture of nodes and links in layers: a topology, or a flow whose links are as thick as what passes them.
+// A picture of nodes and links in layers: a topology, or a flow with links as thick as their weight.
 
 import { html, useLayoutEffect, useMemo, useRef, useState } from "../vendor/htm-preact.js";
 import { counted, legible, number } from "./format.js";
@@ -7,25 +7,25 @@ import { PAPER_WIDTH, usePrinting } from "./print.js";
 
 const NODE_HEIGHT = 38;
 const NODE_GAP = 12;
-/** The widths of a node and of the gap between columns, where there is room and where there is not. */
+/** The widths of a node and of the gap between columns, with enough space and without. */
 const NODE_WIDTH = 190;
 const NODE_WIDTH_LEAST = 148;
 const COLUMN_GAP = 150;
 const COLUMN_GAP_LEAST = 44;
-/** What is wider than its box is made smaller, but not smaller than this, to be read; then the box scrolls. */
+/** A picture wider than its box is scaled down to at least this, to stay readable; then the box scrolls. */
 const SCALE_LEAST = 0.72;
 const LINK_MIN = 1.25;
 const LINK_MAX = 14;
-/** What a picture has around it on paper, in pixels. */
+/** The margin of a picture on paper, in pixels. */
 const FIGURE_PADDING = 34;
 
-/** The width of a letter of a name, with some to spare. */
+/** The width of a letter of a name, with some reserve. */
 const LETTER_WIDTH = 7.4;
 const EDGE = 8;
 
 const shortened = (text, letters) => (text.length > letters ? `${text.slice(0, letters - 1)}…` : text);
 
-/** Return the width of an element, followed as it changes; 0 until it is known. */
+/** Return the width of an element, updated when it changes; 0 until it is known. */
 function useWidth(element) {
   const [width, setWidth] = useState(0);
   useLayoutEffect(() => {
@@ -41,7 +41,7 @@ function useWidth(element) {
   return width;
 }
 
-/** Return the widths of a node and of a gap with which so many columns fit in a box, if they do. */
+/** Return the widths of a node and of a gap with which this many columns fit into a box, if they do. */
 function columnWidths(count, box) {
   const room = (node) => (box - 2 * EDGE - count * node) / Math.max(1, count - 1);
   const fits = (gap) => Math.min(COLUMN_GAP, Math.max(COLUMN_GAP_LEAST, gap));
@@ -49,14 +49,14 @@ function columnWidths(count, box) {
   return [node, box === 0 ? COLUMN_GAP : fits(room(node))];
 }
 
-/** Return the place of each node, its width, and the size of the picture. */
+/** Return the position of each node, its width, and the size of the picture. */
 function placedNodes(nodes, links, box) {
   const columns = columnsOf(nodes, links);
   const [nodeWidth, gap] = columnWidths(columns.length, box);
   const tallest = Math.max(1, ...columns.map((column) => column.length));
   const height = tallest * (NODE_HEIGHT + NODE_GAP) - NODE_GAP + 2 * EDGE;
   const width = columns.length * (nodeWidth + gap) - gap + 2 * EDGE;
-  // Of what scrolls sideways one sees the first column, which then begins at the top.
+  // If it scrolls sideways, the first column is visible, which then begins at the top.
   const scrolls = box > 0 && width * SCALE_LEAST > box;
   const places = new Map();
   columns.forEach((column, at) => {
@@ -69,7 +69,7 @@ function placedNodes(nodes, links, box) {
   return { places, nodeWidth, width: Math.max(width, nodeWidth + 2 * EDGE), height };
 }
 
-/** Return where on its nodes each link begins and ends, so that links do not all meet in one point. */
+/** Return the ends of each link on its nodes, so that links do not all meet in one point. */
 function linkEnds(links, places) {
   const ends = new Map(links.map((link) => [link, { begin: NODE_HEIGHT / 2, end: NODE_HEIGHT / 2 }]));
   for (const [here, there, side] of [["from", "to", "begin"], ["to", "from", "end"]]) {
@@ -92,7 +92,7 @@ function curve(from, to, ends, nodeWidth) {
     const middle = (x1 + x2) / 2;
     return `M${x1},${y1} C${middle},${y1} ${middle},${y2} ${x2},${y2}`;
   }
-  // Back to the same layer or one before it: round the right-hand side.
+  // Back to the same layer or an earlier one: around the right-hand side.
   const out = Math.max(x1, x2 + nodeWidth) + 60;
   return `M${x1},${y1} C${out},${y1} ${out},${y2} ${x2 + nodeWidth},${y2}`;
 }
@@ -160,8 +160,8 @@ function LinksTold({ links, chosen, names, format }) {
 
 /**
  * Draw a graph.  A node is `{id, label, note, kind, layer}`, a link `{from, to, label, note, kind, weight}`.
- * `lit` is a set of ids: those and the links between them stand out (`litLinks` instead says which links do);
- * without it the node that is pointed at or chosen decides.  `onPick(node)` is called for a choice.
+ * `lit` is a set of ids: those and the links between them are highlighted (or the links in `litLinks`);
+ * without it the hovered or selected node decides.  `onPick(node)` is called on a selection.
  */
 export function Graph({ title, note, nodes, links, lit, litLinks, onPick, format = number, empty = "There is nothing to draw." }) {
   const [pointed, setPointed] = useState(null);

@@ -1,10 +1,10 @@
-// Places of the nodes of a graph in layers, from left to right, with few crossings of its links.
+// Positions of the nodes of a graph in layers, from left to right, with few crossings of its links.
 
-/** Return the layer of each node: that given, or else one more than the highest before it. */
+/** Return the layer of each node: the given one, or one more than the highest before it. */
 export function layersOf(nodes, links) {
   const layers = new Map(nodes.map((node) => [node.id, node.layer ?? 0]));
   const free = new Set(nodes.filter((node) => node.layer === undefined).map((node) => node.id));
-  // As many rounds as there are nodes reach the end of each path; a cycle ends there too.
+  // One round per node reaches the end of each path; a cycle ends there too.
   for (let round = 0; round < Math.min(nodes.length, 12); round += 1) {
     let changed = false;
     for (const { from, to } of links) {
@@ -21,7 +21,7 @@ export function layersOf(nodes, links) {
   return layers;
 }
 
-/** Return the mean place of a node's neighbours, or its own without any. */
+/** Return the mean position of a node's neighbours, or its own without any. */
 function pull(id, neighbours, places) {
   const known = (neighbours.get(id) ?? []).filter((other) => places.has(other));
   return known.length === 0 ? places.get(id) : known.reduce((sum, other) => sum + places.get(other), 0) / known.length;

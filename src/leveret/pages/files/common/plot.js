@@ -4,19 +4,19 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/ht
 import uPlot from "../vendor/uPlot.js";
 import { bytes, moment, number, rate } from "./format.js";
 
-/** How many colours there are: `--plot-1` and so on in `style.css`. */
+/** The number of colours: `--plot-1` and so on in `style.css`. */
 const PLOT_COLOURS = 8;
 
 const WHOLE_STEPS = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
 const BINARY_STEPS = Array.from({ length: 50 }, (_, power) => 2 ** power);
 
-/** Steps between the marks of an axis, so that no mark is a fraction where values are whole. */
+/** Steps between the marks of an axis, so that no mark of whole values is a fraction. */
 const MARK_STEPS = new Map([[number, WHOLE_STEPS], [rate, WHOLE_STEPS], [bytes, BINARY_STEPS]]);
 
-/** How many seconds a plot shows at least. */
+/** The minimum time range of a plot in seconds. */
 const SECONDS_LEAST = 10;
 
-/** How times are written on the axis: by the step between them, with what differs from the one before below. */
+/** The labels of times on the axis: by the step between them, with the parts that changed below. */
 const TIMES = [
   [31_536_000, "{YYYY}", null, null, null, null, null, null, 1],
   [2_419_200, "{YYYY}-{MM}", null, null, null, null, null, null, 1],
@@ -33,7 +33,7 @@ function cssValue(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-/** Return the colour of a series by its place. */
+/** Return the colour of a series by its index. */
 export function plotColour(place) {
   return cssValue(`--plot-${(place % PLOT_COLOURS) + 1}`);
 }
@@ -72,15 +72,15 @@ function axesOf(format) {
 /** The range of values begins at 0 and is never empty. */
 const upwards = (plot, least, most) => [Math.min(0, least ?? 0), most > 0 ? most * 1.08 : 1];
 
-/** The range of times is never so short that one sample alone could not be seen, or none. */
+/** The range of times is never too short to show a single sample, or none. */
 const lately = (plot, first, last) => {
-  // Of one sample alone uPlot would show three years.
+  // For a single sample uPlot would show three years.
   const end = plot.data[0].length > 1 ? last : (plot.data[0][0] ?? Date.now() / 1000);
   return [Math.min(first ?? end, end - SECONDS_LEAST), end];
 };
 
 function optionsOf({ series, height, width, format, drawn, onZoom, raw, span }) {
-  // Where nothing is pointed at, the last values are told.
+  // Without a pointer, the last values are shown.
   const told = (at) => at ?? (raw()[0]?.length ?? 0) - 1;
   const shown = (one, place) => (plot, value, seriesPlace, at) => {
     const found = raw()[place + 1]?.[told(at)];
@@ -103,7 +103,7 @@ function optionsOf({ series, height, width, format, drawn, onZoom, raw, span }) 
   };
 }
 
-/** Keep a plot in an element: made anew for another shape or theme, and given new data as it comes. */
+/** Keep a plot in an element: recreated for another shape or theme, and updated with new data. */
 function usePlot({ title, series, data, height, format, drawn, made, span }) {
   const place = useRef(null);
   const plot = useRef(null);
@@ -150,7 +150,7 @@ function usePlot({ title, series, data, height, format, drawn, made, span }) {
   return { place, zoomed, whole };
 }
 
-/** Return the places of values that no line leads to, which only a point can show; null for none. */
+/** Return the indices of values without a line to them, which only a point can show; null for none. */
 function lonePlaces(plot, series) {
   const values = plot.data[series] ?? [];
   const known = (at) => values[at] !== null && values[at] !== undefined;
@@ -159,7 +159,7 @@ function lonePlaces(plot, series) {
   return lone.length > 0 ? lone : null;
 }
 
-/** Tell whether any series has a value. */
+/** Return whether any series has a value. */
 const hasValues = (data) => data.slice(1).some((values) => values.some((value) => value !== null && value !== undefined));
 
 function PlotFrame({ title, note, data, place, zoomed, whole, stacked: inStacks }) {
@@ -174,7 +174,7 @@ function PlotFrame({ title, note, data, place, zoomed, whole, stacked: inStacks 
 
 /**
  * Draw lines over time.  `data` is `[seconds, …values]`; a series is `{label, unit, dashed}`, where a dashed
- * line leaves the one below it to be seen; `format` writes a value.
+ * line leaves the one below it visible; `format` formats a value.
  */
 export function LinePlot({ title, note, series, data, height = 220, format = number }) {
   const drawn = (place) => {
@@ -206,7 +206,7 @@ export function BarPlot({ title, series, data, height = 240, format = number, st
     const colour = plotColour(place);
     return { stroke: colour, fill: colour, width: 0, paths: bars, points: { show: false } };
   };
-  // The first series stands on all others, and is drawn first; they are drawn over it.
+  // The first series is on top of all others and is drawn first; they are drawn over it.
   const turn = (given) => [given[0], ...given.slice(1).reverse()];
   const made = (given) => turn(stacked(turn(given)));
   const span = (plot, first, last) => {

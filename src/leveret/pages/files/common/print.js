@@ -1,11 +1,11 @@
-// Whether the page is being printed, and on what.
+// Whether the page is being printed, and the paper's width.
 
 import { useEffect, useState } from "../vendor/htm-preact.js";
 
-/** The width of upright A4 within its margins, in pixels; on other paper there is as much or more. */
+/** The width of upright A4 within its margins, in pixels; other paper is at least as wide. */
 export const PAPER_WIDTH = 690;
 
-/** Return whether the page is being printed: then all is drawn, and as wide as the paper. */
+/** Return whether the page is being printed: then everything is drawn, as wide as the paper. */
 export function usePrinting() {
   const [printing, setPrinting] = useState(false);
   useEffect(() => {

@@ -1,16 +1,16 @@
-// A table: sorts and filters its rows itself unless the caller does, and draws only what is seen of long ones.
+// A table: sorts and filters its rows itself unless the caller does, and draws only the visible rows of long ones.
 
 import { html, useLayoutEffect, useMemo, useRef, useState } from "../vendor/htm-preact.js";
 import { counted, legible, number } from "./format.js";
 import { PAPER_WIDTH, usePrinting } from "./print.js";
 
-/** From this many rows on, only those that are seen are drawn. */
+/** From this many rows on, only visible rows are drawn. */
 const DRAWN_WHOLE = 150;
 
 /** The height of a row of a long table in pixels; `style.css` sets it. */
 const ROW_HEIGHT = 30;
 
-/** Rows above and below those that are seen. */
+/** Rows drawn above and below the visible ones. */
 const SPARE_ROWS = 12;
 
 /** From this many rows on, a table that sorts itself has a filter. */
@@ -25,7 +25,7 @@ function compared(one, other) {
   if (one === other) {
     return 0;
   }
-  // What has no value stands last.
+  // Rows without a value are last.
   if (one === null || one === undefined) {
     return -1;
   }
@@ -54,7 +54,7 @@ function filteredRows(rows, columns, wanted) {
   return rows.filter((row) => words.every((word) => hit(row, word)));
 }
 
-/** Follow which rows of a long table are seen; return the first and the one after the last. */
+/** Track the visible rows of a long table; return the first one and the one after the last. */
 function useSeen(box, count) {
   const [seen, setSeen] = useState([0, 40]);
   useLayoutEffect(() => {
@@ -79,15 +79,15 @@ function useSeen(box, count) {
   return seen;
 }
 
-/** The room between two columns on paper, in pixels, and where words would be cut with it; `style.css` sets the font. */
+/** The space between two columns on paper, in pixels, normally and if words would be cut; `style.css` sets the font. */
 const PAPER_GAPS = [15, 8];
 const PAPER_FONT_SIZE = "10px";
-/** What a column may need beside its words: a mark, a border, a fraction of a pixel. */
+/** The width that a column may need in addition to its words: a mark, a border, a fraction of a pixel. */
 const PAPER_SPARE = 3;
-/** The width in which a column of texts with several words can be read, in pixels. */
+/** The width in which a column of longer texts is readable, in pixels. */
 const READABLE_WIDTH = 90;
 
-/** Return the most that a column may have so that all have `room` together; what needs less gives to others. */
+/** Return the maximum width of a column so that all have `room` together; narrow columns leave the rest to others. */
 function fairWidth(widths, room) {
   let left = room;
   const sorted = [...widths].sort((one, other) => one - other);
@@ -101,7 +101,7 @@ function fairWidth(widths, room) {
   return Infinity;
 }
 
-/** Return the width that each column of a table needs at least on paper, and which are of texts. */
+/** Return the minimum width of each column on paper, and which of them are texts. */
 function printedColumns(table) {
   const pen = document.createElement("canvas").getContext("2d");
   const family = getComputedStyle(table).fontFamily;
@@ -120,7 +120,7 @@ function printedColumns(table) {
   });
 }
 
-/** Cut long words on paper so far that no column is left out; the widest columns are cut first. */
+/** Truncate long words on paper so that no column is dropped; the widest columns are truncated first. */
 function usePaperWidth(box, printing) {
   useLayoutEffect(() => {
     const table = box.current?.querySelector("table");
@@ -160,7 +160,7 @@ function useSteadyWidths(box, columns, rows, partly) {
   });
 }
 
-/** The class of a column's cells; what is `minor` is left out on a phone. */
+/** The class of a column's cells; `minor` columns are hidden on a phone. */
 const kindOf = (column) => `${column.align === "right" ? "figure-cell" : ""}${column.minor ? " minor" : ""}`;
 
 function HeadCell({ column, order, choose, sortable }) {
@@ -213,10 +213,10 @@ function TableRows({ rows, columns, from, to, partly }) {
 }
 
 /**
- * Show rows.  A column is `{key, title, align, minor, render(row), value(row), text(row), sort, note}`: `value` is what it is
- * sorted by and `text` what it is filtered by; both are `row[key]` unless given.  With `onSort` the
- * caller sorts: it is called with `{key, reverse}`, and only columns whose `sort` is set can be chosen;
- * without it all can but those whose `sort` is false.  `filter` says whether rows can be filtered.
+ * Show rows.  A column is `{key, title, align, minor, render(row), value(row), text(row), sort, note}`: it is
+ * sorted by `value` and filtered by `text`; both are `row[key]` unless given.  With `onSort` the
+ * caller sorts: it is called with `{key, reverse}`, and only columns with `sort` can be chosen;
+ * without it all columns can, except those with `sort: false`.  `filter` says whether rows can be filtered.
  */
 export function DataTable({ columns, rows, sort, onSort, empty = "There is nothing.", caption, filter }) {
   const box = useRef(null);

@@ -1,4 +1,4 @@
-// The page of `archive`: what one run took from which stream, batch by batch.
+// The page of `archive`: the messages that one run took from each stream, batch by batch.
 
 import { html, useMemo } from "../vendor/htm-preact.js";
 import { counted, duration, moment, number, rate } from "../common/format.js";

@@ -1,4 +1,4 @@
-// The page of `deadletter`: why, where and when messages died.
+// The page of `deadletter`: why, where and when messages were dead-lettered.
 
 import { html, useMemo } from "../vendor/htm-preact.js";
 import { BarList } from "../common/bars.js";
@@ -8,7 +8,7 @@ import { BarPlot } from "../common/plot.js";
 import { DataTable } from "../common/table.js";
 import { CutNote, exchangeName, JobFigure, JobPart, keyName, recordsOf, Short, showJob } from "./shell.js";
 
-/** Queues and kinds of error in the picture; the others are drawn together. */
+/** Queues and kinds of error in the picture; the others are combined. */
 const DRAWN_MOST = 10;
 
 function summed(rows, nameOf) {
@@ -19,7 +19,7 @@ function summed(rows, nameOf) {
   return [...sums].sort((one, other) => other[1] - one[1]);
 }
 
-/** Return the picture: from the queues in which letters died to the reasons, and to the kinds of error. */
+/** Return the picture: from the queues of the dead letters to the reasons, and to the kinds of error. */
 function reasonsGraph(groups) {
   const layer = (of, at, prefix, kind) => {
     const sums = summed(groups, of);

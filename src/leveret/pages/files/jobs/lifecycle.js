@@ -1,4 +1,4 @@
-// The page of `lifecycle`: where the time of messages goes, how they end, and which are stuck.
+// The page of `lifecycle`: the times of messages between stages, their ends, and the stuck ones.
 
 import { html, useMemo } from "../vendor/htm-preact.js";
 import { BarList } from "../common/bars.js";
@@ -7,7 +7,7 @@ import { Graph } from "../common/graph.js";
 import { DataTable } from "../common/table.js";
 import { CutNote, JobFigure, JobPart, recordsOf, Short, showJob } from "./shell.js";
 
-/** Queues in the picture; the others are drawn together. */
+/** Queues in the picture; the others are combined. */
 const QUEUES_DRAWN = 10;
 
 const ENDS = [
@@ -20,13 +20,13 @@ const STAGES = [
   ["handling", "Handling", "from the consumer to its ack"],
 ];
 
-/** Where a message is before the first stage, and after each. */
+/** The place of a message before the first stage, and after each. */
 const PLACES = ["Published", "In a queue", "With a consumer", "Acked"];
 
 const endsOf = (row) => ({ ...row, waiting_on: Math.max(0, row.open - row.stuck) });
 const queueName = (row) => (row.vhost === "/" ? row.queue : `${row.vhost} ${row.queue}`);
 
-/** Return the mean of a stage's median over queues, each counted by its messages. */
+/** Return the mean of a stage's median over queues, weighted by their messages. */
 function meanMedian(stages, stage) {
   const rows = stages.filter((row) => row.stage === stage);
   const messages = rows.reduce((sum, row) => sum + row.messages, 0);
@@ -38,7 +38,7 @@ function StagePlace({ name, says }) {
   return html`<li class="stage-place"><b>${name}</b> <span class="note">${says}</span></li>`;
 }
 
-/** Where time goes: from place to place by the stages between them, whose shares the bar above shows. */
+/** The time spent: from place to place by the stages between them, with the shares of the bar above. */
 function StageFlow({ stages, published, toStreams }) {
   const found = STAGES.map(([stage, title, says]) => ({ title, says, ...meanMedian(stages, stage) }));
   const whole = found.reduce((sum, one) => sum + one.time, 0);
@@ -57,7 +57,7 @@ function StageFlow({ stages, published, toStreams }) {
   </figure>`;
 }
 
-/** Return the picture: from queues to how their messages ended. */
+/** Return the picture: from queues to the ends of their messages. */
 function endsGraph(queues) {
   const kept = queues.slice(0, QUEUES_DRAWN);
   const rest = queues.slice(QUEUES_DRAWN);
@@ -102,7 +102,7 @@ function stageBars(queues, stages) {
 }
 
 const QUEUE = [{ key: "vhost", title: "Vhost" }, { key: "queue", title: "Queue" }];
-/** The columns without the vhost where there is one alone. */
+/** The columns, without the vhost if there is only one. */
 const shownOf = (columns, rows) => (rows.every((row) => row.vhost === rows[0].vhost) ? columns.filter((one) => one.key !== "vhost") : columns);
 const count = (key, title) => ({ key, title, align: "right" });
 const time = (key, title) => ({ key, title, align: "right", render: (row) => duration(row[key]) });

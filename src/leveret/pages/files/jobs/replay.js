@@ -1,4 +1,4 @@
-// The page of `replay`: what one run published, from where to where, step by step.
+// The page of `replay`: the messages that one run published, from where to where, step by step.
 
 import { html, useMemo } from "../vendor/htm-preact.js";
 import { counted, duration, moment, number, percent } from "../common/format.js";
@@ -19,7 +19,7 @@ const STEPS = [
 ];
 const ENDS = [["published", "", "queue"], ["known", "Published before", "warn"], ["unroutable", "No queue", "bad"]];
 
-/** Return what became of each source's messages, as far as the steps tell. */
+/** Return the results of each source's messages, as far as the steps show them. */
 function sumsOf(sources, steps) {
   const sums = new Map(sources.slice(0, SOURCES_DRAWN).map((row) => [row.source, { published: 0, known: 0, unroutable: 0 }]));
   for (const row of steps) {
@@ -33,7 +33,7 @@ function sumsOf(sources, steps) {
   return sums;
 }
 
-/** Return the picture: from the sources to the destination, and to what was dropped. */
+/** Return the picture: from the sources to the destination, and to the dropped messages. */
 function flowGraph(data, sums) {
   const nodes = [...sums.keys()].map((name) => ({ id: `source ${name}`, label: name, note: "source", kind: "exchange", layer: 0 }));
   const shown = ENDS.filter(([field]) => field === "published" || data[field] > 0);

@@ -1,4 +1,4 @@
-// The page of `route`: where traffic would go in a topology, what nothing takes, and what is not used.
+// The page of `route`: the routes of traffic in a topology, unroutable messages, and unused bindings.
 
 import { html, useMemo, useState } from "../vendor/htm-preact.js";
 import { BarList } from "../common/bars.js";
@@ -7,12 +7,12 @@ import { Graph } from "../common/graph.js";
 import { DataTable } from "../common/table.js";
 import { CutNote, exchangeName, JobFigure, JobPart, keyName, recordsOf, Short, showJob } from "./shell.js";
 
-/** Bindings in the picture: more cannot be told apart. */
+/** Bindings in the picture: more could not be distinguished. */
 const LINKS_DRAWN = 60;
 
 const idOf = (kind, name) => `${kind} ${name}`;
 
-/** Return the picture of the bindings with the most messages, of those that have a word in them. */
+/** Return the picture of the bindings with the most messages, of those with a word in them. */
 function topologyGraph(bindings, queues, wanted) {
   const word = wanted.trim().toLowerCase();
   const found = bindings.filter((one) => [one.source, one.destination, one.binding_key].some((text) => text.toLowerCase().includes(word)));

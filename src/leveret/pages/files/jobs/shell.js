@@ -1,4 +1,4 @@
-// The frame of each job's page: its header with what was read, the theme, figures, and notes on what was left out.
+// The frame of each job's page: its header with the sources, the theme, figures, and notes on omitted rows.
 
 import { html, render, useEffect, useState } from "../vendor/htm-preact.js";
 import { legible, moment, NOTHING, number, zone } from "../common/format.js";
@@ -14,7 +14,7 @@ export function recordsOf(table) {
   });
 }
 
-/** Say how much of a table is on the page. */
+/** Return a note on how much of a table is on the page. */
 export function CutNote({ table, what }) {
   const [shown, total] = [table.rows.length, table.total];
   return html`<p class=${`note cut${shown === total ? " whole" : ""}`}>${shown === total
@@ -35,7 +35,7 @@ export function JobPart({ title, note, children }) {
   return html`<section class="job-part"><h2>${title}${note && html` <span class="note">${note}</span>`}</h2>${children}</section>`;
 }
 
-/** A text of a message that may be long, in one line. */
+/** A text of a message, which may be long, in one line. */
 export function Short({ text, empty = "" }) {
   const shown = text === "" || text === null || text === undefined ? empty : legible(text);
   return html`<bdi class=${`cell-text${text === "" ? " note" : ""}`} title=${shown}>${shown}</bdi>`;
@@ -50,7 +50,7 @@ function keptTheme() {
   try {
     return localStorage.getItem(THEME_KEY) ?? "";
   } catch {
-    // A file's page may have no storage.
+    // A page opened as a file may have no storage.
     return "";
   }
 }
@@ -75,7 +75,7 @@ function ThemeChoice() {
     </select></label>`;
 }
 
-/** Words of a command that are longer than this may be broken where they do not fit on paper. */
+/** Words of a command longer than this may be broken if they do not fit on paper. */
 const WORD_LETTERS = 60;
 
 /** A command: in one line on a screen, and on paper in lines that end between words. */
@@ -103,7 +103,7 @@ function JobFrame({ data, kind, body }) {
     <main>${html`<${body} data=${data} />`}</main>`;
 }
 
-/** Draw the page from the data in it; `body` gets them. */
+/** Draw the page from its data, which `body` gets. */
 export function showJob(kind, body) {
   const data = JSON.parse(document.getElementById("data").textContent);
   render(html`<${JobFrame} data=${data} kind=${kind} body=${body} />`, document.getElementById("page"));

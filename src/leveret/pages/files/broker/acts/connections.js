@@ -1,4 +1,4 @@
-// Closing connections; their clients are told why.
+// Closing connections; their clients get a reason.
 
 import { ask } from "../ask.js";
 import { ApiError, path, remove } from "../api.js";
@@ -6,7 +6,7 @@ import { go } from "../router.js";
 
 const FIELDS = [{ name: "reason", title: "Reason, as the client is told", value: "Closed by an operator" }];
 
-/** Return the reason as a header may have it. */
+/** Return the reason in a form for a header. */
 function header(reason) {
   if (!/^[\x20-\x7e]*$/.test(reason)) {
     throw new ApiError(0, "The reason may have only printable characters of ASCII.");

@@ -1,4 +1,4 @@
-// Declaring queues, exchanges, streams and bindings: the forms, and what they send.
+// Declaring queues, exchanges, streams and bindings: the forms, and their requests.
 
 import { ask, objectOf, prepared } from "../ask.js";
 import { get, path, post, put } from "../api.js";
@@ -6,7 +6,7 @@ import { exchangePart } from "../parts.js";
 import { go } from "../router.js";
 import { chosenVhost } from "../store.js";
 
-/** Return the field that chooses a vhost. */
+/** Return the field for a vhost. */
 export async function vhostField() {
   const vhosts = await get("vhosts?columns=name");
   const names = vhosts.map((one) => one.name);
@@ -76,7 +76,7 @@ export function declareExchange(done) {
   }));
 }
 
-/** Ask for a binding from an exchange, or to a queue where `to` names one. */
+/** Open the form for a binding from an exchange, or to a queue if `to` names one. */
 export function bind({ vhost, from = "", to = "", done }) {
   ask({
     title: "Bind",

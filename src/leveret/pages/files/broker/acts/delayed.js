@@ -1,4 +1,4 @@
-// Cancelling messages that a delaying exchange holds until they are due.
+// Cancelling messages that a delaying exchange keeps until they are due.
 
 import { counted, moment } from "../../common/format.js";
 import { ask } from "../ask.js";

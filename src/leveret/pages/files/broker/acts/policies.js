@@ -1,4 +1,4 @@
-// Making, changing and removing policies.
+// Creating, changing and deleting policies.
 
 import { ask, objectOf, prepared } from "../ask.js";
 import { path, put, remove } from "../api.js";
@@ -8,7 +8,7 @@ const APPLIES = ["all", "queues", "exchanges", "classic_queues", "quorum_queues"
 
 const base = (row) => (row.operators ? "operator-policies" : "policies");
 
-/** Ask for a policy; `row` has what it begins with, and is an existing one where it has a name. */
+/** Open the form of a policy; `row` has its initial values, and is an existing policy if it has a name. */
 export function editPolicy(row, done) {
   return prepared(() => askForPolicy(row, done));
 }

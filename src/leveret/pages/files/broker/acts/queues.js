@@ -1,4 +1,4 @@
-// What can be done with a queue; what cannot be undone names what will be lost.
+// Actions on a queue; a destructive one names the data that will be lost.
 
 import { counted, number } from "../../common/format.js";
 import { ask } from "../ask.js";
@@ -43,7 +43,7 @@ export function deleteQueue(row) {
   });
 }
 
-/** Move as many messages as are asked for, a thousand at a time; return how many were. */
+/** Move the requested number of messages, a thousand at a time; return how many were moved. */
 async function moveAll(row, body, count) {
   const where = path`queues/${row.vhost}/${row.name}/move`;
   let moved = 0;
@@ -62,7 +62,7 @@ async function moveAll(row, body, count) {
   return moved;
 }
 
-/** Return the error of a move with what it did before. */
+/** Return the error of a move, including the number of messages already moved. */
 function unmoved(error, to, moved) {
   const says = error.status === 404 ? `There is no queue '${to}' in this vhost.` : error.message;
   return new ApiError(error.status, moved > 0 ? `${says} (${counted(moved, "message")} moved before.)` : says);
@@ -86,7 +86,7 @@ export function moveMessages(row, done) {
   });
 }
 
-/** Return a moment as an input of the kind datetime-local has it, in the reader's zone. */
+/** Return a time in the format of a datetime-local input, in the reader's zone. */
 function localMoment(ms) {
   const at = new Date(ms - new Date(ms).getTimezoneOffset() * 60000);
   return at.toISOString().slice(0, 16);
@@ -111,7 +111,7 @@ export function rewindQueue(row, done) {
   });
 }
 
-/** Put the dead letters back that died in the queue of `of` for its reason. */
+/** Put the dead letters back that were dead-lettered in the queue of `of` for its reason. */
 export function returnLetters(row, of, done) {
   ask({
     title: "Put dead letters back",

@@ -1,4 +1,4 @@
-// Moving and forgetting the names under which a stream is read.
+// Moving and forgetting the names of a stream's consumers.
 
 import { ask } from "../ask.js";
 import { ApiError, path, put, remove } from "../api.js";

@@ -1,4 +1,4 @@
-// Users and their permissions: adding, changing, taking away.
+// Users and their permissions: adding, changing, revoking.
 
 import { ask } from "../ask.js";
 import { ApiError, path, put, remove } from "../api.js";
@@ -60,7 +60,7 @@ export function deleteUser(row, done) {
   });
 }
 
-/** Ask for what a user may do in a vhost; all three empty lets him in, but do nothing. */
+/** Open the form for a user's permissions in a vhost; with three empty fields they may enter, but do nothing. */
 export function changePermission({ user, vhost, right }, done) {
   const pattern = (name, title) => ({ name, title, value: right ? right[name] : ".*", hint: ".* is everything, nothing is nothing" });
   ask({

@@ -1,4 +1,4 @@
-// Channels: who has them, how far they may be ahead, and what they hold; one with its consumers.
+// Channels: their users, prefetch, and unacked messages; and one channel with its consumers.
 
 import { html } from "../../vendor/htm-preact.js";
 import { counted, number } from "../../common/format.js";
@@ -9,7 +9,7 @@ import { useLive } from "../live.js";
 import { Arguments, Empty, Facts, Figure, Heading, Loaded, Name, NameLink, Panel, QueueLink, Tag } from "../parts.js";
 import { link } from "../router.js";
 
-/** The columns of channels; `sorted` tells whether the broker sorts them. */
+/** The columns of channels; `sorted` says whether the broker sorts them. */
 export function channelColumns(sorted) {
   return [
     { key: "name", title: "Channel", sort: sorted || undefined,

@@ -1,4 +1,4 @@
-// The dead letters in a queue, by why and where they died, with the way back.
+// The dead letters in a queue, by reason and original queue, with a way to move them back.
 
 import { html, useEffect, useState } from "../../vendor/htm-preact.js";
 import { moment, number } from "../../common/format.js";
@@ -7,7 +7,7 @@ import { returnLetters } from "../acts/queues.js";
 import { call, path } from "../api.js";
 import { Empty, Failure, Name, Panel, QueueLink } from "../parts.js";
 
-/** How many messages are browsed at once, and in all. */
+/** How many messages are browsed per request, and in all. */
 const LOOKED_AT = 1000;
 const LOOKED_AT_MOST = 5000;
 
@@ -18,7 +18,7 @@ const REASONS = new Map([
   ["delivery_limit", "it was delivered too often"],
 ]);
 
-/** Return rows by reason and queue, from messages that were browsed. */
+/** Return rows by reason and queue, from browsed messages. */
 export function byReason(messages) {
   const found = new Map();
   for (const message of messages) {
@@ -26,7 +26,7 @@ export function byReason(messages) {
     if (!death || typeof death !== "object") {
       continue;
     }
-    // A client may have written the header, with anything in it.
+    // A client may have written the header, with any content.
     const [reason, queue, exchange] = [death.reason, death.queue, death.exchange].map((text) => String(text ?? ""));
     const key = JSON.stringify([reason, queue]);
     const row = found.get(key) ?? { reason, queue, exchange, messages: 0, oldest: message.timestamp };
@@ -37,7 +37,7 @@ export function byReason(messages) {
   return [...found.values()].sort((one, other) => other.messages - one.messages);
 }
 
-/** Browse what waits, and count it; `whole` tells whether that was all. */
+/** Browse and count the waiting messages; `whole` says whether that was all of them. */
 async function load(row, signal) {
   const messages = [];
   let after = null;

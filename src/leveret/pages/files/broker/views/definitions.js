@@ -1,4 +1,4 @@
-// Definitions: downloaded as a file, and a file applied after its difference was looked at.
+// Definitions: downloaded as a file, or applied from a file after a comparison.
 
 import { html, useRef, useState } from "../../vendor/htm-preact.js";
 import { bytes, counted, legible, number } from "../../common/format.js";
@@ -132,7 +132,7 @@ function Compared({ wanted, compared, vhost, done }) {
     <p><button type="button" class="main" onClick=${apply}>Apply …</button></p>`;
 }
 
-/** What the broker says it did: `changed`, `left_out` and `without_effect`, each a number or a list. */
+/** The broker's report: `changed`, `left_out` and `without_effect`, each a number or a list. */
 function Report({ report }) {
   const words = { changed: "Changed", left_out: "Left out", without_effect: "Kept without effect" };
   return html`<div class="verdict" role="status">${Object.entries(words).map(([key, title]) => {

@@ -1,4 +1,4 @@
-// Exchanges: the list, and one exchange with what a key reaches behind it.
+// Exchanges: the list, and one exchange with the topology behind it.
 
 import { html } from "../../vendor/htm-preact.js";
 import { bytes, legible, moment, number } from "../../common/format.js";

@@ -1,4 +1,4 @@
-// The log of the broker as it is written, followed at its end unless the reader holds it.
+// The broker's log as it is written, scrolled to its end unless the reader scrolls back.
 
 import { html, useEffect, useRef, useState } from "../../vendor/htm-preact.js";
 import { coded, moment, NOTHING } from "../../common/format.js";
@@ -10,10 +10,10 @@ const ADDRESS = "api/log/stream";
 const KEPT = 2000;
 const DRAWN_EVERY = 100;
 
-/** After so long (ms) a stream that was refused is asked for again. */
+/** The delay (ms) before a refused stream is requested again. */
 const AGAIN = 5000;
 
-/** Return what an event of the stream says: an object of JSON, or a line of text. */
+/** Return the content of an event of the stream: a JSON object, or a line of text. */
 function lineOf(data) {
   try {
     const found = JSON.parse(data);
@@ -39,11 +39,11 @@ function useTail() {
       source.onerror = () => {
         const isRefused = source.readyState === EventSource.CLOSED;
         setState((old) => ({ ...old, open: isRefused ? null : false }));
-        // A stream of events does not tell why.  Where the session is over or the broker away, this does.
+        // A stream of events gives no reason.  If the session is over or the broker away, this request does.
         get("overview?columns=node").catch(() => {});
         if (isRefused) {
           again = setTimeout(() => {
-            // A new stream begins with all lines that are kept.
+            // A new stream begins with all kept lines.
             setState((old) => ({ ...old, lines: [] }));
             follow();
           }, AGAIN);
@@ -75,19 +75,19 @@ function textOf(line) {
   return line.text ?? line.line ?? line.message ?? "";
 }
 
-/** When a line was written, in the reader's zone. */
+/** The time of a line, in the reader's zone. */
 function timeOf(line) {
   const shown = moment(line.time);
   return shown === NOTHING ? coded(line.time ?? "") : shown;
 }
 
-/** A line as it is drawn: once, since thousands of them are looked at whenever a new one comes. */
+/** A line, drawn once, since thousands of them are compared whenever a new one arrives. */
 function drawn(line) {
   line.drawn ??= html`<div key=${line.number} class=${`log-line ${String(line.level ?? "").toLowerCase()}`}><span class="log-time">${timeOf(line)}</span> <span class="log-level">${coded(line.level ?? "")}</span> ${coded(textOf(line))}</div>`;
   return line.drawn;
 }
 
-/** So near (pixels) to its end, a log counts as read at its end. */
+/** The distance (pixels) from its end within which a log counts as scrolled to the end. */
 const NEAR = 40;
 
 export function View() {
@@ -100,7 +100,7 @@ export function View() {
       box.current.scrollTop = box.current.scrollHeight;
     }
   }, [lines, held]);
-  // Who scrolls back reads; who scrolls to the end follows again.
+  // Scrolling back stops following; scrolling to the end resumes it.
   const scrolled = ({ currentTarget: at }) => setHeld(at.scrollHeight - at.scrollTop - at.clientHeight > NEAR);
   const shown = wanted ? lines.filter((line) => textOf(line).toLowerCase().includes(wanted.toLowerCase())) : lines;
   return html`<${Heading} title="Log">

@@ -1,4 +1,4 @@
-// The messages of a queue: browsed without taking them, published into it, or taken out.
+// The messages of a queue: browsed without taking them, published to it, or taken out.
 
 import { html, useState } from "../../vendor/htm-preact.js";
 import { counted, number } from "../../common/format.js";
@@ -70,7 +70,7 @@ function Browse({ row }) {
 
 const MODES = [["2", "persistent"], ["1", "transient"]];
 
-/** A form that publishes to an exchange; `routingKey` is what its key begins with. */
+/** A form that publishes to an exchange; `routingKey` is the initial key. */
 export function Publish({ vhost, exchange, routingKey = "", done, title, note }) {
   const [values, setValues] = useState({ key: routingKey, payload: "", headers: "", mode: "2", type: "" });
   const [state, setState] = useState({ busy: false, error: null });

@@ -1,4 +1,4 @@
-// Overview: what the broker does now, what it holds, and what is wrong with it.
+// Overview: the broker's activity, its contents, and its problems.
 
 import { html } from "../../vendor/htm-preact.js";
 import { bytes, duration, number, rate, rateKnown } from "../../common/format.js";
@@ -88,7 +88,7 @@ function Counts({ overview }) {
   <//>`}`;
 }
 
-/** What is often as much as another line is drawn over it, so that both are seen. */
+/** A line that often equals another is drawn over it, so that both are visible. */
 const OFTEN_EQUAL = ["confirm", "ack"];
 
 function Rates({ stats }) {

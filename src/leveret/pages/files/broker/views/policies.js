@@ -1,4 +1,4 @@
-// Policies: what each sets, which queues and exchanges it matches, and making and removing them.
+// Policies: their settings, the queues and exchanges that they match, creation and deletion.
 
 import { html, useEffect, useState } from "../../vendor/htm-preact.js";
 import { counted, number } from "../../common/format.js";
@@ -64,7 +64,7 @@ function Table({ rows, reload }) {
 
 const LOOKED_AT = 500;
 
-/** Return what a pattern matches, and of that what this policy is in effect for. */
+/** Return the matches of a pattern, and those that the policy is in effect for. */
 async function matches(row) {
   const asked = query({ page: 1, page_size: LOOKED_AT, name: row.pattern, use_regex: true, columns: "vhost,name,type,policy,operator_policy" });
   const toQueues = row["apply-to"] !== "exchanges";

@@ -1,4 +1,4 @@
-// One queue: how deep it is, how fast it fills and empties, who consumes it, and what is in it.
+// One queue: its length, its rates, its consumers, and its messages.
 
 import { html } from "../../vendor/htm-preact.js";
 import { bytes, counted, legible, moment, number, rate, rateKnown } from "../../common/format.js";
@@ -17,7 +17,7 @@ import { StreamPart } from "./stream.js";
 
 const TABS = ["state", "consumers", "bindings", "messages", "dead", "stream"];
 
-/** A queue or a stream; `view` is the list above it, which also says what is shown first of it. */
+/** A queue or a stream; `view` is the list above it, which also determines the first tab. */
 export function QueueView({ view = "queues", vhost, name, options }) {
   const { age, step } = RANGES["10m"];
   const samples = { msg_rates_age: age, msg_rates_incr: step, lengths_age: age, lengths_incr: step };
@@ -94,14 +94,14 @@ function State({ row }) {
     <${Details} row=${row} />`;
 }
 
-/** Why a queue grows, as far as its figures tell. */
+/** The reason for the growth of a queue, as far as its figures show it. */
 function diagnose(row) {
-  // The first samples say nothing of rates yet.
+  // The first samples have no rates yet.
   const sampled = (row.messages_ready_details?.samples ?? []).length > 3;
   const stats = row.message_stats ?? {};
   const [into, out] = [stats.publish_details?.rate ?? 0, stats.ack_details?.rate ?? 0];
   if (row.type === "stream") {
-    // A stream keeps what was read, and who reads it decides how.
+    // A stream keeps messages after they are read; each reader decides on its own offset.
     return "";
   }
   if (row.messages_ready > 0 && row.consumers === 0) {
@@ -122,7 +122,7 @@ function Diagnosis({ row }) {
   return words && html`<p class="hint">${words}</p>`;
 }
 
-/** A longer name is cut in the heading. */
+/** A longer name is truncated in the heading. */
 const SHORT_NAME = 40;
 
 function Details({ row }) {

@@ -1,4 +1,4 @@
-// What is bound to a queue.
+// The bindings of a queue.
 
 import { html } from "../../vendor/htm-preact.js";
 import { DataTable } from "../../common/table.js";

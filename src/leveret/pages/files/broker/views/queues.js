@@ -29,7 +29,7 @@ function depths(row) {
   return [...(row.messages_details?.samples ?? [])].reverse().map((one) => one.sample);
 }
 
-/** The marks of a queue: what outlives what, and the policy that is in effect. */
+/** The marks of a queue: durability and lifetime, and the policy in effect. */
 export function Marks({ row }) {
   return html`<span class="marks">
     ${!row.durable && html`<${Tag} text="transient" title="Does not outlive a restart of the broker" />`}

@@ -1,4 +1,4 @@
-// One stream: its offsets and retention, and the names under which it is read, with their lag.
+// One stream: its offsets and retention, and its named consumers with their lag.
 
 import { html } from "../../vendor/htm-preact.js";
 import { bytes, moment, number } from "../../common/format.js";

@@ -1,4 +1,4 @@
-// Streams: how far they reach and who reads them; super streams with their partitions.
+// Streams: their offsets and consumers; super streams with their partitions.
 
 import { html } from "../../vendor/htm-preact.js";
 import { bytes, counted, number } from "../../common/format.js";
@@ -11,7 +11,7 @@ import { link } from "../router.js";
 import { chosenVhost, useStore } from "../store.js";
 import { QueueView } from "./queue.js";
 
-/** How many vhosts are asked at once for their streams. */
+/** How many vhosts are queried at once for their streams. */
 const VHOSTS_MAX = 20;
 
 async function load(chosen, signal) {
@@ -22,7 +22,7 @@ async function load(chosen, signal) {
       try {
         return await Promise.all([get(path`streams/${vhost}`, signal), get(path`super-streams/${vhost}`, signal)]);
       } catch (error) {
-        // Who may see a vhost in the list need not be allowed to enter it.
+        // A user who sees a vhost in the list need not be allowed to enter it.
         if (error.status === 401 || error.status === 403) {
           return [[], []];
         }

@@ -1,4 +1,4 @@
-// Users, and the matrix of what each may do in each vhost.
+// Users, and the matrix of their permissions in each vhost.
 
 import { html } from "../../vendor/htm-preact.js";
 import { DataTable } from "../../common/table.js";
@@ -57,7 +57,7 @@ function Table({ users, reload }) {
   return html`<${DataTable} caption="Users" columns=${columns} rows=${users} empty="None" />`;
 }
 
-/** What a user may do in a vhost, in one cell: c, w and r, where a pattern may limit each. */
+/** A user's permissions in a vhost, in one cell: c, w and r, each of which may be limited by a pattern. */
 function Cell({ right }) {
   const kinds = [["configure", "C"], ["write", "W"], ["read", "R"]];
   const word = (pattern) => (pattern === "" ? "nothing" : pattern === ".*" ? "everything" : `names that fit ${pattern}`);
