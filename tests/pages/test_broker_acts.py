@@ -104,7 +104,7 @@ def test_an_exchange_is_declared_bound_unbound_and_deleted(page: Page, api: Api)
     assert answer(api, "exchanges/%2F/made.exchange/bindings/source") == []
 
     dialog = asked(page, "Delete …")
-    expect(dialog).to_contain_text("Its 0 bindings go with it")
+    expect(dialog).to_contain_text("Its 0 bindings will be removed")
     done(page, dialog, "Delete", "Exchange 'made.exchange' is deleted")
     assert missing(api, "exchanges/%2F/made.exchange")
 
@@ -164,17 +164,17 @@ def test_a_user_is_added_given_permissions_changed_and_deleted(page: Page, api: 
 
     page.get_by_title("Permissions of ada in /").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("'ada' may not enter this vhost yet")
+    expect(dialog).to_contain_text("'ada' has no access to this vhost yet")
     dialog.get_by_label("Write (publish)").fill("^orders")
     done(page, dialog, "Set", "Permissions of 'ada' in '/' are set")
     right = answer(api, "permissions/%2F/ada")
     assert (right["configure"], right["write"], right["read"]) == (".*", "^orders", ".*")
     cell = page.get_by_title("Permissions of ada in /")
-    expect(cell.get_by_title("write: names that fit ^orders")).to_have_count(1)
+    expect(cell.get_by_title("write: names that match ^orders")).to_have_count(1)
 
     cell.click()
     dialog.get_by_label("May enter the vhost").uncheck()
-    done(page, dialog, "Set", "'ada' may no longer enter '/'")
+    done(page, dialog, "Set", "'ada' no longer has access to '/'")
     assert missing(api, "permissions/%2F/ada")
 
     row = page.get_by_role("region", name="Users").locator("tbody tr").filter(has_text="ada")
@@ -198,7 +198,7 @@ def test_acked_messages_are_rewound(page: Page, channel: Channel, api: Api) -> N
     page.goto("#/queues/%2F/rewound")
     dialog = asked(page, "Rewind …")
     expect(dialog).to_contain_text("Of the 2 messages that were acked and are retained")
-    done(page, dialog, "Rewind", "2 messages wait again in 'rewound'")
+    done(page, dialog, "Rewind", "2 messages put back into 'rewound'")
     assert answer(api, "queues/%2F/rewound")["messages_ready"] == 2
 
 
@@ -237,7 +237,7 @@ def test_a_reader_of_a_stream_is_moved_and_forgotten(
     dialog = asked(page, "Rewind …")
     dialog.get_by_label("Offset").fill("soon")
     dialog.get_by_role("button", name="Rewind").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("The offset is a number")
+    expect(dialog.get_by_role("alert")).to_contain_text("The offset must be a number")
     dialog.get_by_label("Offset").fill("2")
     done(page, dialog, "Rewind", "Reader 'job' begins at 2")
     assert answer(api, f"{where}/job")["lag"] == 3
@@ -259,7 +259,7 @@ def test_all_connections_of_a_user_are_closed(page: Page, broker: BrokerProcess,
     dialog = asked(page, "Close all of this user …")
     dialog.get_by_label("Reason").fill("ünsaid")
     dialog.get_by_role("button", name="Close them").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("printable characters of ASCII")
+    expect(dialog.get_by_role("alert")).to_contain_text("printable ASCII characters")
     dialog.get_by_label("Reason").fill("moving house")
     done(page, dialog, "Close them", "All connections of 'many' are closed")
     for connection in opened:

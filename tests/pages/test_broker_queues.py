@@ -183,7 +183,7 @@ def test_dead_letters_are_told_by_reason_and_put_back(
     expect(rows.filter(has_text="maxlen")).to_contain_text("2")
     rows.filter(has_text="rejected").get_by_role("button", name="Put back").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("1 message in 'dead' that died in 'work' (rejected)")
+    expect(dialog).to_contain_text("1 message in 'dead', dead-lettered in 'work' (rejected)")
     dialog.get_by_role("button", name="Put back").click()
     expect(page.get_by_role("status").last).to_contain_text("1 message put back")
     expect(rows).to_have_count(1)
@@ -194,7 +194,7 @@ def test_dead_letters_are_told_by_reason_and_put_back(
 def test_a_queue_says_why_it_grows(page: Page, channel: Channel) -> None:
     filled(channel, "alone", 2)
     page.goto("#/queues/%2F/alone")
-    expect(page.locator(".hint")).to_contain_text("nobody consumes this queue")
+    expect(page.locator(".hint")).to_contain_text("this queue has no consumers")
     page.get_by_role("link", name="Consumers").first.click()
     expect(page.locator(".empty-title")).to_have_text("Nobody consumes this queue")
 

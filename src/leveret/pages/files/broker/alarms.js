@@ -12,8 +12,8 @@ function memory(node) {
   return (
     node.mem_alarm && {
       title: "Memory alarm: publishers are blocked",
-      says: `Clients have taken ${bytes(node.mem_used)} of memory; publishers wait from ${bytes(node.mem_limit)} on. Consumers go on.`,
-      todo: "find what takes the memory and consume it, purge it or bound it by a policy (max-length, max-length-bytes, message-ttl); or raise the setting memory_bytes_max.",
+      says: `Clients use ${bytes(node.mem_used)} of memory; publishers are blocked from ${bytes(node.mem_limit)} on. Consumers continue.`,
+      todo: "find the queues that use the memory and consume them, purge them or limit them by a policy (max-length, max-length-bytes, message-ttl); or raise the setting memory_bytes_max.",
       to: { title: "The longest queues", to: link("queues", [], { sort: "message_bytes", reverse: "true" }) },
     }
   );
@@ -23,7 +23,7 @@ function disk(node) {
   return (
     node.disk_free_alarm && {
       title: "Disk alarm: publishers are blocked",
-      says: `The disk of the data directory has ${bytes(node.disk_free)} free; publishers wait below ${bytes(node.disk_free_limit)}. Consumers go on.`,
+      says: `The disk of the data directory has ${bytes(node.disk_free)} free; publishers are blocked below ${bytes(node.disk_free_limit)}. Consumers continue.`,
       todo: "make room on the disk, purge or delete queues, or shorten the retention of streams (max-length-bytes, max-age).",
       to: { title: "The greatest queues", to: link("queues", [], { sort: "message_bytes", reverse: "true" }) },
     }
@@ -36,7 +36,7 @@ function damage(node) {
     unknown > 0 && {
       title: "Damage was found in the data directory",
       says: `${counted(node.store_damages, "place")} damaged, ${counted(node.store_records_lost, "record")} lost: ${(node.store_damaged_places ?? []).join(", ")}.`,
-      todo: "check the disk, then restore a backup or go on with what is left. “leveret store” tells what each place held.",
+      todo: "check the disk, then restore a backup or continue with the remaining data. “leveret store” reports the damaged places.",
     }
   );
 }
@@ -47,7 +47,7 @@ function letters(node) {
     dropped > 0 && {
       title: "Dead letters were dropped",
       says: `${number(dropped)} dead letters could not be kept since the start of the broker.`,
-      todo: "let something consume the queues of dead letters, or bound what dies.",
+      todo: "consume the queues of dead letters, or limit the number of dead letters.",
       to: { title: "Queues", to: link("queues", [], { name: "dead" }) },
     }
   );
@@ -59,7 +59,7 @@ function sockets(node) {
     near && {
       title: "Nearly all descriptors are in use",
       says: `${number(node.fd_used)} of ${number(node.fd_total)} are in use; new connections will be refused.`,
-      todo: "close connections that nobody needs, or raise the limit of open files of the process (LimitNOFILE).",
+      todo: "close unneeded connections, or raise the limit on open files of the process (LimitNOFILE).",
       to: { title: "Connections", to: link("connections") },
     }
   );

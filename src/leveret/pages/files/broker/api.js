@@ -24,7 +24,7 @@ const WORDS = {
   403: "You may not do this",
   404: "There is no such object (any more)",
   405: "The broker does not know this request; it may be older than this page",
-  413: "This is more than the broker takes at once",
+  413: "This is more than the broker accepts at once",
   429: "Too many requests; try again in a moment",
   503: "The broker cannot do this now",
 };
@@ -84,7 +84,7 @@ export async function call(method, where, { body, headers, signal } = {}) {
   const { status, ok, text } = await send(method, where, { body, headers, signal });
   if (BY_PROXIES.includes(status)) {
     tell("silent");
-    throw new ApiError(0, `The broker does not answer, says what is before it (status ${status})`);
+    throw new ApiError(0, `The broker does not answer, according to the proxy before it (status ${status})`);
   }
   tell("answered");
   if (!ok) {
@@ -132,7 +132,7 @@ function parsed(text) {
   try {
     return JSON.parse(text);
   } catch {
-    throw new ApiError(502, "The answer is not JSON: something between may have replaced it");
+    throw new ApiError(502, "The answer is not JSON: a proxy may have replaced it");
   }
 }
 

@@ -27,7 +27,7 @@ const LOADERS = {
 
 const RETRY = 2000;
 
-const NOT_LOADED = { message: "This part of the page could not be loaded: the broker may be away, and then it is loaded when it is back; or it may be another version than the page." };
+const NOT_LOADED = { message: "This part of the page could not be loaded: the broker may be down, and then it is loaded when it is back; or it may have another version than the page." };
 
 /** Reload the page as soon as a broker that did not answer does so again; otherwise do nothing. */
 function reloadWhenBack() {

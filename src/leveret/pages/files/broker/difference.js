@@ -70,7 +70,7 @@ export function difference(present, wanted, vhost = "/") {
     const known = new Map((present[section] ?? []).map((row) => [identityOf(section, row, vhost), row]));
     for (const row of list) {
       if (row === null || typeof row !== "object") {
-        throw new Error(`An entry of “${section}” is no JSON object.`);
+        throw new Error(`An entry of “${section}” is not a JSON object.`);
       }
       const old = known.get(identityOf(section, row, vhost));
       const fields = old ? changedFields(old, row).filter(([name]) => name !== "vhost") : [];

@@ -35,7 +35,7 @@ export function Login() {
   return html`<main class="login">
     <form onSubmit=${submit} aria-labelledby="login-title">
       <h1 id="login-title">Leveret</h1>
-      ${hasEnded && html`<p class="hint" role="status">Your session has ended. Sign in again to go on where you were.</p>`}
+      ${hasEnded && html`<p class="hint" role="status">Your session has ended. Sign in again to continue where you were.</p>`}
       <p class="note">Sign in with a user of the broker that has the tag management, policymaker,
         monitoring or administrator.</p>
       <div class="field"><label for="username">Name</label>

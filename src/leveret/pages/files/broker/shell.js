@@ -67,7 +67,7 @@ function VhostChoice() {
   useEffect(() => {
     if (isGone) {
       change({ vhost: undefined });
-      say(`There is no vhost '${chosen}' for you (any more): what is shown is of all vhosts.`);
+      say(`There is no vhost '${chosen}' for you (any more): all vhosts are shown.`);
     }
   }, [isGone]);
   if (names.length < 2) {

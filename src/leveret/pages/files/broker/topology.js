@@ -282,7 +282,7 @@ function Followed({ topology, vhost, start, asked, given, headers }) {
     <${Picture} picture=${picture} vhost=${vhost} topology=${topology} reached=${reached}
       label=${`Exchanges and queues behind ${legible(start)}`} />
     ${(picture.left > 0 || topology.cut) && html`<p class="note">${picture.left > 0 && `${counted(picture.left, "more queue")} not drawn. `}
-      ${topology.cut && `Only the first ${number(BINDINGS_MAX)} bindings of an exchange and ${number(EXCHANGES_MAX)} exchanges are looked at.`}</p>`}`;
+      ${topology.cut && `Only the first ${number(BINDINGS_MAX)} bindings of an exchange and ${number(EXCHANGES_MAX)} exchanges are shown.`}</p>`}`;
 }
 
 function Verdict({ reached, vhost, given }) {

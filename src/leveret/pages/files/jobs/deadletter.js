@@ -74,7 +74,7 @@ function DeadletterBody({ data }) {
       <${JobFigure} name="Other messages" value=${number(data.others)} note="no dead letters" />
     </div>
     ${plot.seconds.length === 0
-      ? html`<p class="panel note">No letter bears a time, so there is no plot.</p>`
+      ? html`<p class="panel note">No dead letter has a time, so there is no plot.</p>`
       : html`<${BarPlot} title=${`Letters by ${data.bar}`} series=${plot.names.map((label) => ({ label, unit: "" }))} data=${[plot.seconds, ...plot.counts]} step=${plot.step} />`}
     <${BarList} title="Reasons" rows=${reasons} whole=${data.letters} empty="There are no dead letters." />
     <${Graph} title="Where and why" note="queue → reason → kind of error, in the groups below" nodes=${picture.nodes} links=${picture.links} empty="There are no dead letters." />

@@ -132,7 +132,7 @@ function LifecycleBody({ data }) {
       ${data.unreadable > 0 && html`<${JobFigure} name="No events" value=${number(data.unreadable)} note="messages that are none" />`}
     </div>
     <${StageFlow} stages=${stages} published=${data.published - data.published_to_streams} toStreams=${data.published_to_streams} />
-    <${BarList} title="Time in each queue" note="median of each stage, and the age of the oldest message that waits; the slowest first" rows=${bars} format=${duration} empty="No message has passed a stage."
+    <${BarList} title="Time in each queue" note="median of each stage, and the age of the oldest waiting message; the slowest first" rows=${bars} format=${duration} empty="No message has passed a stage."
       legend=${["Handling", "Waiting", "Routing", "Oldest that waits"]} />
     <${Graph} title="How messages ended" note=${`the ${number(Math.min(queues.length, QUEUES_DRAWN))} queues with the most messages; a line is as thick as its messages`} nodes=${picture.nodes} links=${picture.links} empty="No message was followed." />
     <${JobPart} title="Queues"><${CutNote} table=${data.queues} what="queues with the most messages" />

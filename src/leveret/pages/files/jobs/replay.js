@@ -65,7 +65,7 @@ function ReplayBody({ data }) {
       <${JobFigure} name="Unroutable" value=${number(data.unroutable)} note="no queue took them" warn=${data.unroutable > 0} />
     </div>
     <p class="note">Published as <code>${data.name}</code></p>
-    <${Graph} title="From the sources to the destination" note="as far as the steps below tell; a line is as thick as its messages" nodes=${picture.nodes} links=${picture.links} empty="There was nothing to publish." />
+    <${Graph} title="From the sources to the destination" note="as far as the steps below show; a line is as thick as its messages" nodes=${picture.nodes} links=${picture.links} empty="There was nothing to publish." />
     ${steps.length === 0
       ? html`<p class="panel note">There was nothing to publish.</p>`
       : html`<${LinePlot} title="Confirmed messages" note="until each step ended" series=${[{ label: "Messages", unit: "" }]} data=${grown} />`}

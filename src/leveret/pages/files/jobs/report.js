@@ -33,7 +33,7 @@ function ReportBody({ data }) {
       <${JobFigure} name="Keys" note="with their exchanges" value=${number(data.keys.total)} />
     </div>
     ${plot.seconds.length === 0
-      ? html`<p class="panel note">No message bears a time, so there is no plot.</p>`
+      ? html`<p class="panel note">No message has a time, so there is no plot.</p>`
       : html`<${BarPlot} title=${`Messages by ${data.bar}`} series=${plot.names.map((label) => ({ label, unit: "" }))}
           data=${[plot.seconds, ...plot.counts]} step=${plot.step} height=${280} />`}
     <${BarList} title="Messages of each key" rows=${keys.map((row) => ({ label: address(row), value: row.messages }))} whole=${data.messages}

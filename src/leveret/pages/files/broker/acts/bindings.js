@@ -32,7 +32,7 @@ export function deleteExchange(row) {
 function askToDelete(row, bindings) {
   ask({
     title: `Delete exchange '${row.name}'`,
-    says: `Its ${counted(bindings, "binding")} go with it, and who publishes to it will be refused. This cannot be undone.`,
+    says: `Its ${counted(bindings, "binding")} will be removed, and publishes to it will be refused. This cannot be undone.`,
     action: "Delete",
     danger: true,
     fields: [{ name: "unused", title: "Only if nothing is bound to it", kind: "check", value: false }],

@@ -4,12 +4,12 @@ import { ask } from "../ask.js";
 import { ApiError, path, remove } from "../api.js";
 import { go } from "../router.js";
 
-const FIELDS = [{ name: "reason", title: "Reason, as the client is told", value: "Closed by an operator" }];
+const FIELDS = [{ name: "reason", title: "Reason for the client", value: "Closed by an operator" }];
 
 /** Return the reason in a form for a header. */
 function header(reason) {
   if (!/^[\x20-\x7e]*$/.test(reason)) {
-    throw new ApiError(0, "The reason may have only printable characters of ASCII.");
+    throw new ApiError(0, "The reason may only have printable ASCII characters.");
   }
   return reason ? { "X-Reason": reason } : {};
 }
@@ -17,7 +17,7 @@ function header(reason) {
 export function closeConnection(row) {
   ask({
     title: `Close connection '${row.user_provided_name ?? row.name}'`,
-    says: `The client of user '${row.user}' loses its ${row.channels} channels. What it has not acked is delivered again, and many clients connect again by themselves.`,
+    says: `The client of user '${row.user}' loses its ${row.channels} channels. Its unacked messages are delivered again, and many clients reconnect by themselves.`,
     action: "Close it",
     danger: true,
     fields: FIELDS,
@@ -32,7 +32,7 @@ export function closeConnection(row) {
 export function closeUser(user) {
   ask({
     title: `Close all connections of user '${user}'`,
-    says: "Every client that is logged in as this user is disconnected. What they have not acked is delivered again.",
+    says: "Every client that is logged in as this user is disconnected. Their unacked messages are delivered again.",
     action: "Close them",
     danger: true,
     fields: FIELDS,

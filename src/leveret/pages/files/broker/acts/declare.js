@@ -16,7 +16,7 @@ export async function vhostField() {
 
 const QUEUE_TYPES = [
   ["classic", "classic: each message is consumed once"],
-  ["quorum", "quorum: as classic, with a limit of deliveries"],
+  ["quorum", "quorum: like classic, with a delivery limit"],
   ["stream", "stream: kept and read by offsets"],
 ];
 
@@ -80,7 +80,7 @@ export function declareExchange(done) {
 export function bind({ vhost, from = "", to = "", done }) {
   ask({
     title: "Bind",
-    says: "Messages of the exchange that fit the key go to the destination as well.",
+    says: "Messages of the exchange that match the key go to the destination as well.",
     action: "Bind",
     fields: [
       { name: "source", title: "From exchange", value: from, required: true },

@@ -19,7 +19,7 @@ async function askForPolicy(row, done) {
   const known = isNew ? [await vhostField(), { name: "name", title: "Name", required: true }] : [];
   ask({
     title: isNew ? `Add ${row.operators ? "an operator policy" : "a policy"}` : `Change policy '${row.name}'`,
-    says: "It takes effect at once for all that its pattern matches and no policy of a higher priority does.",
+    says: "It takes effect at once for all matching objects without a policy of a higher priority.",
     action: isNew ? "Add" : "Change",
     fields: [
       ...known,
@@ -41,7 +41,7 @@ async function askForPolicy(row, done) {
 export function deletePolicy(row, done) {
   ask({
     title: `Delete ${row.operators ? "operator policy" : "policy"} '${row.name}'`,
-    says: "What it sets ends at once for all that it is in effect for; another policy that matches takes its place.",
+    says: "Its settings end at once for all its objects; another matching policy replaces it.",
     action: "Delete",
     danger: true,
     run: async () => {

@@ -11,7 +11,7 @@ const AT_ONCE = 1000;
 export function purgeQueue(row, done) {
   ask({
     title: `Purge queue '${row.name}'`,
-    says: `${counted(row.messages_ready, "waiting message")} will be dropped for good. The ${number(row.messages_unacknowledged)} that consumers hold stay.`,
+    says: `${counted(row.messages_ready, "waiting message")} will be dropped for good. The ${number(row.messages_unacknowledged)} unacked ones stay.`,
     action: "Purge",
     danger: true,
     run: async () => {
@@ -27,7 +27,7 @@ export function deleteQueue(row) {
   const users = row.consumers > 0 ? `, and ${counted(row.consumers, "consumer")} will be cancelled` : "";
   ask({
     title: `Delete ${row.type === "stream" ? "stream" : "queue"} '${row.name}'`,
-    says: `${held}${users}. Its bindings go with it. This cannot be undone.`,
+    says: `${held}${users}. Its bindings will be removed. This cannot be undone.`,
     action: "Delete",
     danger: true,
     fields: [
@@ -95,7 +95,7 @@ function localMoment(ms) {
 export function rewindQueue(row, done) {
   ask({
     title: `Rewind queue '${row.name}'`,
-    says: `Of the ${counted(row.messages_retained ?? 0, "message")} that were acked and are retained, those published since the time below wait again, and consumers will get them a second time.`,
+    says: `Of the ${counted(row.messages_retained ?? 0, "message")} that were acked and are retained, those published since the time below are put back, and consumers will get them a second time.`,
     action: "Rewind",
     danger: true,
     fields: [
@@ -106,7 +106,7 @@ export function rewindQueue(row, done) {
       const body = { timestamp: new Date(since).getTime() };
       const answer = await post(path`queues/${row.vhost}/${row.name}/rewind`, body);
       done();
-      return `${counted(answer.messages, "message")} wait again in '${row.name}'.`;
+      return `${counted(answer.messages, "message")} put back into '${row.name}'.`;
     },
   });
 }
@@ -115,7 +115,7 @@ export function rewindQueue(row, done) {
 export function returnLetters(row, of, done) {
   ask({
     title: "Put dead letters back",
-    says: `${counted(of.messages, "message")} in '${row.name}' that died in '${of.queue}' (${of.reason}) will leave this queue for '${of.queue}'.`,
+    says: `${counted(of.messages, "message")} in '${row.name}', dead-lettered in '${of.queue}' (${of.reason}), will move from this queue to '${of.queue}'.`,
     action: "Put back",
     run: async () => {
       const body = { to: of.queue, reason: of.reason, queue: of.queue };

@@ -7,7 +7,7 @@ import { number } from "../../common/format.js";
 export function moveReader(stream, row, done) {
   ask({
     title: `Rewind reader '${row.name}'`,
-    says: `The next consumer under this name begins at the offset below; the stream has ${number(stream.first_offset)} to ${number(stream.next_offset)}. Consumers that read under it now must end first.`,
+    says: `The next consumer under this name begins at the offset below; the stream has ${number(stream.first_offset)} to ${number(stream.next_offset)}. Its present consumers must end first.`,
     action: "Rewind",
     danger: true,
     fields: [{ name: "offset", title: "Offset", value: "first", required: true,
@@ -15,7 +15,7 @@ export function moveReader(stream, row, done) {
     run: async ({ offset }) => {
       const isNumber = /^-?\d+$/.test(offset.trim());
       if (!isNumber && !["first", "last", "next"].includes(offset.trim())) {
-        throw new ApiError(0, "The offset is a number, first, last or next.");
+        throw new ApiError(0, "The offset must be a number, first, last or next.");
       }
       const where = path`streams/${stream.vhost}/${stream.name}/consumers/${row.name}`;
       await put(where, { offset: isNumber ? Number(offset) : offset.trim() });
@@ -28,7 +28,7 @@ export function moveReader(stream, row, done) {
 export function forgetReader(stream, row, done) {
   ask({
     title: `Forget reader '${row.name}'`,
-    says: "Its offset is forgotten: who reads under this name begins anew, by what he asks for.",
+    says: "Its offset is forgotten: the next consumer under this name begins where its arguments say.",
     action: "Forget",
     danger: true,
     run: async () => {

@@ -17,7 +17,7 @@ const secret = (title, hint, required) => ({
 export function addUser(done) {
   ask({
     title: "Add a user",
-    says: "A new user may enter no vhost until you give him permissions.",
+    says: "A new user has no access to any vhost until you give them permissions.",
     action: "Add",
     fields: [{ name: "name", title: "Name", required: true }, secret("Password", "", true), tagField("")],
     run: async ({ name, password, tags }) => {
@@ -49,7 +49,7 @@ export function changeUser(row, done) {
 export function deleteUser(row, done) {
   ask({
     title: `Delete user '${row.name}'`,
-    says: "The permissions of the user go with him, and his connections are closed. Queues and messages stay.",
+    says: "The user's permissions are removed and their connections are closed. Queues and messages stay.",
     action: "Delete",
     danger: true,
     run: async () => {
@@ -65,7 +65,7 @@ export function changePermission({ user, vhost, right }, done) {
   const pattern = (name, title) => ({ name, title, value: right ? right[name] : ".*", hint: ".* is everything, nothing is nothing" });
   ask({
     title: `Permissions of '${user}' in vhost '${vhost}'`,
-    says: right ? "" : `'${user}' may not enter this vhost yet.`,
+    says: right ? "" : `'${user}' has no access to this vhost yet.`,
     action: "Set",
     fields: [
       { name: "enters", title: "May enter the vhost", kind: "check", value: true },
@@ -79,10 +79,10 @@ export function changePermission({ user, vhost, right }, done) {
       } else if (right) {
         await remove(where);
       } else {
-        throw new ApiError(0, "He may not enter it already; cancel, or let him in.");
+        throw new ApiError(0, "The user already has no access; cancel, or grant access.");
       }
       done();
-      return enters ? `Permissions of '${user}' in '${vhost}' are set.` : `'${user}' may no longer enter '${vhost}'.`;
+      return enters ? `Permissions of '${user}' in '${vhost}' are set.` : `'${user}' no longer has access to '${vhost}'.`;
     },
   });
 }

@@ -16,7 +16,7 @@ export function channelColumns(sorted) {
       render: (row) => html`<span class="whole-name"><${NameLink} text=${row.name} to=${link("channels", [row.name])} /></span>` },
     { key: "user", title: "User", sort: sorted || undefined, render: (row) => html`<${Name} text=${row.user} />` },
     { key: "mode", title: "Mode", sort: false, render: (row) => html`<span class="marks">
-        ${row.confirm && html`<${Tag} text="confirms" title="The broker confirms what is published" />`}
+        ${row.confirm && html`<${Tag} text="confirms" title="The broker confirms publishes" />`}
         ${row.transactional && html`<${Tag} text="transactions" />`}</span>` },
     { key: "consumer_count", title: "Consumers", align: "right", sort: sorted || undefined, render: (row) => number(row.consumer_count) },
     { key: "prefetch_count", title: "Prefetch", align: "right", sort: sorted || undefined,
@@ -69,9 +69,9 @@ function Details({ row }) {
       ["User", html`<${Name} text=${row.user} />`],
       ["Vhost", html`<${Name} text=${row.vhost} />`],
       ["State", row.state],
-      ["Prefetch of a consumer", row.prefetch_count ? number(row.prefetch_count) : "no limit: a slow consumer may hold a whole queue"],
+      ["Prefetch of a consumer", row.prefetch_count ? number(row.prefetch_count) : "no limit: a slow consumer may get a whole queue"],
       ["Prefetch of the channel", row.global_prefetch_count ? number(row.global_prefetch_count) : "no limit"],
-      ["Publishes are confirmed", row.confirm ? "yes" : "no: the client does not know what was lost"],
+      ["Publishes are confirmed", row.confirm ? "yes" : "no: the client does not notice lost messages"],
       ["In a transaction", row.transactional ? `${counted(row.messages_uncommitted, "message")}, ${number(row.acks_uncommitted)} acks` : undefined],
     ]} /><//>
     ${consumers.length > 0 && html`<${Panel} title="Consumers" wide>

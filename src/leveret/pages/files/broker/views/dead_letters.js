@@ -71,10 +71,10 @@ export function DeadLetters({ row, reload }) {
 
 function Reasons({ row, found, again }) {
   if (found.rows.length === 0) {
-    return html`<${Empty} title="No dead letter waits here">
+    return html`<${Empty} title="There are no dead letters here">
       <p>Messages come here when this queue is bound to the dead letter exchange of another
       (<code>x-dead-letter-exchange</code>) and one is rejected, expires, or finds its queue full.</p>
-      ${!found.whole && html`<p>Of the messages that wait, the first ${number(found.looked)} were looked at.</p>`}
+      ${!found.whole && html`<p>Only the first ${number(found.looked)} waiting messages were examined.</p>`}
     <//>`;
   }
   const columns = [
@@ -87,7 +87,7 @@ function Reasons({ row, found, again }) {
     { key: "act", title: "", sort: false, align: "right", render: (one) => html`<button type="button"
         onClick=${() => returnLetters(row, one, again)}>Put back …</button>` },
   ];
-  const note = found.whole ? undefined : `of the first ${number(found.looked)} messages that wait`;
+  const note = found.whole ? undefined : `of the first ${number(found.looked)} waiting messages`;
   return html`<${Panel} title="Dead letters by reason" note=${note}>
     <${DataTable} caption="Dead letters by reason" columns=${columns} rows=${found.rows} empty="None" />
   <//>`;

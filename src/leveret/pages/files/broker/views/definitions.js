@@ -52,7 +52,7 @@ function nameOfFile(vhost) {
 
 async function read(file) {
   if (file.size > FILE_BYTES_MAX) {
-    throw new Error(`The file has ${bytes(file.size)}; the broker takes ${bytes(FILE_BYTES_MAX)} at once.`);
+    throw new Error(`The file has ${bytes(file.size)}; the broker accepts at most ${bytes(FILE_BYTES_MAX)}.`);
   }
   let found;
   try {
@@ -61,7 +61,7 @@ async function read(file) {
     throw new Error(`The file is not JSON: ${error.message}`);
   }
   if (!found || typeof found !== "object" || Array.isArray(found)) {
-    throw new Error("The file holds no definitions: they are a JSON object with queues, exchanges and so on.");
+    throw new Error("The file contains no definitions: they are a JSON object with queues, exchanges and so on.");
   }
   return found;
 }
@@ -87,7 +87,7 @@ function Upload({ vhost, of }) {
     }
   };
   return html`<${Panel} title="Upload" note=${of} wide=${Boolean(state.compared)}>
-    <p>A file is compared with what is there first. It adds and changes; it removes nothing. It is applied as a whole or not at all.</p>
+    <p>A file is first compared with the existing definitions. It adds and changes objects, but removes none. It is applied as a whole or not at all.</p>
     <p><label class="inline">File <input type="file" accept="application/json,.json" onChange=${choose} /></label></p>
     ${state.busy && html`<p class="note loading">Comparing …</p>`}
     ${state.error && html`<${Failure} error=${state.error} />`}
@@ -97,7 +97,7 @@ function Upload({ vhost, of }) {
 
 const columns = [
   { key: "kind", title: "", render: (row) => html`<${Tag} text=${row.kind} kind=${row.kind === "added" ? "good" : "warn"}
-      title=${row.kind === "stays" ? "It is there, but otherwise: an import does not change it" : ""} />` },
+      title=${row.kind === "stays" ? "It exists with other values: an import does not change it" : ""} />` },
   { key: "section", title: "What", render: (row) => row.section.replaceAll("_", " ") },
   { key: "vhost", title: "Vhost", render: (row) => html`<${Name} text=${row.vhost} empty="" />` },
   { key: "name", title: "Name", render: (row) => html`<${Name} text=${row.name} />` },
@@ -114,7 +114,7 @@ function Compared({ wanted, compared, vhost, done }) {
   const apply = () =>
     ask({
       title: "Apply these definitions",
-      says: `${counted(of("added"), "object")} will be added and ${number(of("changed"))} changed.${of("stays") ? ` ${counted(of("stays"), "object")} that are there otherwise stay as they are.` : ""} One fault in the file, and nothing is applied.`,
+      says: `${counted(of("added"), "object")} will be added and ${number(of("changed"))} changed.${of("stays") ? ` ${counted(of("stays"), "object")} that exist with other values stay unchanged.` : ""} One fault in the file, and nothing is applied.`,
       action: "Apply",
       danger: true,
       run: async () => {
@@ -124,7 +124,7 @@ function Compared({ wanted, compared, vhost, done }) {
     });
   const left = unknown.length > 0 && html`<p class="hint">Not known, and left out: ${unknown.map(legible).join(", ")}.</p>`;
   if (rows.length === 0) {
-    return html`${left}<${Empty} title="The file changes nothing"><p>All ${number(same)} objects in it are there already.</p><//>`;
+    return html`${left}<${Empty} title="The file changes nothing"><p>All ${number(same)} objects in it already exist.</p><//>`;
   }
   return html`${left}
     <p><strong>${counted(rows.length, "difference")}</strong>; ${counted(same, "object")} are there already.</p>

@@ -25,7 +25,7 @@ const columns = [
   { key: "vhost", title: "Vhost", sort: true, render: (row) => html`<${Name} text=${row.vhost} />` },
   { key: "type", title: "Type", sort: true },
   { key: "marks", title: "Marks", sort: false, render: (row) => html`<span class="marks">
-      ${!row.durable && html`<${Tag} text="transient" title="Does not outlive a restart" />`}
+      ${!row.durable && html`<${Tag} text="transient" title="Does not survive a restart" />`}
       ${row.auto_delete && html`<${Tag} text="auto-delete" />`}
       ${row.internal && html`<${Tag} text="internal" title="Only exchanges publish to it" />`}
       ${row.policy && html`<a class="tag" href=${link("policies", [row.vhost, row.policy])}><${Name} text=${row.policy} /></a>`}

@@ -49,7 +49,7 @@ function Browse({ row }) {
     event.preventDefault();
     look({ key }, null);
   };
-  return html`<${Panel} title="Browse" note="shows what waits; nothing is taken, and no order changes">
+  return html`<${Panel} title="Browse" note="shows waiting messages; none is taken, and their order stays">
     <form class="line" onSubmit=${submit}>
       <label class="inline">Key
         <input type="text" value=${key} placeholder="any; * and # as in topics" spellcheck=${false}
@@ -58,8 +58,8 @@ function Browse({ row }) {
     </form>
     ${state.error && html`<${Failure} error=${state.error} />`}
     ${state.items && state.items.length === 0 && html`<${Empty} title="No message waits">
-      <p>${state.asked.key ? "None has such a key. " : ""}${row.messages_unacknowledged > 0
-        ? `${number(row.messages_unacknowledged)} are held by consumers, and are not shown.`
+      <p>${state.asked.key ? "No message has such a key. " : ""}${row.messages_unacknowledged > 0
+        ? `${number(row.messages_unacknowledged)} are unacked, and are not shown.`
         : "Publish one below."}</p>
     <//>`}
     ${(state.items ?? []).map((one) => html`<${Message} key=${one.sequence} message=${one} />`)}
@@ -116,12 +116,12 @@ async function publish(vhost, exchange, { key, payload, headers, mode, type }) {
   });
   return answer.routed
     ? "The message is confirmed: a queue has it."
-    : "The message is confirmed, but no queue took it: nothing is bound for this key.";
+    : "The message is confirmed, but no queue took it: no binding matches this key.";
 }
 
 const ACKS = [
   ["ack_requeue_true", "put them back (marked as redelivered)"],
-  ["ack_requeue_false", "take them out for good"],
+  ["ack_requeue_false", "remove them for good"],
   ["reject_requeue_false", "reject them: they become dead letters, or are dropped"],
 ];
 
@@ -137,7 +137,7 @@ function Take({ row, done }) {
   const open = () =>
     ask({
       title: `Get messages of queue '${row.name}'`,
-      says: "This takes messages as a consumer does. To look at them only, browse.",
+      says: "This takes messages like a consumer. To only look at them, browse.",
       action: "Get",
       fields: [
         { name: "count", title: "How many", kind: "number", min: 1, max: 1000, value: "1", required: true },

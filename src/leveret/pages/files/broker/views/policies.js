@@ -40,7 +40,7 @@ function chosen(rows, [vhost, name], options) {
   const operators = options.operators === "true";
   const row = rows.find((one) => one.vhost === vhost && one.name === name && Boolean(one.operators) === operators);
   if (name === undefined) {
-    return html`<p class="note">Choose a policy to see what it matches.</p>`;
+    return html`<p class="note">Choose a policy to see its matches.</p>`;
   }
   return row ? html`<${Matched} row=${row} key=${JSON.stringify([row, operators])} />` : null;
 }

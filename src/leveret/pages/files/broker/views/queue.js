@@ -105,14 +105,14 @@ function diagnose(row) {
     return "";
   }
   if (row.messages_ready > 0 && row.consumers === 0) {
-    return "Messages wait and nobody consumes this queue.";
+    return "Messages wait, but this queue has no consumers.";
   }
   const acksNone = (stats.ack ?? 0) === 0 || (sampled && out === 0);
   if (acksNone && row.messages_unacknowledged > 0 && row.messages_ready > 0) {
-    return "The consumers hold messages and ack none: one of them may be stuck. See the consumers and what each holds.";
+    return "The consumers have unacked messages and ack none: one of them may be stuck. See the unacked messages of each consumer.";
   }
   if (row.messages_ready > 1000 && into > out * 1.1) {
-    return `More comes in (${rate(into)}) than is acked (${rate(out)}): the queue grows. More or faster consumers would help.`;
+    return `More is published (${rate(into)}) than acked (${rate(out)}): the queue grows. More or faster consumers would help.`;
   }
   return "";
 }
@@ -132,7 +132,7 @@ function Details({ row }) {
       ["Name", row.name.length > SHORT_NAME && html`<bdi>${legible(row.name)}</bdi>`],
       ["Vhost", html`<${Name} text=${row.vhost} />`],
       ["Type", row.type],
-      ["Durable", row.durable ? "yes" : "no: it does not outlive a restart"],
+      ["Durable", row.durable ? "yes" : "no: it does not survive a restart"],
       ["Deleted with its last consumer", row.auto_delete ? "yes" : undefined],
       ["Belongs to", row.owner_pid_details && html`<${NameLink} text=${row.owner_pid_details.name} to=${link("connections", [row.owner_pid_details.name])} />`],
       ["Policy", row.policy && html`<${NameLink} text=${row.policy} to=${link("policies", [row.vhost, row.policy])} />`],

@@ -32,7 +32,7 @@ function depths(row) {
 /** The marks of a queue: durability and lifetime, and the policy in effect. */
 export function Marks({ row }) {
   return html`<span class="marks">
-    ${!row.durable && html`<${Tag} text="transient" title="Does not outlive a restart of the broker" />`}
+    ${!row.durable && html`<${Tag} text="transient" title="Does not survive a restart of the broker" />`}
     ${row.auto_delete && html`<${Tag} text="auto-delete" title="Deleted with its last consumer" />`}
     ${row.exclusive && html`<${Tag} text="exclusive" title="Belongs to one connection and ends with it" />`}
     ${row.policy && html`<a class="tag" href=${link("policies", [row.vhost, row.policy])}
@@ -57,7 +57,7 @@ const columns = [
   speed("acked", "Acked", "ack"),
   { key: "consumers", title: "Consumers", align: "right", sort: true,
     render: (row) => row.consumers === 0 && row.messages > 0 && row.type !== "stream"
-      ? html`<span class="warn-text" title="Messages wait and nobody consumes them">0</span>`
+      ? html`<span class="warn-text" title="Messages wait without a consumer">0</span>`
       : number(row.consumers) },
   figure("message_bytes", "Size", bytes),
   { key: "marks", title: "Marks", sort: false, render: (row) => html`<${Marks} row=${row} />` },

@@ -54,7 +54,7 @@ function Readers({ stream, readers, reload }) {
         <button type="button" class="quiet" onClick=${() => moveReader(stream, row, reload)}>Rewind …</button>
         <button type="button" class="quiet" onClick=${() => forgetReader(stream, row, reload)}>Forget …</button></span>` },
   ];
-  return html`<${Panel} title="Readers" note="how many messages each has not done yet" wide>
+  return html`<${Panel} title="Readers" note="the number of messages that each has yet to ack" wide>
     <${DataTable} caption="Readers" columns=${columns} rows=${readers} empty="None" /><//>`;
 }
 
@@ -82,7 +82,7 @@ function Publishers({ publishers }) {
     { key: "last", title: "Last", render: (row) => (row.last ? moment(row.last) : "–") },
     { key: "owner", title: "Owner", render: (row) => html`<${Name} text=${row.owner ?? ""} empty="–" />` },
   ];
-  return html`<${Panel} title="Publishers that number their messages" wide>
+  return html`<${Panel} title="Publishers with deduplication" wide>
     <${DataTable} caption="Publishers" columns=${columns} rows=${publishers} empty="None" /><//>`;
 }
 

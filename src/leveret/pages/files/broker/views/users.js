@@ -49,7 +49,7 @@ function Table({ users, reload }) {
       : html`<span class="marks">${row.tags.map((tag) => html`<${Tag} text=${tag} kind=${tag === "administrator" ? "warn" : ""} />`)}</span>` },
     { key: "password_hash", title: "Password", sort: false, render: (row) => row.password_hash
       ? "set" : html`<span class="note">none: cannot log in by password</span>` },
-    { key: "vhosts", title: "Vhosts", align: "right", render: (row) => row.vhosts === 0 ? html`<span class="warn-text" title="May enter no vhost">0</span>` : row.vhosts },
+    { key: "vhosts", title: "Vhosts", align: "right", render: (row) => row.vhosts === 0 ? html`<span class="warn-text" title="Has no access to any vhost">0</span>` : row.vhosts },
     { key: "act", title: "", sort: false, align: "right", render: (row) => html`<span class="actions">
         <button type="button" class="quiet" onClick=${() => changeUser(row, reload)}>Change …</button>
         ${row.name !== signedIn.value?.name && html`<button type="button" class="quiet" onClick=${() => deleteUser(row, reload)}>Delete …</button>`}</span>` },
@@ -60,7 +60,7 @@ function Table({ users, reload }) {
 /** A user's permissions in a vhost, in one cell: c, w and r, each of which may be limited by a pattern. */
 function Cell({ right }) {
   const kinds = [["configure", "C"], ["write", "W"], ["read", "R"]];
-  const word = (pattern) => (pattern === "" ? "nothing" : pattern === ".*" ? "everything" : `names that fit ${pattern}`);
+  const word = (pattern) => (pattern === "" ? "nothing" : pattern === ".*" ? "everything" : `names that match ${pattern}`);
   return html`<span class="rights">${kinds.map(([kind, letter]) => {
     const pattern = right?.[kind] ?? "";
     const how = pattern === "" ? "none" : pattern === ".*" ? "all" : "some";
