@@ -15,7 +15,7 @@ Destination = Annotated[
 
 
 def list_sinks(context: typer.Context, vhost: Vhost = "/", form: Format = "table") -> None:
-    """List sinks with their owner, their last batch, and their staging queues' size and age."""
+    """List sinks: owner, last batch, and the size, age and owners of their staging queues."""
     columns = (
         "sink",
         "destination",

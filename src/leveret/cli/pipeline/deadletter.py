@@ -71,12 +71,12 @@ ToQueue = Annotated[
 ]
 ToExchange = Annotated[
     str | None,
-    typer.Option("--to-exchange", metavar="EXCHANGE", help="Publish there, with the first key."),
+    typer.Option("--to-exchange", metavar="EXCHANGE", help="Publish there, with the original key."),
 ]
 AsPublished = Annotated[
     bool,
     typer.Option(
-        "--as-published", help="Publish to the first exchange: all its queues get them again."
+        "--as-published", help="Publish to the original exchange: all its queues get them again."
     ),
 ]
 Reason = Annotated[
