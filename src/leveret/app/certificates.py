@@ -37,7 +37,7 @@ def make_certificates(settings: Settings, say: Say) -> Certificates | None:
         sni_dir=settings.tls_sni_dir,
     )
     if files.ca is not None and files.verify == "none":
-        say("warning", "clients need no certificate: tls_ca is set, but tls_verify is not")
+        say("warning", "clients are asked for no certificate: tls_ca is set, but tls_verify is not")
     return Certificates(files, say)
 
 
