@@ -117,7 +117,7 @@ class Acceptor:
             self._place(sock, network_of(str(host)))
 
     def _short(self, error: OSError) -> None:
-        """Wait a moment and make room: the system is out of descriptors or memory."""
+        """Wait a moment and make room: connections must not take the last descriptor."""
         self._pause()
         self._log("warning", f"cannot accept a connection: {error.strerror}")
         self._admission.make_room()

@@ -142,7 +142,7 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
             self._runner.broken(bug)
 
     def eof_received(self) -> None:
-        """Close after the peer has closed its side; the time to read the rest is limited.
+        """Close after the peer has closed its side, with the usual time limit to read the rest.
 
         The event loop would send the rest without a time limit, and nothing could end that.
         """

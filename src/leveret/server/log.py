@@ -104,7 +104,7 @@ class _Keeping:
     def __call__(
         self, _log: object, method: str, event: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
-        """Pass a copy of the event to `keep`; return the event unchanged."""
+        """Pass the text of an event to `keep`; return the event unchanged."""
         more = [f"{name}={value}" for name, value in event.items() if name not in _BESIDE]
         time = str(event.get("timestamp") or datetime.now(UTC).isoformat())
         self._keep(time, method, " ".join([str(event.get("event", "")), *more]))
