@@ -3,11 +3,10 @@ r"""The header in which a proxy names the peer of a connection: PROXY protocol 1
 Source: haproxy's doc/proxy-protocol.txt.
 
     version 1:  PROXY TCP4 192.0.2.7 192.0.2.1 56324 5672\r\n        (107 bytes at most)
-        version 2:  12 bytes of signature, version and command, family, length of the rest;
-        addresses,
-                    ports, and further fields of type, length, value, which are ignored
+    version 2:  12 bytes of signature, version and command, family, length of the rest; addresses,
+                ports, and further fields of type, length, value, which are ignored
 
-    Invariant: anything but a complete, valid header is refused, never guessed.
+Invariant: anything but a complete, valid header is refused, never guessed.
 """
 
 from __future__ import annotations
@@ -64,8 +63,7 @@ def _read_line(data: bytes) -> ProxyHeader | None:
         raise BadHeader("its line is not: PROXY, TCP4 or TCP6, two addresses, two ports")
     try:
         if b"%" in data[:end]:
-            # A scope after an IPv6 address could be any text, and would appear in listings and the
-            # log.
+            # A scope after an IPv6 address could be any text; listings and the log would show it.
             raise ValueError("a scope")
         host, _ = (family(word.decode("ascii")) for word in words[2:4])
         port, _ = (_port(word) for word in words[4:])
