@@ -37,7 +37,7 @@ class Token(ABC):
 
     @abstractmethod
     def end(self, error: Exception | None) -> None:
-        """Take the outcome of a publish, or the error that ended the waiting."""
+        """Record that the wait is over, and its error if any."""
 
 
 class Owner(Receiver):
@@ -65,7 +65,7 @@ class Owner(Receiver):
 
     @abstractmethod
     def ended(self, event: ChannelEnded) -> None:
-        """Take the end of the channel."""
+        """Handle the end of the channel."""
 
     def suspended(self) -> None:
         """Take the loss of the connection, which is to be recovered."""

@@ -108,7 +108,7 @@ class ChannelTraces:
         reject_on_redelivered: bool,
         ignore_processed: bool,
     ) -> Processing:
-        """Return a block in a span, unless the callback around it has one."""
+        """Return a processing block inside a span, unless the enclosing callback has one."""
         if message.delivery_tag in self._handled:
             return Processing(message, requeue, reject_on_redelivered, ignore_processed)
         span = self._traces.handling(self._where(), message, queue)

@@ -1,4 +1,4 @@
-"""The asyncio shell over the sans-IO session: `connect`, `Pool` and what they give."""
+"""The asyncio shell over the sans-IO session: `connect`, `Pool` and their classes."""
 
 from __future__ import annotations
 

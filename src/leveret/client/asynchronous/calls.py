@@ -1,7 +1,7 @@
-"""Requests of an asyncio task, and what it waits for: a reply, or a confirm.
+"""Tokens for the requests and publishes of an asyncio task.
 
-A task may be cancelled while it waits; the reply still comes, in its place, and what it brought is
-given back to the broker: a message is requeued, a consumer cancelled.
+A task may be cancelled while it waits.  Its reply still arrives in order, and the shell undoes
+the effect at the broker: it requeues the message or cancels the consumer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Call(Token, Generic[T]):
         self.consumer = consumer
 
     def replied(self, reply: Replied) -> None:
-        """Take the reply: a consumer is known from here on, before its first message."""
+        """Handle the reply; a consumer is registered here, before its first message."""
         result = self.request.result(reply)
         if self.consumer is not None:
             self.consumer.started(str(result))
@@ -55,19 +55,19 @@ class Call(Token, Generic[T]):
             self._give_back(reply.message)
 
     def _give_back(self, message: Message) -> None:
-        """Requeue a message that was got for a task that is gone, unless it counts as acked."""
+        """Requeue a message whose task was cancelled, unless it counts as acked."""
         method = self.request.method
         if isinstance(method, BasicGet) and not method.no_ack:
             message.reject(requeue=True)
 
     def end(self, error: Exception | None) -> None:
-        """Take the error that came instead of the reply."""
+        """Fail the future with an error that ended the request."""
         if error is not None and not self.future.done():
             self.future.set_exception(error)
 
 
 class Waiting(Token):
-    """The token of a publish that is to be confirmed, or of a channel that is being opened."""
+    """The token of a publish that awaits its confirm, or of a channel that is being opened."""
 
     __slots__ = ("future",)
 
@@ -75,11 +75,11 @@ class Waiting(Token):
         self.future = future
 
     def replied(self, reply: Replied) -> None:
-        """Take channel.open-ok."""
+        """Handle channel.open-ok."""
         self.end(None)
 
     def end(self, error: Exception | None) -> None:
-        """Take the end of the waiting, well or by an error."""
+        """Resolve the future, or fail it with `error`."""
         if self.future.done():
             return
         if error is None:
@@ -91,7 +91,7 @@ class Waiting(Token):
 def awaited(
     make: Callable[P, Request[T]],
 ) -> Callable[Concatenate[Channel, P], Coroutine[object, object, T]]:
-    """Return the coroutine method that sends the request which `make` makes of its arguments."""
+    """Return a coroutine method that sends the request built by `make` from its arguments."""
 
     @functools.wraps(make)
     async def method(self: Channel, /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,8 +1,8 @@
-"""A channel of a connection in asyncio: every AMQP operation.
+"""An asyncio channel: every AMQP operation.
 
-Operations are coroutines; acks and windowed publishes are calls.
+Most operations are coroutines; acks and `publish_nowait` are plain calls.
 
-Invariant: an ended channel raises what ended it from every later call.
+Invariant: every later call on a closed channel raises the error that closed it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Channel(ShellChannel):
-    """One channel; made by `Connection.channel`."""
+    """One channel; created by `Connection.channel`."""
 
     def __init__(self, connection: Connection, opening: Token) -> None:
         super().__init__(connection.session, opening)
@@ -50,7 +50,7 @@ class Channel(ShellChannel):
         await self.close()
 
     async def close(self, code: int = 200, text: str = "") -> None:
-        """Close the channel; its unacked messages go back to their queues."""
+        """Close the channel; its unacked messages are requeued."""
         self._one_loop.check()
         if not self._end.done():
             self.close_session(code, text)
@@ -58,14 +58,14 @@ class Channel(ShellChannel):
             await asyncio.shield(self._end)
 
     async def ready(self) -> None:
-        """Wait while the connection is being recovered."""
+        """Wait until the connection is recovered, if it is being recovered."""
         if self.connection.is_recovering:
             await self.connection.recovered()
 
     async def call(self, request: requests.Request[T], *, consumer: Consumer | None = None) -> T:
         """Send a request and return its result.
 
-        Raises: the channel's error; ValueError when an argument cannot be written; ConnectionInUse.
+        Raises: the channel's error; ValueError for an invalid argument; ConnectionInUse.
         """
         self._one_loop.check()
         await self.ready()
@@ -77,22 +77,22 @@ class Channel(ShellChannel):
     def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
         """Ack one delivery, or with `multiple` all up to it; tag 0 with `multiple` means all.
 
-        Raises: the channel's error when it has ended; ConnectionInUse.
+        Raises: the channel's error when it is closed; ConnectionInUse.
         """
         if running_loop() is not self._loop:
             self._one_loop.check()
         super().ack(delivery_tag, multiple=multiple)
 
     def nack(self, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> None:
-        """Refuse one delivery, or with `multiple` all up to it.
+        """Nack one delivery, or with `multiple` all up to it.
 
-        Raises: the channel's error when it has ended; ConnectionInUse.
+        Raises: the channel's error when it is closed; ConnectionInUse.
         """
         self._one_loop.check()
         super().nack(delivery_tag, multiple=multiple, requeue=requeue)
 
     def reject(self, delivery_tag: int, *, requeue: bool = True) -> None:
-        """Refuse one delivery.  Raises: the channel's error when it has ended; ConnectionInUse."""
+        """Reject one delivery.  Raises: the channel's error when it is closed; ConnectionInUse."""
         self._one_loop.check()
         super().reject(delivery_tag, requeue=requeue)
 
@@ -128,12 +128,12 @@ class Channel(ShellChannel):
         mandatory: bool = False,
         persistent: bool = True,
     ) -> None:
-        """Publish a message; in confirm mode return when the broker has confirmed it.
+        """Publish a message; in confirm mode, return when the broker has confirmed it.
 
         A delivery mode in the properties takes precedence over `persistent`.
-        It waits while the broker blocks publishers or does not read.
+        Waits while the broker blocks publishers or does not read.
 
-        Raises: Nacked, Returned; the channel's error; ValueError for what cannot be written;
+        Raises: Nacked, Returned; the channel's error; ValueError for an invalid argument;
         ConnectionInUse.
         """
         if running_loop() is not self._loop:
@@ -161,9 +161,9 @@ class Channel(ShellChannel):
         mandatory: bool = False,
         persistent: bool = True,
     ) -> int:
-        """Publish and go on; return the sequence in confirm mode, else 0.
+        """Publish without waiting; return the sequence in confirm mode, else 0.
 
-        Raises: OutputFull when the broker does not read; else as `publish` without its confirm.
+        Raises: OutputFull when the broker does not read; else as `publish` outside confirm mode.
         """
         if running_loop() is not self._loop:
             self._one_loop.check()
@@ -173,10 +173,11 @@ class Channel(ShellChannel):
         return sequence
 
     async def wait_for_confirms(self) -> None:
-        """Wait until all that was published so far is confirmed.
+        """Wait until every message published so far is confirmed.
 
-        Raises: Nacked or Returned for what `publish_nowait` sent; the channel's error; ValueError
-        without confirm mode.
+        Raises: Nacked or Returned for messages from `publish_nowait`; the channel's error;
+        ValueError
+        outside confirm mode.
         """
         self._one_loop.check()
         confirms = self._confirms()
@@ -201,12 +202,13 @@ class Channel(ShellChannel):
         consumer_tag: str = "",
         arguments: Mapping[str, object] | None = None,
     ) -> Consumer:
-        """Return a consumer to iterate, or to await when it has a callback.
+        """Return a consumer to iterate, or to await if it has a callback.
 
-        `async for message in channel.consume(queue)`, or `await channel.consume(queue, callback)`
-        with a function or coroutine function of one message.
+        Use `async for message in channel.consume(queue)`, or `await channel.consume(queue,
+        callback)`
+        with a function or coroutine function that takes one message.
 
-        Raises when it starts: NotFound (404), AccessRefused (403), ResourceLocked (405).
+        Raises on start: NotFound (404), AccessRefused (403), ResourceLocked (405).
         """
         request = requests.consume(queue, consumer_tag, no_ack, exclusive, arguments)
         hold, one_loop = self.connection.hold, self.connection.one_loop
@@ -215,17 +217,17 @@ class Channel(ShellChannel):
     # -- what the connection reports ---------------------------------------------------------------
 
     def flow_changed(self, active: bool) -> None:
-        """Take channel.flow, and let publishers look again."""
+        """Handle channel.flow and wake waiting publishers."""
         super().flow_changed(active)
         self.connection.wake()
 
     def settled(self, event: Settled) -> None:
-        """Take confirms, and let those who wait for them look again."""
+        """Handle confirms and wake tasks that wait for them."""
         super().settled(event)
         self._wake_confirm_waiters()
 
     def ended(self, event: ChannelEnded) -> None:
-        """Take the end of the channel."""
+        """Handle the end of the channel."""
         super().ended(event)
         self._wake_confirm_waiters()
         if not self._end.done():
@@ -233,7 +235,7 @@ class Channel(ShellChannel):
         self.connection.wake()
 
     def _wake_confirm_waiters(self) -> None:
-        """Let those who wait for confirms look again."""
+        """Wake the tasks that wait for confirms."""
         waiters, self._confirm_waiters = self._confirm_waiters, []
         for waiter in waiters:
             if not waiter.done():
@@ -247,7 +249,7 @@ class Channel(ShellChannel):
 
 
 class TracedChannel(Channel):
-    """A channel whose messages have spans; made where `connect` was given `tracing`."""
+    """A channel that traces its messages with spans; used when `connect` got `tracing`."""
 
     def __init__(self, connection: Connection, opening: Token, traces: Traces) -> None:
         super().__init__(connection, opening)
@@ -263,7 +265,7 @@ class TracedChannel(Channel):
         mandatory: bool = False,
         persistent: bool = True,
     ) -> None:
-        """Publish as a plain channel does, in a span."""
+        """Publish like a plain channel, inside a span."""
         with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
             await super().publish(
                 body, exchange, routing_key, sent, mandatory=mandatory, persistent=persistent
@@ -279,7 +281,7 @@ class TracedChannel(Channel):
         mandatory: bool = False,
         persistent: bool = True,
     ) -> int:
-        """Publish as a plain channel does, in a span."""
+        """Publish like a plain channel, inside a span."""
         with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
             return super().publish_nowait(
                 body, exchange, routing_key, sent, mandatory=mandatory, persistent=persistent
@@ -295,7 +297,7 @@ class TracedChannel(Channel):
         consumer_tag: str = "",
         arguments: Mapping[str, object] | None = None,
     ) -> Consumer:
-        """Consume as a plain channel does; a callback runs in a span."""
+        """Consume like a plain channel; a callback runs inside a span."""
         traced = None if callback is None else self._traced(callback)
         return super().consume(
             queue,
@@ -307,7 +309,7 @@ class TracedChannel(Channel):
         )
 
     def _traced(self, callback: Callback) -> Callback:
-        """Return a callback that runs in a span."""
+        """Wrap `callback` so that it runs inside a span."""
 
         async def handle(message: Message) -> None:
             with self._traces.handling(message, self.queue_of(message)):
@@ -320,7 +322,7 @@ class TracedChannel(Channel):
     def processing(
         self, message: Message, requeue: bool, reject_on_redelivered: bool, ignore_processed: bool
     ) -> Processing:
-        """Return a block in a span, unless the callback around it has one."""
+        """Return a processing block inside a span, unless the enclosing callback has one."""
         queue = self.queue_of(message)
         return self._traces.processing(
             message, queue, requeue, reject_on_redelivered, ignore_processed

@@ -1,10 +1,11 @@
-"""A connection in asyncio: `connect`, open, close, and the transport that its session goes over.
+"""An asyncio connection: `connect`, opening, closing and the transport.
 
-It stops reading while too many messages wait for the application, and publishers wait while the
-broker does not read or said that it is blocked.
+The connection stops reading while too many messages are buffered for the application.  Publishers
+wait while the broker does not read or has blocked the connection.
 
-Invariants: everything runs in the loop that `connect` was called in; output written in one turn of
-the loop goes out as one piece; the end of the connection ends every channel and every waiter.
+Invariants: everything runs in the event loop in which `connect` was called; output written in one
+iteration of the loop is sent as one piece; when the connection ends, every channel and every
+waiting task ends with it.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ if TYPE_CHECKING:
 
 @shows_options
 def connect(uri: Address = None, **options: Unpack[ConnectOptions]) -> Opening[Connection]:
-    """Connect, log in and open the vhost; to be awaited, or entered by `async with`.
+    """Connect, log in and open the vhost; await the result or use it in `async with`.
 
-    `uri` is one URI or several, as a list or separated by commas: they are tried in turn.  Each
-    keyword argument stands for a part of it.  `amqps://` and `tls=True` verify the broker's
-    certificate unless `ssl` says otherwise.  A lost connection is opened again, and everything on
-    it done again, unless `recover` is False; a `Recovery` sets the limits and says who hears of it.
+    `uri` is one URI or several, as a list or separated by commas; they are tried in order.  Each
+    keyword argument sets one part of the URI.  `amqps://` and `tls=True` verify the broker's
+    certificate unless `ssl` says otherwise.  A lost connection is reopened and everything on it is
+    restored, unless `recover` is False; a `Recovery` sets the limits and the callbacks.
 
-    Raises when it is awaited: ValueError or TypeError for arguments that cannot be, or where the
-    URI and a keyword argument differ; OSError, TimeoutError or ConnectionLost when nobody answers
-    as a broker, or Unreachable when no address of several does; CertificateRefused or TlsFailed;
-    AccessRefusedHard (403) or NotAllowed (530) when the broker refuses.
+    Raises when awaited: ValueError or TypeError for invalid arguments, or when the URI and a
+    keyword argument contradict each other; OSError, TimeoutError or ConnectionLost when no broker
+    answers, or Unreachable when none of several addresses does; CertificateRefused or TlsFailed;
+    AccessRefusedHard (403) or NotAllowed (530) when the broker refuses the login.
     """
     return Opening(_connect(uri, options))
 
@@ -65,12 +66,12 @@ async def _connect(uri: Address, options: ConnectOptions) -> Connection:
     raise AssertionError("the last failure is raised")
 
 
-#: A tick that comes so much later than it was due says that the loop stood still.
+#: A tick later than this means that the loop was blocked.
 _LATE_MS: Final = 250
 
 
 class _Protocol(asyncio.Protocol):
-    """Hands what the transport reports to the connection, until that has another transport."""
+    """Passes transport events to the connection until it changes to another transport."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection: Connection | None = connection
@@ -100,7 +101,7 @@ class _Protocol(asyncio.Protocol):
 
 
 class Connection(ShellConnection):
-    """One connection; made by `connect`."""
+    """One connection; created by `connect`."""
 
     def __init__(self, parameters: Parameters, prepared: Prepared) -> None:
         super().__init__(parameters, prepared)
@@ -109,7 +110,7 @@ class Connection(ShellConnection):
         self._transport: asyncio.Transport | None = None
         self._protocol: _Protocol | None = None
         self._recovering: asyncio.Task[None] | None = None
-        #: Bounds an attempt to recover while there is one.
+        #: Limits the time of the current recovery attempt, if any.
         self._attempt_limit: asyncio.Timeout | None = None
         self._restored: asyncio.Future[None] = self._loop.create_future()
         self._opened: asyncio.Future[None] = self._loop.create_future()
@@ -118,7 +119,7 @@ class Connection(ShellConnection):
         self._waiters: list[asyncio.Future[None]] = []
         self._flush_scheduled = False
         self._output_held = False
-        #: Whether there is room for output, as nothing has changed since that was looked at.
+        #: Cached result of the last check for output room; False means unknown.
         self._is_roomy = False
         self._input_held = False
         self._timer: asyncio.TimerHandle | None = None
@@ -141,7 +142,7 @@ class Connection(ShellConnection):
         await self.close()
 
     async def close(self, code: int = 200, text: str = "") -> None:
-        """Close the connection, with all its channels; does nothing when it has ended."""
+        """Close the connection and all its channels; do nothing if it has ended."""
         self.one_loop.check()
         self.stop_recovering()
         if not self._ended.done():
@@ -155,18 +156,18 @@ class Connection(ShellConnection):
         await asyncio.shield(self._gone)
 
     async def _abort(self) -> None:
-        """Drop the socket and wait until it is gone."""
+        """Abort the socket and wait until it is closed."""
         if self._transport is not None:
             self._transport.abort()
             await asyncio.shield(self._gone)
 
     async def wait_closed(self) -> None:
-        """Wait until the connection has ended.  Raises: what ended it unless this side closed."""
+        """Wait until the connection has ended.  Raises: its error, unless this side closed it."""
         await asyncio.shield(self._gone)
         if self.session.error is not None:
             raise self.session.error.with_traceback(None)
 
-    # -- what the application asks for -------------------------------------------------------------
+    # -- requests of the application ---------------------------------------------------------------
 
     @property
     def channels(self) -> tuple[Channel, ...]:
@@ -177,7 +178,7 @@ class Connection(ShellConnection):
     def channel(self) -> Opening[Channel]:
         """Open a channel: `await connection.channel()`, or `async with connection.channel()`.
 
-        Raises when it is awaited: the connection's error; NoFreeChannel; ConnectionInUse.
+        Raises when awaited: the connection's error; NoFreeChannel; ConnectionInUse.
         """
         return Opening(self._open_channel())
 
@@ -198,12 +199,12 @@ class Connection(ShellConnection):
         return channel
 
     def _made_channel(self, opening: Token) -> Channel:
-        """Return a new channel, which is traced if the connection is."""
+        """Return a new channel, traced if the connection is traced."""
         traces = self._prepared.traces
         return Channel(self, opening) if traces is None else TracedChannel(self, opening, traces)
 
     async def update_secret(self, new_secret: str, reason: str = "") -> None:
-        """Hand the broker a fresh token.  Raises: NotAllowed (530)."""
+        """Send the broker a new token.  Raises: NotAllowed (530)."""
         self.one_loop.check()
         future: asyncio.Future[None] = self._loop.create_future()
         request = requests.update_secret(new_secret, reason)
@@ -215,7 +216,7 @@ class Connection(ShellConnection):
     # -- output ------------------------------------------------------------------------------------
 
     def wrote(self) -> bool:
-        """Have what was written sent in this turn of the loop; True when it went at once."""
+        """Schedule a flush in this iteration of the loop; return True if it was done at once."""
         if self._input_held and self.session.awaits_reply:
             self._read(True)
         if self.session.output_bytes >= CLIENT_OUTPUT_BYTES_HIGH:
@@ -227,7 +228,7 @@ class Connection(ShellConnection):
         return False
 
     def _flush(self) -> None:
-        """Give what was written to the transport."""
+        """Write pending output to the transport."""
         self._flush_scheduled = False
         if self._transport is None:
             return
@@ -238,32 +239,32 @@ class Connection(ShellConnection):
 
     @property
     def is_held(self) -> bool:
-        """Whether publishers are to wait: the broker does not read, or says it is blocked."""
+        """Whether publishers must wait: the broker does not read, or has blocked the connection."""
         return self._output_held or self.blocked_reason is not None
 
     async def writable(self, channel: ShellChannel) -> None:
-        """Wait until a publish may go out.  Raises: the channel's error."""
+        """Wait until a publish may be sent.  Raises: the channel's error."""
         while self.is_held or not channel.flow_active:
             if not self.is_recovering:
                 channel.session.check_open()
             await self._wait()
 
     async def drained(self) -> None:
-        """Wait until the transport takes more; other tasks get their turn in any case."""
+        """Wait until the transport accepts more output; always yield to other tasks once."""
         await asyncio.sleep(0)
         while self._output_held and self.is_open:
             await self._wait()
 
     def check_output(self) -> None:
-        """Refuse more output than is held.  Raises: OutputFull."""
+        """Check that the output buffers have room.  Raises: OutputFull."""
         if not self._is_roomy:
             self._check_room()
 
     def _check_room(self) -> None:
-        """Look whether there is room for more output.  Raises: OutputFull."""
+        """Check that the output buffers have room and cache the result.  Raises: OutputFull."""
         memory = self.session.memory
         if memory is not None and memory.kept.size > CLIENT_UNCONFIRMED_BYTES_MAX:
-            raise OutputFull(f"{memory.kept.size} bytes of publishes wait for their confirm")
+            raise OutputFull(f"{memory.kept.size} bytes of publishes await their confirm")
         if self._output_held and self._transport is not None:
             waiting = self._transport.get_write_buffer_size() + self.session.output_bytes
             if waiting > self.output_bytes_max:
@@ -271,20 +272,20 @@ class Connection(ShellConnection):
         self._is_roomy = not self._output_held
 
     async def _wait(self) -> None:
-        """Wait until something that holds publishers changes."""
+        """Wait until the state that publishers wait for changes."""
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append(waiter)
         await waiter
 
     def wake(self) -> None:
-        """Let publishers that wait look again."""
+        """Wake waiting publishers so that they check again."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
     def hold_output(self, held: bool) -> None:
-        """Take the transport's word on whether it is full."""
+        """Record whether the transport's write buffer is full."""
         self._output_held = held
         self._is_roomy = False
         if not held:
@@ -294,17 +295,17 @@ class Connection(ShellConnection):
 
     @property
     def is_reading(self) -> bool:
-        """Whether the socket is read; not while too many messages wait for the application."""
+        """Whether the socket is read; False while too many messages are buffered."""
         return not self._input_held
 
     def hold(self, size: int) -> None:
-        """Count bytes of messages that wait for the application, and read again when few do."""
+        """Count bytes of buffered messages; resume reading below half of the limit."""
         super().hold(size)
         if self._input_held and self._input_bytes < self.input_bytes_high // 2:
             self._read(True)
 
     def _read(self, reading: bool) -> None:
-        """Read from the socket, or leave what comes to the kernel and so to the broker."""
+        """Resume or pause reading; unread input stays in the kernel and at the broker."""
         if self._transport is None or self._transport.is_closing():
             return
         self._input_held = not reading
@@ -314,7 +315,7 @@ class Connection(ShellConnection):
             self._transport.pause_reading()
 
     def _check_input(self) -> None:
-        """Pause reading when too much waits, unless a reply is to come behind it."""
+        """Pause reading when too much is buffered, unless a reply is still expected."""
         if self._is_overfull:
             text = f"{self._input_bytes} bytes of messages wait; limit them by channel.qos()"
             self._handle(self.session.abort(InputFull(text)))
@@ -322,19 +323,19 @@ class Connection(ShellConnection):
             self._read(False)
 
     def made(self, transport: asyncio.Transport) -> None:
-        """Take the open socket and begin the handshake."""
+        """Handle an open socket: begin the handshake."""
         self._transport = transport
         self._flush()
 
     def received(self, data: bytes) -> None:
-        """Take bytes from the broker."""
+        """Handle bytes from the broker."""
         self._handle(self.session.receive(data))
         self._check_input()
         if self._timer is None:
             self._schedule_tick()
 
     def transport_lost(self, error: Exception | None) -> None:
-        """Take the end of the socket."""
+        """Handle the end of the socket."""
         reason = f"the socket failed: {error}" if error is not None else "the broker hung up"
         self._handle(self.session.lost(reason))
         if self.is_recovering:
@@ -345,7 +346,7 @@ class Connection(ShellConnection):
             self._gone.set_result(None)
 
     def _handle(self, events: list[Event]) -> None:
-        """Give the events to whom they concern, and send what they wrote."""
+        """Dispatch events and send the output they caused."""
         self._is_roomy = False
         super()._handle(events)
         if self.session.output_bytes:
@@ -357,11 +358,11 @@ class Connection(ShellConnection):
             self._opened.set_result(None)
 
     def _on_unblocked(self) -> None:
-        """Let publishers look again."""
+        """Wake waiting publishers."""
         self.wake()
 
     def _on_ended(self, event: Ended) -> None:
-        """Take the end of the connection: every waiter hears of it and the socket closes."""
+        """Handle the end of the connection: fail all pending requests and close the socket."""
         error = event.error or Closed("the connection was closed")
         for token in event.tokens:
             token.end(error)
@@ -379,14 +380,14 @@ class Connection(ShellConnection):
             self._transport.abort()
         else:
             self._transport.close()
-            # A broker that does not read its close keeps no socket open.
+            # Free the socket even if the broker never reads the close.
             delay = self.parameters.connection_timeout_ms / 1000
             self._timer = self._loop.call_later(delay, self._transport.abort)
 
     # -- recovery ----------------------------------------------------------------------------------
 
     async def dial(self) -> None:
-        """Open a socket to the target of the session, and wait for the handshake."""
+        """Open a socket to the session's target and wait for the handshake."""
         target = self.session.parameters
         self._protocol = protocol = _Protocol(self)
         ssl = self._prepared.ssl(target)
@@ -397,25 +398,25 @@ class Connection(ShellConnection):
         await self._opened
 
     async def recovered(self) -> None:
-        """Wait until the connection is recovered, or given up."""
+        """Wait until recovery has succeeded or was given up."""
         while self.is_recovering:
             await self._wait()
 
     def stop_recovering(self) -> None:
-        """Recover no more; a recovery that is under way ends the connection."""
+        """Disable recovery; a recovery in progress ends the connection."""
         if self.recoverer is None:
             return
         self.recoverer.stop()
         if not self._is_attempting:
             return
-        # Its task may be cancelled already, as at the end of `asyncio.run`.
+        # The task may already be cancelled, as at the end of `asyncio.run`.
         if self._recovering is not None:
             self._recovering.cancel()
         self._abandon_attempt()
         self._give_up(None)
 
     def _on_lost(self, error: Exception) -> None:
-        """Take the loss of the connection, and begin to recover it."""
+        """Handle the loss of the connection: start recovering."""
         self._drop_transport()
         self._output_held = True
         self._is_roomy = False
@@ -423,7 +424,7 @@ class Connection(ShellConnection):
         self._recovering = self._loop.create_task(self._recover(error))
 
     async def _recover(self, error: Exception) -> None:
-        """Try to connect again until it succeeds or the limits are reached."""
+        """Reconnect until it succeeds or a limit is reached."""
         recoverer = self.recoverer
         assert recoverer is not None
         while True:
@@ -435,7 +436,7 @@ class Connection(ShellConnection):
             try:
                 async with asyncio.timeout(self._attempt_seconds) as self._attempt_limit:
                     await self._attempt(recoverer)
-            except Exception as failure:  # noqa: BLE001 -- the recoverer knows which end it
+            except Exception as failure:  # noqa: BLE001 -- the recoverer judges the error
                 error = failure
                 self._abandon_attempt()
             else:
@@ -445,17 +446,17 @@ class Connection(ShellConnection):
 
     @property
     def _attempt_seconds(self) -> float:
-        """How long an attempt to recover waits for the broker."""
+        """Timeout of one recovery attempt."""
         return self.parameters.connection_timeout_ms / 1000
 
     def _on_progress(self) -> None:
-        """Take that the broker answers an attempt to recover: it has its time once more."""
+        """Restart the timeout of the recovery attempt: the broker has answered."""
         limit = self._attempt_limit
         if limit is not None and not limit.expired():
             limit.reschedule(self._loop.time() + self._attempt_seconds)
 
     async def _attempt(self, recoverer: Recoverer) -> None:
-        """Connect, and do everything again."""
+        """Connect and restore channels, topology and consumers."""
         self.session = recoverer.begin(monotonic_ms())
         self._opened = self._loop.create_future()
         self._restored = self._loop.create_future()
@@ -463,14 +464,14 @@ class Connection(ShellConnection):
         await self._restored
 
     def _attempt_failed(self, error: Exception) -> None:
-        """Take that the connection of an attempt to recover has ended."""
+        """Fail the current recovery attempt: its connection has ended."""
         for future in (self._opened, self._restored):
             if not future.done():
                 future.set_exception(error)
-                future.exception()  # it is raised to who awaits it, if anyone does
+                future.exception()  # marks it as retrieved, in case nothing awaits it
 
     def _on_restored(self, error: Exception | None) -> None:
-        """Take that everything was done again on another connection, or could not be."""
+        """Handle the end of the restoration on a new connection, or its failure."""
         if error is not None:
             self._attempt_failed(error)
             return
@@ -480,12 +481,12 @@ class Connection(ShellConnection):
             self._restored.set_result(None)
 
     def _abandon_attempt(self) -> None:
-        """Leave the connection of an attempt that has failed."""
+        """Drop the connection of a failed attempt."""
         self._drop_transport()
         super()._abandon_attempt()
 
     def _drop_transport(self) -> None:
-        """Leave the socket, and hear no more of it."""
+        """Abort the socket and ignore its further events."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -496,7 +497,7 @@ class Connection(ShellConnection):
         self._protocol = self._transport = None
 
     def _give_up(self, error: Exception | None) -> None:
-        """End the connection, as it is not recovered."""
+        """End the connection without recovering it."""
         super()._give_up(error)
         if not self._gone.done():
             self._gone.set_result(None)
@@ -504,16 +505,16 @@ class Connection(ShellConnection):
     # -- heartbeats --------------------------------------------------------------------------------
 
     def _schedule_tick(self) -> None:
-        """Set the timer for the session's next tick, if it wants one."""
+        """Set the timer for the session's next tick, if any."""
         due_ms = self._due_ms()
         if due_ms is not None:
             delay = max(0, due_ms - monotonic_ms()) / 1000
             self._timer = self._loop.call_later(delay, self._tick)
 
     def _tick(self) -> None:
-        """Tell the session the time.
+        """Pass the current time to the session.
 
-        A late tick says that the loop stood still: what came meanwhile is still to be read.
+        A late tick means that the loop was blocked: input may still be unread.
         """
         due_ms = self._due_ms()
         now_ms = monotonic_ms()
@@ -524,7 +525,7 @@ class Connection(ShellConnection):
         self._schedule_tick()
 
     def _on_due(self) -> None:
-        """Set the timer again: something is due earlier."""
+        """Reset the timer: a tick is due earlier."""
         if self._timer is not None:
             self._timer.cancel()
         self._schedule_tick()

@@ -1,4 +1,4 @@
-"""A consumer in asyncio: an iterator of messages, or a task that calls a function with each.
+"""An asyncio consumer: an iterator of messages, or a task that calls a function with each.
 
 Its invariants are those of `ShellConsumer`.
 """
@@ -61,7 +61,7 @@ class Consumer(ShellConsumer):
         return self._start().__await__()
 
     async def _start(self) -> Self:
-        """Ask the broker for messages, once.  Raises: the channel's error."""
+        """Start consuming, once.  Raises: the channel's error."""
         if self._starting is not None:
             await asyncio.shield(self._starting)
             return self
@@ -69,7 +69,7 @@ class Consumer(ShellConsumer):
         try:
             await self._channel.call(self._request, consumer=self)
         except BaseException:
-            # Others may wait for the same start; without any the error is raised here only.
+            # Other tasks may await the same start; if none does, the error is raised here only.
             self._starting.set_exception(Closed("the consumer did not start"))
             self._starting.exception()
             raise
@@ -77,7 +77,7 @@ class Consumer(ShellConsumer):
         return self
 
     def started(self, consumer_tag: str) -> None:
-        """Take basic.consume-ok, before the first message."""
+        """Handle basic.consume-ok, before the first message."""
         self.consumer_tag = consumer_tag
         self._running = True
         self._channel.add_consumer(self)
@@ -86,21 +86,21 @@ class Consumer(ShellConsumer):
             self._task.add_done_callback(_retrieve)
 
     def abandon(self) -> None:
-        """Cancel in the background, as the task that wanted this consumer is gone."""
+        """Cancel the consumer in the background: the task that started it was cancelled."""
         task = asyncio.ensure_future(self._close())
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
     def ended(self, error: Exception | None) -> None:
-        """Take the end, and let those who wait for messages hear of it."""
+        """Handle the end of the consumer and wake waiting tasks."""
         self._running = False
         super().ended(error)
         self._wake(len(self._waiters))
 
     async def cancel(self) -> None:
-        """End the consumer; messages that have come can still be iterated.
+        """Cancel the consumer; buffered messages can still be iterated.
 
-        Raises: the channel's error when it has ended.
+        Raises: the channel's error when it is closed.
         """
         if self._running:
             await self._channel.call(requests.cancel(self.consumer_tag))
@@ -109,7 +109,7 @@ class Consumer(ShellConsumer):
                 self.ended(None)
 
     async def _close(self) -> None:
-        """End the consumer and give back what was not handed out."""
+        """Cancel the consumer and requeue buffered messages."""
         if self._channel.is_open:
             await self.cancel()
         else:
@@ -129,17 +129,17 @@ class Consumer(ShellConsumer):
     async def wait(self) -> None:
         """Wait until a consumer with a callback ends.
 
-        Raises: what its callback raised, ConsumerCancelled, or the channel's error.
+        Raises: the callback's error, ConsumerCancelled, or the channel's error.
         """
         await self._start()
         if self._task is None:
-            raise ValueError("only a consumer with a callback can be waited for")
+            raise ValueError("wait() needs a consumer with a callback")
         await asyncio.shield(self._task)
 
     # -- messages ----------------------------------------------------------------------------------
 
     def push(self, messages: list[Message], size: int) -> None:
-        """Take messages from the broker, and wake who waits for them."""
+        """Buffer messages from the broker and wake waiting tasks."""
         super().push(messages, size)
         if self._waiters:
             self._wake(len(messages))
@@ -167,7 +167,7 @@ class Consumer(ShellConsumer):
         return self._take()
 
     async def _wait(self) -> None:
-        """Wait until there is a message or an end."""
+        """Wait for a message or for the end of the consumer."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
@@ -176,11 +176,11 @@ class Consumer(ShellConsumer):
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
             elif self._buffer:
-                self._wake(1)  # it was woken for a message that another task can take
+                self._wake(1)  # pass the wake-up on: its message is still in the buffer
             raise
 
     def _wake(self, count: int) -> None:
-        """Wake that many of those who wait."""
+        """Wake up to `count` waiting tasks."""
         while self._waiters and count > 0:
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -188,7 +188,7 @@ class Consumer(ShellConsumer):
                 count -= 1
 
     async def _run(self, callback: Callback) -> None:
-        """Call `callback` with each message; what it raises ends the consumer."""
+        """Call `callback` with each message; an error in it ends the consumer."""
         try:
             async for message in self:
                 try:
@@ -200,7 +200,7 @@ class Consumer(ShellConsumer):
         except Exception as error:
             if self._running:
                 log.exception("the callback of consumer %r failed", self.consumer_tag)
-                # The channel may end meanwhile; what the callback raised is what counts.
+                # The channel may end meanwhile; the callback's error takes precedence.
                 with contextlib.suppress(AmqpError, ClientError):
                     await self._close()
             else:
@@ -209,6 +209,6 @@ class Consumer(ShellConsumer):
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """Look at how a callback's task ended: it was logged, and `wait` raises it to who asks."""
+    """Mark the task's error as retrieved: it was logged, and `wait` raises it."""
     if not task.cancelled():
         task.exception()

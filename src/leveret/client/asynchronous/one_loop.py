@@ -1,8 +1,7 @@
-"""The guard of an asyncio connection: it is used in the loop that `connect` ran in, and only there.
+"""The guard of an asyncio connection: it may only be used in the event loop that opened it.
 
-A call from another thread would mix its frames with those of the loop, and the broker would answer
-with errors for what neither of them did; a call from another loop would wait for ever.  The guard
-says so before anything has changed.
+A call from another thread would mix its frames with those of the loop, and the broker would reject
+them.  A call from another loop would wait forever.  The guard raises before anything has changed.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ __all__ = ["OneLoop", "running_loop"]
 
 
 class OneLoop:
-    """The loop of a connection.
+    """The event loop of a connection.
 
-    Who calls often compares `running_loop()` with `loop` first, and asks `check` if they differ.
+    Frequent callers compare `running_loop()` with `loop` first and call `check` if they differ.
     """
 
     __slots__ = ("_thread", "loop")
@@ -29,18 +28,19 @@ class OneLoop:
         self._thread = threading.get_ident()
 
     def check(self) -> None:
-        """Refuse a call from elsewhere.  Raises: ConnectionInUse."""
+        """Raise if called outside the loop.  Raises: ConnectionInUse."""
         running = running_loop()
         if running is self.loop:
             return
         same_thread = threading.get_ident() == self._thread
         if running is None and same_thread and not self.loop.is_closed():
-            return  # between two runs of the loop: nothing else can happen meanwhile
+            return  # between two runs of the loop, where nothing runs concurrently
         where = "another event loop" if same_thread else "another thread"
         if self.loop.is_closed():
             where += ", and its own loop has ended"
         raise ConnectionInUse(
-            f"this connection was called from {where} than connect() ran in; an asyncio connection "
-            "serves its own loop only: use asyncio.run_coroutine_threadsafe(coroutine, loop) or "
+            f"this connection was opened in one event loop and called from {where}; an asyncio "
+            "connection works only in its own loop: use "
+            "asyncio.run_coroutine_threadsafe(coroutine, loop) or "
             "loop.call_soon_threadsafe(function), or open a connection there"
         )

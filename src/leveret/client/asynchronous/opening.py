@@ -1,4 +1,4 @@
-"""What opens something: `await` gives it, `async with` gives it and closes it at the end."""
+"""An awaitable that is also an async context manager: `async with` closes the result."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 
 class Closable(Protocol):
-    """What is opened."""
+    """An object with an asynchronous `close`."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Close it."""
+        """Close the object."""
 
 
 T = TypeVar("T", bound=Closable)
 
 
 class Opening(Coroutine[Any, Any, T], Generic[T]):
-    """A coroutine that opens something; it can be awaited, entered, or made a task of."""
+    """A coroutine that opens an object; await it, enter it, or wrap it in a task."""
 
     __slots__ = ("_coroutine", "_opened")
 
@@ -34,15 +34,15 @@ class Opening(Coroutine[Any, Any, T], Generic[T]):
         return self._coroutine.__await__()
 
     def send(self, value: Any) -> Any:
-        """Go on with the coroutine."""
+        """Resume the coroutine."""
         return self._coroutine.send(value)
 
     def throw(self, *error: Any) -> Any:
-        """Raise an error where the coroutine waits."""
+        """Raise an error inside the coroutine."""
         return self._coroutine.throw(*error)
 
     def close(self) -> None:
-        """End the coroutine."""
+        """Close the coroutine."""
         self._coroutine.close()
 
     async def __aenter__(self) -> T:

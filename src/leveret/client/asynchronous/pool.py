@@ -1,10 +1,10 @@
-"""A pool of connections in asyncio: `async with pool.connection() as connection`.
+"""An asyncio connection pool: `async with pool.connection() as connection`.
 
-Each address has connections of its own.  A connection is lent to one task at a time; the channels
-that it left open, with their consumers and unacked messages, are closed when it comes back.
+Each address has its own connections.  A connection is lent to one task at a time.  Channels that
+the task left open, with their consumers and unacked messages, are closed on return.
 
-Invariants: those of `Shelves`; a connection that is lent was open a moment ago; what is cancelled
-while it waits, opens or returns keeps no place.
+Invariants: those of `Shelves`; a lent connection was open a moment ago; a task that is cancelled
+while it waits, opens or returns a connection occupies no place in the pool.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class _Waiting(Waiter["Connection"]):
-    """A task that waits."""
+    """A waiting task."""
 
     def __init__(self) -> None:
         self.future: asyncio.Future[Idle[Connection] | None] = (
@@ -55,8 +55,8 @@ class _Waiting(Waiter["Connection"]):
 class Pool:
     """Connections to lend, `size` for each address; `uri` and `options` are those of `connect`.
 
-    `wait_seconds` is how long a task waits for a connection (None: for ever), `idle_seconds` how
-    long one is kept that nobody uses.  Use it in `async with`: its end closes the connections.
+    A task waits at most `wait_seconds` for a connection (None: no limit); a connection is closed
+    after `idle_seconds` unused.  Use the pool in `async with`, which closes it on exit.
     """
 
     def __init__(
@@ -77,17 +77,17 @@ class Pool:
 
     @property
     def lent_count(self) -> int:
-        """How many connections are lent, or being opened to be lent."""
+        """The number of connections that are lent, or being opened to be lent."""
         return self._shelves.lent_count
 
     @property
     def idle_count(self) -> int:
-        """How many connections are open and wait to be lent."""
+        """The number of open connections that are ready to lend."""
         return self._shelves.idle_count
 
     @property
     def waiting_count(self) -> int:
-        """How many tasks wait for a connection."""
+        """The number of tasks waiting for a connection."""
         return self._shelves.waiting_count
 
     async def __aenter__(self) -> Self:
@@ -97,9 +97,9 @@ class Pool:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections that are not lent; those that are, when they come back.
+        """Close the idle connections now, and the lent ones when they are returned.
 
-        Who waits for a connection, or asks for one later, gets `Closed`.
+        Current and later callers that need a connection get `Closed`.
         """
         for connection in self._shelves.close():
             self._close_later(connection)
@@ -110,7 +110,7 @@ class Pool:
     async def connection(self, uri: Address = None) -> AsyncIterator[Connection]:
         """Lend a connection to the pool's address, or to `uri` with the pool's options.
 
-        Raises: PoolExhausted when none comes back in time; Closed; as `connect`.
+        Raises: PoolExhausted when none is free in time; Closed; as `connect`.
         """
         key = self._default if uri is None else addresses(uri, self._where)
         connection = await self._borrow(key)
@@ -121,14 +121,14 @@ class Pool:
 
     @contextlib.asynccontextmanager
     async def channel(self, uri: Address = None) -> AsyncIterator[Channel]:
-        """Lend a connection as `connection` does, with one channel open on it."""
+        """Lend a connection like `connection`, with one channel open on it."""
         async with self.connection(uri) as connection:
             yield await connection.channel()
 
     # -- lending -----------------------------------------------------------------------------------
 
     async def _borrow(self, key: Key) -> Connection:
-        """Return a connection that is open."""
+        """Return an open connection."""
         self._check_loop()
         for expired in self._shelves.take_expired(time.monotonic()):
             self._close_later(expired)
@@ -144,18 +144,18 @@ class Pool:
             raise
 
     def _check_loop(self) -> None:
-        """Refuse to be used in another loop than before.  Raises: ConnectionInUse."""
+        """Raise if the pool was used in another event loop before.  Raises: ConnectionInUse."""
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
         elif self._loop is not loop:
             raise ConnectionInUse(
-                "this pool was used in another event loop before, where its connections are: "
-                "make a pool for each loop"
+                "this pool and its connections belong to another event loop: "
+                "create one pool for each loop"
             )
 
     async def _ask(self, key: Key) -> Idle[Connection] | None:
-        """Wait for an idle connection, or with None for a place to open one on."""
+        """Wait for an idle connection; None means that a new one may be opened."""
         waiting = _Waiting()
         self._shelves.ask(key, waiting)
         try:
@@ -169,7 +169,7 @@ class Pool:
             raise
 
     def _return_served(self, key: Key, waiting: _Waiting) -> None:
-        """Give back what a task was served in the moment in which it stopped to wait."""
+        """Return a connection or place that was granted just as its task stopped waiting."""
         if waiting.future.exception() is not None:
             return
         idle = waiting.future.result()
@@ -179,10 +179,11 @@ class Pool:
             self._close_later(idle.connection)
 
     async def _is_healthy(self, idle: Idle[Connection]) -> bool:
-        """Tell whether a connection can be lent, and begin to close it if not.
+        """Return whether a connection can be lent; if not, begin to close it.
 
-        The loop has read from it all the time, so it is known whether the broker closed it.  One
-        that was long unused is asked, as a network may fail without a word.
+        The loop reads continuously, so a close by the broker has been noticed.  A connection that
+        was
+        unused for long is tested with a request, as a network may fail silently.
         """
         connection = idle.connection
         if connection.is_open and time.monotonic() - idle.since < CLIENT_POOL_CHECK_SECONDS:
@@ -199,7 +200,7 @@ class Pool:
         return True
 
     async def _take_back(self, key: Key, connection: Connection) -> None:
-        """Close what is left open on a connection and keep it; close it where that fails."""
+        """Close the channels left open and keep the connection; close it if that fails."""
         try:
             for channel in connection.channels:
                 await channel.close()
@@ -217,7 +218,7 @@ class Pool:
         await connection.close()
 
     def _close_later(self, connection: Connection) -> None:
-        """Close a connection while others go on."""
+        """Close a connection in the background."""
         task = asyncio.ensure_future(connection.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)

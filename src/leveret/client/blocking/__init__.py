@@ -1,7 +1,8 @@
-"""The blocking shell over the sans-IO session: `connect`, `Pool` and what they give.
+"""The blocking shell over the sans-IO session: `connect`, `Pool` and their classes.
 
-A connection belongs to one thread.  Nothing runs behind its back: heartbeats are sent and messages
-read inside its calls, so a thread that is busy elsewhere calls `connection.process()` now and then.
+A connection belongs to one thread and has no background thread: it sends heartbeats and reads
+messages only inside its calls.  A thread that is busy elsewhere must call `connection.process()`
+regularly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests of a blocking channel, and what a call waits for: a reply, or a confirm."""
+"""Tokens for the requests and publishes of a blocking channel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Waiting(Token):
-    """Something that ends, well or with an error."""
+    """The token of a publish that awaits its confirm, or the base of a request's token."""
 
     __slots__ = ("done", "error")
 
@@ -29,22 +29,22 @@ class Waiting(Token):
         self.error: Exception | None = None
 
     def replied(self, reply: Replied) -> None:
-        """Take a reply."""
+        """Handle a reply."""
         self.done = True
 
     def end(self, error: Exception | None) -> None:
-        """Take the outcome of a publish, or the error that ended the waiting."""
+        """Record that the wait is over, and its error if any."""
         self.done = True
         self.error = error
 
     def check(self) -> None:
-        """Raise the error if there is one."""
+        """Raise the error, if any."""
         if self.error is not None:
             raise self.error
 
 
 class Call(Waiting, Generic[T]):
-    """A request; `take` reads its reply as it comes, before anything that follows it."""
+    """The token of a request; `take` reads the reply on arrival, before any later frame."""
 
     __slots__ = ("_value", "take")
 
@@ -54,12 +54,12 @@ class Call(Waiting, Generic[T]):
         self._value: list[T] = []
 
     def replied(self, reply: Replied) -> None:
-        """Take the reply."""
+        """Handle the reply."""
         self._value.append(self.take(reply))
         self.done = True
 
     def result(self) -> T:
-        """Return what the reply means.  Raises: what ended the channel instead."""
+        """Return the result of the reply.  Raises: the error that ended the request."""
         self.check()
         return self._value[0]
 
@@ -67,7 +67,7 @@ class Call(Waiting, Generic[T]):
 def waited_for(
     make: Callable[P, Request[T]],
 ) -> Callable[Concatenate[Channel, P], T]:
-    """Return the method that sends the request which `make` makes and returns its result."""
+    """Return a method that sends the request built by `make` and returns its result."""
 
     @functools.wraps(make)
     def method(self: Channel, /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,6 +1,6 @@
-"""A channel of the blocking shell: every AMQP operation is a call, which returns when it is done.
+"""A blocking channel: every AMQP operation is a call that returns when it is done.
 
-Invariant: an ended channel raises what ended it from every later call.
+Invariant: every later call on a closed channel raises the error that closed it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Channel(ShellChannel):
-    """One channel; made by `Connection.channel`."""
+    """One channel; created by `Connection.channel`."""
 
     def __init__(self, connection: Connection, opening: Token) -> None:
         super().__init__(connection.session, opening)
@@ -46,7 +46,7 @@ class Channel(ShellChannel):
         self.close()
 
     def close(self, code: int = 200, text: str = "") -> None:
-        """Close the channel; its unacked messages go back to their queues."""
+        """Close the channel; its unacked messages are requeued."""
         with self.connection.one_thread:
             if not self._ended:
                 self.close_session(code, text)
@@ -55,12 +55,12 @@ class Channel(ShellChannel):
     def call(self, request: requests.Request[T]) -> T:
         """Send a request and return its result.
 
-        Raises: the channel's error; ValueError when an argument cannot be written.
+        Raises: the channel's error; ValueError for an invalid argument.
         """
         return self._call(request.method, Call(request.result))
 
     def _call(self, method: Method, call: Call[T]) -> T:
-        """Send a method and wait for the end of its token."""
+        """Send a method and wait until its token is resolved."""
         with self.connection.one_thread:
             self.connection.wait_until_recovered()
             self.session.request(method, call)
@@ -68,27 +68,27 @@ class Channel(ShellChannel):
             return call.result()
 
     def turn(self, deadline: float | None) -> None:
-        """Send and read once, waiting until `deadline` at most if nothing comes."""
+        """Send and read once; wait at most until `deadline` if there is no input."""
         self.connection.turn(deadline)
 
     def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
         """Ack one delivery, or with `multiple` all up to it; tag 0 with `multiple` means all.
 
-        Raises: the channel's error when it has ended.
+        Raises: the channel's error when it is closed.
         """
         with self.connection.one_thread:
             super().ack(delivery_tag, multiple=multiple)
 
     def nack(self, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> None:
-        """Refuse one delivery, or with `multiple` all up to it.
+        """Nack one delivery, or with `multiple` all up to it.
 
-        Raises: the channel's error when it has ended.
+        Raises: the channel's error when it is closed.
         """
         with self.connection.one_thread:
             super().nack(delivery_tag, multiple=multiple, requeue=requeue)
 
     def reject(self, delivery_tag: int, *, requeue: bool = True) -> None:
-        """Refuse one delivery.  Raises: the channel's error when it has ended."""
+        """Reject one delivery.  Raises: the channel's error when it is closed."""
         with self.connection.one_thread:
             super().reject(delivery_tag, requeue=requeue)
 
@@ -124,12 +124,12 @@ class Channel(ShellChannel):
         mandatory: bool = False,
         persistent: bool = True,
     ) -> None:
-        """Publish a message; in confirm mode return when the broker has confirmed it.
+        """Publish a message; in confirm mode, return when the broker has confirmed it.
 
         A delivery mode in the properties takes precedence over `persistent`.
-        It waits while the broker blocks publishers or does not read.
+        Waits while the broker blocks publishers or does not read.
 
-        Raises: Nacked, Returned; the channel's error; ValueError for what cannot be written.
+        Raises: Nacked, Returned; the channel's error; ValueError for an invalid argument.
         """
         with self.connection.one_thread:
             self._wait_until_publishable()
@@ -153,11 +153,11 @@ class Channel(ShellChannel):
         mandatory: bool = False,
         persistent: bool = True,
     ) -> int:
-        """Publish with the next call that sends, or when 64 KiB have gathered.
+        """Publish with the next call that sends, or when 64 KiB are buffered.
 
         Return the sequence in confirm mode, else 0.
 
-        Raises: as `publish` without its confirm.
+        Raises: as `publish` outside confirm mode.
         """
         with self.connection.one_thread:
             if not (self.connection.is_calm and self._flow_active):
@@ -184,7 +184,7 @@ class Channel(ShellChannel):
 
     @property
     def may_publish(self) -> bool:
-        """Whether the broker takes publishes now, as far as was read."""
+        """Whether the broker accepts publishes, as of the last input read."""
         connection = self.connection
         return (
             self._flow_active
@@ -194,7 +194,7 @@ class Channel(ShellChannel):
         )
 
     def _wait_until_publishable(self) -> None:
-        """Wait while the broker takes no publishes."""
+        """Wait until the broker accepts publishes."""
         if not self.may_publish:
             self.connection.run_until(lambda: self._ended or self.may_publish)
         self.connection.is_calm = not self._ended
@@ -212,9 +212,9 @@ class Channel(ShellChannel):
         arguments: Mapping[str, object] | None = None,
         inactivity_timeout: float | None = None,
     ) -> Consumer:
-        """Start a consumer: iterate it, or have `Connection.process` give messages to `callback`.
+        """Start a consumer; iterate it, or let `Connection.process` call `callback`.
 
-        An iteration ends after `inactivity_timeout` seconds without a message; it can be resumed.
+        Iteration stops after `inactivity_timeout` seconds without a message and can be resumed.
 
         Raises: NotFound (404), AccessRefused (403), ResourceLocked (405).
         """
@@ -235,24 +235,24 @@ class Channel(ShellChannel):
         arguments: Mapping[str, object] | None = None,
         with_properties: bool = True,
     ) -> ColumnConsumer:
-        """Start a consumer of a stream whose deliveries come as columns, for readers of many.
+        """Start a consumer of a stream that returns deliveries as columns, for bulk readers.
 
-        It is the channel's only consumer, and the connection's only one of its kind at a time; it
-        ends with its channel.
+        It must be the only consumer on the channel and the only column consumer on the connection.
+        It ends with its channel.
 
-        Raises: as `consume`; ValueError when the connection has one already.
+        Raises: as `consume`; ValueError when the connection already has a column consumer.
         """
         with self.connection.one_thread:
             session = self.connection.session
             if session.scanner is not None:
-                raise ValueError("the connection has a consumer of columns already")
+                raise ValueError("the connection already has a column consumer")
             session.scanner = scanner = DeliveryScanner(self.number, with_properties)
             return ColumnConsumer(self, self.consume(queue, arguments=arguments), scanner)
 
     # -- what the connection reports ---------------------------------------------------------------
 
     def ended(self, event: ChannelEnded) -> None:
-        """Take the end of the channel."""
+        """Handle the end of the channel."""
         self._ended = True
         super().ended(event)
 
@@ -264,7 +264,7 @@ class Channel(ShellChannel):
 
 
 class TracedChannel(Channel):
-    """A channel whose messages have spans; made where `connect` was given `tracing`."""
+    """A channel that traces its messages with spans; used when `connect` got `tracing`."""
 
     def __init__(self, connection: Connection, opening: Token, traces: Traces) -> None:
         super().__init__(connection, opening)
@@ -280,7 +280,7 @@ class TracedChannel(Channel):
         mandatory: bool = False,
         persistent: bool = True,
     ) -> None:
-        """Publish as a plain channel does, in a span."""
+        """Publish like a plain channel, inside a span."""
         with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
             super().publish(
                 body, exchange, routing_key, sent, mandatory=mandatory, persistent=persistent
@@ -296,7 +296,7 @@ class TracedChannel(Channel):
         mandatory: bool = False,
         persistent: bool = True,
     ) -> int:
-        """Publish as a plain channel does, in a span."""
+        """Publish like a plain channel, inside a span."""
         with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
             return super().publish_nowait(
                 body, exchange, routing_key, sent, mandatory=mandatory, persistent=persistent
@@ -313,7 +313,7 @@ class TracedChannel(Channel):
         arguments: Mapping[str, object] | None = None,
         inactivity_timeout: float | None = None,
     ) -> Consumer:
-        """Consume as a plain channel does; a callback runs in a span."""
+        """Consume like a plain channel; a callback runs inside a span."""
         traced = None if callback is None else self._traced(callback)
         return super().consume(
             queue,
@@ -326,7 +326,7 @@ class TracedChannel(Channel):
         )
 
     def _traced(self, callback: Callback) -> Callback:
-        """Return a callback that runs in a span."""
+        """Wrap `callback` so that it runs inside a span."""
 
         def handle(message: Message) -> None:
             with self._traces.handling(message, self.queue_of(message)):
@@ -337,7 +337,7 @@ class TracedChannel(Channel):
     def processing(
         self, message: Message, requeue: bool, reject_on_redelivered: bool, ignore_processed: bool
     ) -> Processing:
-        """Return a block in a span, unless the callback around it has one."""
+        """Return a processing block inside a span, unless the enclosing callback has one."""
         queue = self.queue_of(message)
         return self._traces.processing(
             message, queue, requeue, reject_on_redelivered, ignore_processed

@@ -1,8 +1,7 @@
-"""A consumer whose deliveries come as columns: no object is made for any message.
+"""A consumer that returns deliveries as columns, without creating an object for each message.
 
-It is for readers of streams, who put messages into columns anyway.  What waits to be taken is
-bounded by who reads: nothing is read from the socket but in `wait` and in other calls of the same
-connection.
+It is for stream readers that put messages into columns anyway.  The reader bounds the buffer:
+the socket is read only in `wait` and in other calls of the same connection.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ __all__ = ["ColumnConsumer", "Columns"]
 
 
 class ColumnConsumer:
-    """One such consumer; made and started by `Channel.consume_columns`."""
+    """One column consumer; created and started by `Channel.consume_columns`."""
 
     def __init__(self, channel: Channel, consumer: Consumer, scanner: DeliveryScanner) -> None:
         self._channel = channel
@@ -29,26 +28,26 @@ class ColumnConsumer:
 
     @property
     def count(self) -> int:
-        """How many messages have come and wait to be taken."""
+        """The number of buffered messages."""
         return self._scanner.count
 
     @property
     def body_bytes(self) -> int:
-        """How large the bodies of those are together."""
+        """The total size of the buffered bodies."""
         return self._scanner.body_bytes
 
     @property
     def delivery_tag(self) -> int:
-        """The delivery tag of the last message that came; 0 before the first."""
+        """The delivery tag of the last message received; 0 before the first."""
         return self._scanner.delivery_tag
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last message that came; -1 before the first."""
+        """The offset of the last message received; -1 before the first."""
         return self._scanner.last_offset
 
     def wait(self, delivery_tag: int, seconds: float) -> bool:
-        """Read until a message after that one has come, at most so long; tell whether one has.
+        """Read until a message after `delivery_tag` has arrived; return False after `seconds`.
 
         Raises: ConsumerCancelled; the channel's error.
         """
@@ -64,6 +63,6 @@ class ColumnConsumer:
             return True
 
     def take(self) -> Columns:
-        """Return the messages that have come since the last call."""
+        """Return the messages received since the last call."""
         with self._channel.connection.one_thread:
             return self._scanner.columns()

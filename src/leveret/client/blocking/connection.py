@@ -1,11 +1,11 @@
-"""A connection of the blocking shell: a session over a socket, used by the calling thread.
+"""A blocking connection: a session over a socket, used by the calling thread.
 
-A call returns when it is done.  Whatever it waits for, everything that comes is taken in order:
-messages go to their consumers' buffers, confirms to their publishes.  Callbacks run in
-`Connection.process` only, never inside another call.
+A call returns when it is done.  While it waits, all input is handled in order: messages go to
+their consumers' buffers, confirms to their publishes.  Callbacks run in `Connection.process`
+only, never inside another call.
 
-Invariants: while output waits for a broker that does not read, input is still read, so that two
-sides that both only write cannot lock each other up; heartbeats are kept in every wait.
+Invariants: input is still read while output waits for a broker that does not read, so that two
+sides that only write cannot deadlock; heartbeats are sent during every wait.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 def connect(uri: Address = None, **options: Unpack[ConnectOptions]) -> Connection:
     """Connect, log in and open the vhost.
 
-    `uri` is one URI or several, as a list or separated by commas: they are tried in turn.  Each
-    keyword argument stands for a part of it.  `amqps://` and `tls=True` verify the broker's
-    certificate unless `ssl` says otherwise.  A lost connection is opened again, and everything on
-    it done again, unless `recover` is False; a `Recovery` sets the limits and says who hears of it.
+    `uri` is one URI or several, as a list or separated by commas; they are tried in order.  Each
+    keyword argument sets one part of the URI.  `amqps://` and `tls=True` verify the broker's
+    certificate unless `ssl` says otherwise.  A lost connection is reopened and everything on it is
+    restored, unless `recover` is False; a `Recovery` sets the limits and the callbacks.
 
-    Raises: ValueError or TypeError for arguments that cannot be, or where the URI and a keyword
-    argument differ; OSError, TimeoutError or ConnectionLost when nobody answers as a broker, or
-    Unreachable when no address of several does; CertificateRefused or TlsFailed;
-    AccessRefusedHard (403) or NotAllowed (530) when the broker refuses.
+    Raises: ValueError or TypeError for invalid arguments, or when the URI and a keyword argument
+    contradict each other; OSError, TimeoutError or ConnectionLost when no broker answers, or
+    Unreachable when none of several addresses does; CertificateRefused or TlsFailed;
+    AccessRefusedHard (403) or NotAllowed (530) when the broker refuses the login.
     """
     prepared = Prepared(uri, options)
     for parameters in prepared.addresses:
@@ -62,29 +62,30 @@ def connect(uri: Address = None, **options: Unpack[ConnectOptions]) -> Connectio
 
 
 class Connection(ShellConnection):
-    """One connection; made by `connect`, used by one thread at a time.
+    """One connection; created by `connect`, used by one thread at a time.
 
-    Raises: ConnectionInUse by every call that finds another thread in a call of this connection.
+    Raises: ConnectionInUse from every call that overlaps with a call of another thread.
     """
 
     def __init__(self, parameters: Parameters, prepared: Prepared) -> None:
         super().__init__(parameters, prepared)
         self.one_thread = OneThread()
-        #: Calls of consumers' callbacks, one for each message that waits; False when it was gone.
+        #: Pending calls of consumers' callbacks, one per message; each returns False if it was
+        #: gone.
         self.ready: deque[Callable[[], bool]] = deque()
-        #: What ended consumers with a callback, until `process` raises it.
+        #: Errors that ended consumers with a callback, until `process` raises them.
         self.failures: deque[Exception] = deque()
         self._link: Link | None = None
-        #: While the connection is recovered: when the next attempt begins (ms), or None while one
-        #: is under way, and until when (monotonic seconds) that may take.
+        #: During recovery: the time of the next attempt (ms), or None while an attempt is in
+        #: progress,
+        #: and the deadline of that attempt (monotonic seconds).
         self._attempt_at_ms: int | None = None
         self._attempt_until = 0.0
         self._unsent = memoryview(b"")
-        #: Whether acks were gathered that nothing will send but the next call, and when something
-        #: was sent last.
+        #: Whether buffered acks wait for the next call that sends, and the time of the last send.
         self.acks_wait = False
         self._sent_ns = 0
-        #: Whether publishes may go out, as nothing has changed since that was looked at.
+        #: Cached: publishes may be sent.  False means unknown.
         self.is_calm = False
         self._opened = False
         self._ended = False
@@ -109,7 +110,7 @@ class Connection(ShellConnection):
         self.close()
 
     def close(self, code: int = 200, text: str = "") -> None:
-        """Close the connection, with all its channels; does nothing when it has ended."""
+        """Close the connection and all its channels; do nothing if it has ended."""
         with self.one_thread:
             self.stop_recovering()
             if self._ended:
@@ -120,13 +121,13 @@ class Connection(ShellConnection):
                 self._handle(self.session.lost("the broker did not answer the close"))
 
     def abort(self) -> None:
-        """End the connection without asking the broker; does nothing when it has ended."""
+        """End the connection without a close handshake; do nothing if it has ended."""
         with self.one_thread:
             self.stop_recovering()
             if not self._ended:
                 self._handle(self.session.lost("this side hung up"))
 
-    # -- what the application asks for -------------------------------------------------------------
+    # -- requests of the application ---------------------------------------------------------------
 
     @property
     def channels(self) -> tuple[Channel, ...]:
@@ -145,12 +146,12 @@ class Connection(ShellConnection):
             return channel
 
     def _made_channel(self, opening: Token) -> Channel:
-        """Return a new channel, which is traced if the connection is."""
+        """Return a new channel, traced if the connection is traced."""
         traces = self._prepared.traces
         return Channel(self, opening) if traces is None else TracedChannel(self, opening, traces)
 
     def update_secret(self, new_secret: str, reason: str = "") -> None:
-        """Hand the broker a fresh token.  Raises: NotAllowed (530)."""
+        """Send the broker a new token.  Raises: NotAllowed (530)."""
         with self.one_thread:
             request = requests.update_secret(new_secret, reason)
             call = Call(request.result)
@@ -160,12 +161,13 @@ class Connection(ShellConnection):
             self._secret_updated(new_secret)
 
     def process(self, timeout: float | None = 0.0) -> int:
-        """Read what has come and give messages to their callbacks; return how many.
+        """Read available input and call the callbacks of its messages; return the number of calls.
 
-        If there is none, wait for one up to `timeout` seconds (None: for ever).
+        If there is no message, wait up to `timeout` seconds for one (None: no limit).
 
-        Raises: ConsumerCancelled or the channel's error, once, for a consumer with a callback that
-        has ended; the connection's error; what a callback raises.
+        Raises: ConsumerCancelled or the channel's error, once for each consumer with a callback
+        that
+        has ended; the connection's error; an error from a callback.
         """
         with self.one_thread:
             deadline = None if timeout is None else time.monotonic() + timeout
@@ -184,7 +186,7 @@ class Connection(ShellConnection):
             return count
 
     def _run_callbacks(self) -> int:
-        """Give each message that waits to its callback, in the order in which they came."""
+        """Call the callbacks of buffered messages, in the order of arrival."""
         count = 0
         while self.ready:
             count += self.ready.popleft()()
@@ -197,9 +199,9 @@ class Connection(ShellConnection):
     # -- moving bytes ------------------------------------------------------------------------------
 
     def run_until(self, done: Callable[[], bool], deadline: float | None = None) -> bool:
-        """Send and read until `done` says so; False when it does not before `deadline`.
+        """Send and read until `done()` is true; return False if it is not before `deadline`.
 
-        What ends the connection ends what `done` waits for, as an event.
+        The end of the connection also resolves the tokens that `done` checks.
         """
         with self.one_thread:
             while not done():
@@ -211,7 +213,7 @@ class Connection(ShellConnection):
             return True
 
     def turn(self, deadline: float | None) -> None:
-        """Send and read once, waiting until `deadline` at most if nothing comes."""
+        """Send and read once; wait at most until `deadline` if there is no input."""
         with self.one_thread:
             if self._ended:
                 self.session.check_open()
@@ -223,7 +225,7 @@ class Connection(ShellConnection):
             self._tick_if_due()
 
     def flush(self) -> None:
-        """Send everything that was written, reading meanwhile if the broker does not."""
+        """Send all pending output; keep reading if the broker does not read."""
         with self.one_thread:
             self._send()
             while self._unsent and not self._ended:
@@ -233,10 +235,10 @@ class Connection(ShellConnection):
                 self._send()
 
     def acked(self, acks: Acks) -> None:
-        """Send an ack now, or a little later with others.
+        """Send an ack now, or together with the next ones.
 
-        It waits only while acks come fast and more messages wait to be handed out, so that the
-        application calls again soon.
+        An ack is delayed only while acks are frequent and more messages are buffered, so that the
+        application will call again soon.
         """
         if acks.is_newest or time.monotonic_ns() - self._sent_ns > CLIENT_ACK_DELAY_NS:
             self.flush()
@@ -244,19 +246,19 @@ class Connection(ShellConnection):
             self.acks_wait = True
 
     def send_old_acks(self) -> None:
-        """Send the acks that wait if that is long enough."""
+        """Send buffered acks that have waited long enough."""
         if time.monotonic_ns() - self._sent_ns > CLIENT_ACK_DELAY_NS:
             self.flush()
 
     def read_what_came(self) -> None:
-        """Take what has come, without waiting."""
+        """Handle available input, without waiting."""
         with self.one_thread:
             if not self._ended:
                 self._receive()
                 self._tick_if_due()
 
     def _send(self) -> None:
-        """Send what goes out at once."""
+        """Send as much output as the socket accepts."""
         if self._link is None:
             return
         self.acks_wait = False
@@ -276,7 +278,7 @@ class Connection(ShellConnection):
             self._drain(f"the socket failed: {error}")
 
     def _drain(self, reason: str) -> None:
-        """Read what came before the socket failed: it may say why the broker closed."""
+        """Read the remaining input of a failed socket: it may contain the broker's close reason."""
         try:
             while self._link is not None and (data := self._link.receive()):
                 self._handle(self.session.receive(data))
@@ -285,7 +287,7 @@ class Connection(ShellConnection):
         self._handle(self.session.lost(reason))
 
     def _receive(self) -> bool:
-        """Read once; False when nothing has come."""
+        """Read once; return False if there was no input."""
         if self._link is None:
             return True
         try:
@@ -302,7 +304,7 @@ class Connection(ShellConnection):
         return True
 
     def _patience(self, deadline: float | None) -> float | None:
-        """Return how many seconds to wait: until `deadline` or the next tick."""
+        """Return the seconds to wait: until `deadline` or the next tick."""
         due_ms = self._due_ms()
         waits = [] if deadline is None else [deadline - time.monotonic()]
         if self._is_attempting:
@@ -312,20 +314,20 @@ class Connection(ShellConnection):
         return max(0.0, min(waits)) if waits else None
 
     def _tick_if_due(self) -> None:
-        """Tell the session the time when it wants to know it."""
+        """Pass the current time to the session if a tick is due."""
         due_ms = self._due_ms()
         if due_ms is None or self._link is None:
             return
         now_ms = monotonic_ms()
         if now_ms >= due_ms:
-            # The thread may have been elsewhere for long: look first at what came meanwhile.
+            # The thread may have been busy elsewhere for long: read pending input first.
             self._receive()
             self._handle_tick(now_ms, reading=True)
 
     # -- events ------------------------------------------------------------------------------------
 
     def _handle(self, events: list[Event]) -> None:
-        """Give the events to whom they concern; end the connection when too much waits."""
+        """Dispatch events; end the connection when too much is buffered."""
         self.is_calm = False
         super()._handle(events)
         if self._is_overfull and not self._ended:
@@ -333,14 +335,14 @@ class Connection(ShellConnection):
             self._handle(self.session.abort(InputFull(text)))
 
     def _on_opened(self) -> None:
-        """Note that the handshake is done."""
+        """Record the end of the handshake."""
         self._opened = True
 
     def _on_unblocked(self) -> None:
-        """Nothing: who publishes looks at `blocked_reason`."""
+        """Do nothing: publishers check `blocked_reason`."""
 
     def _on_ended(self, event: Ended) -> None:
-        """Take the end of the connection: what waits hears of it and the socket closes."""
+        """Handle the end of the connection: fail all pending requests and close the socket."""
         error = event.error or Closed("the connection was closed")
         for token in event.tokens:
             token.end(error)
@@ -351,7 +353,7 @@ class Connection(ShellConnection):
     # -- opening a socket, the first time and again ------------------------------------------------
 
     def dial(self, deadline: float) -> None:
-        """Open a socket to the target of the session, until `deadline`.  Raises: OSError."""
+        """Open a socket to the session's target, before `deadline`.  Raises: OSError."""
         target = self.session.parameters
         self._link = open_link(target, self._prepared.ssl(target), deadline)
 
@@ -364,17 +366,17 @@ class Connection(ShellConnection):
 
     @property
     def has_room(self) -> bool:
-        """Whether more publishes may be kept until they are confirmed."""
+        """Whether the buffer of unconfirmed publishes has room."""
         memory = self.session.memory
         return memory is None or memory.kept.size <= CLIENT_UNCONFIRMED_BYTES_MAX
 
     def wait_until_recovered(self) -> None:
-        """Wait while the connection is lost."""
+        """Wait until the connection is recovered, if it is being recovered."""
         if self._is_attempting:
             self.run_until(lambda: not self._is_attempting)
 
     def stop_recovering(self) -> None:
-        """Recover no more; a recovery that is under way ends the connection."""
+        """Disable recovery; a recovery in progress ends the connection."""
         if self.recoverer is None:
             return
         self.recoverer.stop()
@@ -383,10 +385,11 @@ class Connection(ShellConnection):
             self._give_up(None)
 
     def _attempt(self, deadline: float | None) -> bool:
-        """Go on with an attempt to recover; False when there is nothing to read yet.
+        """Continue a recovery attempt; return False while there is nothing to read.
 
-        It waits for its time up to `deadline`; an attempt that has begun opens its socket in the
-        time that a connection may take.
+        Waits for the start of the attempt, at most until `deadline`.  Opening the socket then takes
+        up
+        to the connection timeout.
         """
         assert self.recoverer is not None
         if self._attempt_at_ms is None:
@@ -410,22 +413,22 @@ class Connection(ShellConnection):
             self._attempt_failed(error)
             return False
         except BaseException:
-            # As by Ctrl-C: who calls again goes on with another attempt.
+            # For example by Ctrl-C: the next call continues with another attempt.
             self._attempt_failed(ConnectionAbortedError("the attempt was interrupted"))
             raise
         return True
 
     def _on_progress(self) -> None:
-        """Give the broker its time to answer an attempt to recover, from now on."""
+        """Restart the timeout of the recovery attempt: the broker has answered."""
         self._attempt_until = time.monotonic() + self.parameters.connection_timeout_ms / 1000
 
     def _on_lost(self, error: Exception) -> None:
-        """Take the loss of the connection, and begin to recover it."""
+        """Handle the loss of the connection: start recovering."""
         self.drop_link()
         self._try_again(error)
 
     def _try_again(self, error: Exception) -> None:
-        """Set the time of the next attempt, or give up."""
+        """Schedule the next attempt, or give up."""
         assert self.recoverer is not None
         now_ms = monotonic_ms()
         delay_ms = self.recoverer.next_ms(error, now_ms)
@@ -435,7 +438,7 @@ class Connection(ShellConnection):
             self._attempt_at_ms = now_ms + delay_ms
 
     def _attempt_failed(self, error: Exception) -> None:
-        """Take that an attempt to recover has failed."""
+        """Handle a failed recovery attempt."""
         if self._attempt_at_ms is not None or not self._is_attempting:
             return
         self._attempt_at_ms = 0
@@ -444,7 +447,7 @@ class Connection(ShellConnection):
         self._try_again(error)
 
     def _on_restored(self, error: Exception | None) -> None:
-        """Take that everything was done again on another connection, or could not be."""
+        """Handle the end of the restoration on a new connection, or its failure."""
         if error is None:
             self._recovered()
         else:

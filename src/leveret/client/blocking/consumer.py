@@ -1,4 +1,4 @@
-"""A consumer of the blocking shell: an iterator, or a function that `Connection.process` calls.
+"""A blocking consumer: an iterator, or a function that `Connection.process` calls.
 
 Its invariants are those of `ShellConsumer`.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Consumer(ShellConsumer):
-    """One consumer; made and started by `Channel.consume`."""
+    """One consumer; created and started by `Channel.consume`."""
 
     def __init__(
         self,
@@ -39,19 +39,19 @@ class Consumer(ShellConsumer):
         self._one_thread = channel.connection.one_thread
 
     def started(self, consumer_tag: str) -> None:
-        """Take basic.consume-ok, before the first message."""
+        """Handle basic.consume-ok, before the first message."""
         self.consumer_tag = consumer_tag
 
     def ended(self, error: Exception | None) -> None:
-        """Take the end; with a callback, `Connection.process` raises what it was."""
+        """Handle the end; for a consumer with a callback, `Connection.process` raises the error."""
         super().ended(error)
         if self.callback is not None and self.error is not None:
             self._channel.connection.failures.append(self.error)
 
     def cancel(self) -> None:
-        """End the consumer; messages that have come can still be iterated.
+        """Cancel the consumer; buffered messages can still be iterated.
 
-        Raises: the channel's error when it has ended; ConnectionInUse.
+        Raises: the channel's error when it is closed; ConnectionInUse.
         """
         with self._one_thread:
             if not self._over:
@@ -72,13 +72,13 @@ class Consumer(ShellConsumer):
     # -- messages ----------------------------------------------------------------------------------
 
     def push(self, messages: list[Message], size: int) -> None:
-        """Take messages from the broker; their callbacks are due."""
+        """Buffer messages from the broker and schedule their callbacks."""
         super().push(messages, size)
         if self.callback is not None:
             self._channel.connection.ready.extend([self._call_back] * len(messages))
 
     def _call_back(self) -> bool:
-        """Give the next message to the callback; False when it was handed out or dropped."""
+        """Call the callback with the next message; return False if that is already gone."""
         if not self._buffer or self.callback is None:
             return False
         self.callback(self._take())
@@ -95,7 +95,7 @@ class Consumer(ShellConsumer):
         """
         with self._one_thread:
             if self._buffer and self._connection.acks_wait:
-                # Whoever sends may learn that the connection is lost, and with it what had come.
+                # Sending may reveal that the connection is lost, which drops buffered messages.
                 self._connection.send_old_acks()
             if not self._buffer:
                 self._fill()

@@ -1,4 +1,4 @@
-"""A socket, plain or TLS, that never blocks by itself, and the wait for it.
+"""A non-blocking socket, plain or TLS, and a wait for it.
 
 Invariant: `receive` and `send` return at once; only `wait` waits.
 """
@@ -16,7 +16,7 @@ from leveret.client.certificates import explained
 if TYPE_CHECKING:
     from leveret.client.uri import Parameters
 
-#: Bytes asked for by one read.
+#: Bytes per read.
 READ_BYTES: Final = 262_144
 
 
@@ -26,13 +26,13 @@ class Link:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._selector = selectors.DefaultSelector()
-        self._write_wanted = False  # by TLS, to go on reading
+        self._write_wanted = False  # TLS must write before it can read on
         sock.setblocking(False)
         self._events = selectors.EVENT_READ
         self._selector.register(sock, self._events)
 
     def receive(self) -> bytes | None:
-        """Return what has come; None when nothing has, b"" at the end.  Raises: OSError."""
+        """Return available input; None if there is none, b"" at the end.  Raises: OSError."""
         self._write_wanted = False
         try:
             return self._socket.recv(READ_BYTES)
@@ -45,14 +45,14 @@ class Link:
             return b""
 
     def send(self, data: memoryview) -> int:
-        """Send what goes out at once and return its size.  Raises: OSError."""
+        """Send as much as the socket accepts and return its size.  Raises: OSError."""
         try:
             return self._socket.send(data)
         except (BlockingIOError, ssl_module.SSLWantReadError, ssl_module.SSLWantWriteError):
             return 0
 
     def wait(self, writing: bool, seconds: float | None) -> None:
-        """Wait until something came, with `writing` also until something can be sent."""
+        """Wait until the socket is readable or, with `writing`, writable."""
         events = selectors.EVENT_READ
         if writing or self._write_wanted:
             events |= selectors.EVENT_WRITE
@@ -68,9 +68,9 @@ class Link:
 
 
 def open_link(parameters: Parameters, ssl: ssl_module.SSLContext | None, deadline: float) -> Link:
-    """Connect, with TLS if a context is given, until `deadline` (monotonic seconds).
+    """Connect, with TLS if a context is given, before `deadline` (monotonic seconds).
 
-    Raises: OSError, of which TimeoutError, CertificateRefused and TlsFailed are kinds.
+    Raises: OSError, including TimeoutError, CertificateRefused and TlsFailed.
     """
     address = (parameters.host, parameters.port)
     sock = socket.create_connection(address, timeout=max(0.001, deadline - time.monotonic()))
@@ -88,7 +88,7 @@ def open_link(parameters: Parameters, ssl: ssl_module.SSLContext | None, deadlin
 def _secured(
     sock: socket.socket, ssl: ssl_module.SSLContext, parameters: Parameters
 ) -> ssl_module.SSLSocket:
-    """Return the socket with TLS.  Raises: CertificateRefused, TlsFailed; OSError."""
+    """Wrap the socket in TLS.  Raises: CertificateRefused, TlsFailed; OSError."""
     try:
         return ssl.wrap_socket(sock, server_hostname=parameters.host)
     except ssl_module.SSLError as error:

@@ -1,8 +1,8 @@
-"""The guard of a blocking connection: one thread at a time is inside its calls.
+"""The guard of a blocking connection: only one thread at a time may be inside its calls.
 
-A connection has one buffer of output and one reader, so two threads in it at once would mix their
-frames: a broker then answers with errors for what neither of them did.  The guard tells the second
-thread so, before it has changed anything.  Threads may use a connection in turn.
+A connection has one output buffer and one reader, so two concurrent threads would mix their frames
+and the broker would reject them.  The guard raises in the second thread before anything has
+changed.  Threads may use a connection one after the other.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from leveret.client.errors import ConnectionInUse
 
 
 class OneThread:
-    """Entered by each call; a callback that runs inside a call may enter again."""
+    """A lock that each call enters; a callback inside a call may enter it again."""
 
     __slots__ = ("_holder", "_lock")
 
@@ -37,6 +37,6 @@ class OneThread:
 
     @staticmethod
     def _name(ident: int) -> str:
-        """Return the name of a thread, its number where it has ended."""
+        """Return the name of a thread, or its number if it has ended."""
         names = [thread.name for thread in threading.enumerate() if thread.ident == ident]
         return names[0] if names else str(ident)

@@ -1,10 +1,10 @@
-"""A pool of connections for threads: `with pool.connection() as connection`.
+"""A connection pool for threads: `with pool.connection() as connection`.
 
-Each address has connections of its own.  A connection is lent to one thread at a time; the channels
-that it left open, with their consumers and unacked messages, are closed when it comes back.
+Each address has its own connections.  A connection is lent to one thread at a time.  Channels that
+the thread left open, with their consumers and unacked messages, are closed on return.
 
-Invariants: those of `Shelves`, which are only touched under the lock; no socket is used under it; a
-connection that is lent was open a moment ago.
+Invariants: those of `Shelves`, which are only accessed under the lock; no socket is used under it;
+a lent connection was open a moment ago.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class _Waiting(Waiter["Connection"]):
-    """A thread that waits."""
+    """A waiting thread."""
 
     def __init__(self) -> None:
         self._done = threading.Event()
@@ -54,11 +54,11 @@ class _Waiting(Waiter["Connection"]):
         self._done.set()
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait for the end of the waiting; False when it does not come in time."""
+        """Wait until served or refused; return False after a timeout."""
         return self._done.wait(seconds)
 
     def result(self) -> Idle[Connection] | None:
-        """Return what was served.  Raises: Closed."""
+        """Return the connection or place that was granted.  Raises: Closed."""
         if self._error is not None:
             raise self._error
         return self._idle
@@ -67,8 +67,8 @@ class _Waiting(Waiter["Connection"]):
 class Pool:
     """Connections to lend, `size` for each address; `uri` and `options` are those of `connect`.
 
-    `wait_seconds` is how long a thread waits for a connection (None: for ever), `idle_seconds` how
-    long one is kept that nobody uses.  Use it in `with`: its end closes the connections.
+    A thread waits at most `wait_seconds` for a connection (None: no limit); a connection is closed
+    after `idle_seconds` unused.  Use the pool in `with`, which closes it on exit.
     """
 
     def __init__(
@@ -88,19 +88,19 @@ class Pool:
 
     @property
     def lent_count(self) -> int:
-        """How many connections are lent, or being opened to be lent."""
+        """The number of connections that are lent, or being opened to be lent."""
         with self._lock:
             return self._shelves.lent_count
 
     @property
     def idle_count(self) -> int:
-        """How many connections are open and wait to be lent."""
+        """The number of open connections that are ready to lend."""
         with self._lock:
             return self._shelves.idle_count
 
     @property
     def waiting_count(self) -> int:
-        """How many threads wait for a connection."""
+        """The number of threads waiting for a connection."""
         with self._lock:
             return self._shelves.waiting_count
 
@@ -111,9 +111,9 @@ class Pool:
         self.close()
 
     def close(self) -> None:
-        """Close the connections that are not lent; those that are, when they come back.
+        """Close the idle connections now, and the lent ones when they are returned.
 
-        Who waits for a connection, or asks for one later, gets `Closed`.
+        Current and later callers that need a connection get `Closed`.
         """
         with self._lock:
             idle = self._shelves.close()
@@ -135,14 +135,14 @@ class Pool:
 
     @contextlib.contextmanager
     def channel(self, uri: Address = None) -> Iterator[Channel]:
-        """Lend a connection as `connection` does, with one channel open on it."""
+        """Lend a connection like `connection`, with one channel open on it."""
         with self.connection(uri) as connection:
             yield connection.channel()
 
     # -- lending -----------------------------------------------------------------------------------
 
     def _borrow(self, key: Key) -> Connection:
-        """Return a connection that is open."""
+        """Return an open connection."""
         with self._lock:
             expired = self._shelves.take_expired(time.monotonic())
         for connection in expired:
@@ -161,7 +161,7 @@ class Pool:
             raise
 
     def _ask(self, key: Key) -> Idle[Connection] | None:
-        """Wait for an idle connection, or with None for a place to open one on."""
+        """Wait for an idle connection; None means that a new one may be opened."""
         waiting = _Waiting()
         with self._lock:
             self._shelves.ask(key, waiting)
@@ -174,10 +174,10 @@ class Pool:
         with self._lock:
             if self._shelves.withdraw(key, waiting):
                 raise self._shelves.exhausted(key, self._wait_seconds or 0)
-        return waiting.result()  # it came in the last moment
+        return waiting.result()  # it was granted at the last moment
 
     def _stop_waiting(self, key: Key, waiting: _Waiting) -> None:
-        """Withdraw, or give back what came in the last moment."""
+        """Withdraw, or return a connection or place that was granted at the last moment."""
         with self._lock:
             if self._shelves.withdraw(key, waiting):
                 return
@@ -190,10 +190,11 @@ class Pool:
 
     @staticmethod
     def _is_healthy(idle: Idle[Connection]) -> bool:
-        """Tell whether a connection can be lent, and close it if not.
+        """Return whether a connection can be lent; if not, close it.
 
-        Nobody has read from it while it was idle: what came meanwhile is read now.  One that was
-        long unused is asked, as a network may fail without a word.
+        An idle connection is not read, so pending input is read now.  A connection that was unused
+        for
+        long is tested with a request, as a network may fail silently.
         """
         connection = idle.connection
         try:
@@ -201,7 +202,7 @@ class Pool:
             if time.monotonic() - idle.since >= CLIENT_POOL_CHECK_SECONDS:
                 connection.channel().close()
         except (AmqpError, ClientError, OSError):
-            connection.abort()  # a close could wait for an answer that does not come
+            connection.abort()  # a close could wait for an answer that never comes
             return False
         except BaseException:
             connection.abort()
@@ -209,7 +210,7 @@ class Pool:
         return True
 
     def _take_back(self, key: Key, connection: Connection) -> None:
-        """Close what is left open on a connection and keep it; close it where that fails."""
+        """Close the channels left open and keep the connection; close it if that fails."""
         try:
             for channel in connection.channels:
                 channel.close()

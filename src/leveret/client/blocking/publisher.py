@@ -1,11 +1,11 @@
-"""Publishing by the hundred thousand: encoded messages in, a window of unconfirmed ones, no more.
+"""Bulk publishing of encoded messages, with a bounded window of unconfirmed ones.
 
-A `BulkPublisher` has a channel in confirm mode for itself.  Its caller hands it the bytes of many
-whole publishes at once (`publish_frames`) and asks in the end whether all of them were taken.
+A `BulkPublisher` owns a channel in confirm mode.  Its caller passes the encoded bytes of many
+whole publishes at once (`publish_frames`) and checks at the end that all were confirmed.
 
-Invariants: at most `window` messages wait for their confirm (one piece more when it is larger);
-nothing is sent while the broker blocks publishers; no confirm for `timeout_ms` while some are
-awaited and the broker blocks nobody is an error.
+Invariants: at most `window` messages are unconfirmed (or one batch, if it is larger); nothing is
+sent while the broker blocks publishers; it is an error if no confirm arrives for `timeout_ms`
+although some are expected and the broker blocks nobody.
 """
 
 from __future__ import annotations
@@ -37,19 +37,20 @@ class BulkPublisher:
 
     @property
     def published_count(self) -> int:
-        """How many messages were sent; the sequence of the last one."""
+        """The number of messages sent; also the sequence of the last one."""
         return self._tally.last
 
     @property
     def lowest_unconfirmed(self) -> int:
-        """The lowest sequence that waits for its confirm; all before it have settled."""
+        """The lowest unconfirmed sequence; all before it are settled."""
         return self._tally.lowest
 
     def send(self, frames: bytes, count: int) -> None:
-        """Send `count` messages when the window has room for them.
+        """Send `count` messages as soon as the window has room for them.
 
-        Raises: Nacked when the broker refused one; ConnectionLost when it confirms nothing for too
-        long; the channel's error.
+        Raises: Nacked when the broker nacked one; ConnectionLost when no confirm arrives for too
+        long;
+        the channel's error.
         """
         with self._connection.one_thread:
             self._wait(lambda: self._has_room(count))
@@ -59,29 +60,29 @@ class BulkPublisher:
             self.check()
 
     def wait_until_confirmed(self) -> None:
-        """Wait until all that was sent is confirmed.  Raises: as `send`."""
+        """Wait until every message sent is confirmed.  Raises: as `send`."""
         self._wait(lambda: self._tally.unconfirmed == 0)
 
     def take_returned(self) -> list[ReturnedMessage]:
-        """Return what came back since the last call; after `wait_until_confirmed` nothing more."""
+        """Return messages returned since the last call; complete after `wait_until_confirmed`."""
         return self._tally.take_returned()
 
     def check(self) -> None:
-        """Raise what has gone wrong so far.  Raises: Nacked; the channel's error."""
+        """Raise the first error so far.  Raises: Nacked; the channel's error."""
         if self._tally.nack_count > 0:
             raise Nacked([self._tally.first_nack])
         self.channel.session.check_open()
 
     def _has_room(self, count: int) -> bool:
-        """Tell whether `count` messages may go out now."""
+        """Return whether `count` messages may be sent now."""
         waiting = self._tally.unconfirmed
         return self.channel.may_publish and (waiting == 0 or waiting + count <= self._window)
 
     def _wait(self, done: Callable[[], bool]) -> None:
-        """Wait for `done`, as long as confirms come or the broker blocks publishers."""
+        """Wait for `done`, as long as confirms arrive or the broker blocks publishers."""
         self.check()
         while not done():
-            # A wait that was blocked for a part of its time gets another whole one.
+            # A wait that was blocked for part of its time gets another full timeout.
             publishable = self.channel.may_publish
             if self._moves(done):
                 continue
@@ -91,11 +92,11 @@ class BulkPublisher:
             elif publishable:
                 raise ConnectionLost(
                     f"the broker confirmed nothing for {self._timeout:.0f} s; "
-                    f"{self._tally.unconfirmed} messages wait for their confirm"
+                    f"{self._tally.unconfirmed} messages await their confirm"
                 )
 
     def _moves(self, done: Callable[[], bool]) -> bool:
-        """Wait for `done` or another confirm; False when neither comes in time."""
+        """Wait for `done` or another confirm; return False after the timeout."""
         waiting = self._tally.unconfirmed
         moved = self._connection.run_until(
             lambda: done() or self._is_over or self._tally.unconfirmed < waiting,
@@ -106,5 +107,5 @@ class BulkPublisher:
 
     @property
     def _is_over(self) -> bool:
-        """Whether the channel has ended or something was refused."""
+        """Whether the channel is closed or a message was nacked."""
         return not self.channel.is_open or self._tally.nack_count > 0

@@ -78,7 +78,7 @@ class _Opening(Token):
         self._look = look
 
     def replied(self, reply: Replied) -> None:
-        """Take channel.open-ok."""
+        """Handle channel.open-ok."""
         self._look.opened()
 
     def end(self, error: Exception | None) -> None:

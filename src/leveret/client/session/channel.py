@@ -162,7 +162,7 @@ class ChannelSession(OwnedChannel):
             return True
         return self.confirms is not None and self.confirms.unconfirmed > 0
 
-    # -- what the application asks for -------------------------------------------------------------
+    # -- requests of the application ---------------------------------------------------------------
 
     def request(self, method: Method, token: Token) -> None:
         """Send a method that is answered; its `Replied` carries `token`.

@@ -159,7 +159,7 @@ class Session:
             return True
         return any(channel.awaits_reply for channel in self.channels.values())
 
-    # -- what the application asks for -------------------------------------------------------------
+    # -- requests of the application ---------------------------------------------------------------
 
     def data_to_send(self) -> bytes:
         """Return the bytes that are to be sent now, and forget them.

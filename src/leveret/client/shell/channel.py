@@ -90,7 +90,7 @@ class ShellChannel(Owner):
         self._wrote()
 
     def reject(self, delivery_tag: int, *, requeue: bool = True) -> None:
-        """Refuse one delivery.  Raises: the channel's error when it has ended."""
+        """Reject one delivery.  Raises: the channel's error when it is closed."""
         self.session.reject(delivery_tag, requeue)
         self._wrote()
 

@@ -147,19 +147,19 @@ class ShellConnection(ABC):
 
     @abstractmethod
     def _on_lost(self, error: Exception) -> None:
-        """Take the loss of the connection, and begin to recover it."""
+        """Handle the loss of the connection: start recovering."""
 
     @abstractmethod
     def _attempt_failed(self, error: Exception) -> None:
-        """Take that the connection of an attempt to recover has ended."""
+        """Fail the current recovery attempt: its connection has ended."""
 
     @abstractmethod
     def _on_restored(self, error: Exception | None) -> None:
-        """Take that everything was done again on another connection, or could not be."""
+        """Handle the end of the restoration on a new connection, or its failure."""
 
     @abstractmethod
     def _on_progress(self) -> None:
-        """Take that the broker answers an attempt to recover: it has its time once more."""
+        """Restart the timeout of the recovery attempt: the broker has answered."""
 
     def _handle(self, events: list[Event]) -> None:
         """Give each event to whom it concerns, in order."""
@@ -266,7 +266,7 @@ class ShellConnection(ABC):
         self._handle(self.session.lost("the attempt to recover was given up"))
 
     def _give_up(self, error: Exception | None) -> None:
-        """End the connection, as it is not recovered."""
+        """End the connection without recovering it."""
         assert self.recoverer is not None
         self._is_attempting = False
         self.session.error = error
