@@ -103,9 +103,9 @@ def test_a_channel_that_ends_with_some_unconfirmed_says_so(peer: Peer) -> None:
 
 def test_counting_begins_with_confirm_mode_and_before_any_publish(peer: Peer) -> None:
     channel = peer.channel()
-    with pytest.raises(ValueError, match=r"from confirm\.select on"):
+    with pytest.raises(ValueError, match="needs confirm mode"):
         channel.tally()
     channel.request(ConfirmSelect(), Waiter())
     channel.publish(b"", "e", "k")
-    with pytest.raises(ValueError, match="before any publish"):
+    with pytest.raises(ValueError, match="precede the first publish"):
         channel.tally()

@@ -1,4 +1,4 @@
-"""Recovery of lost connections, sans-IO: when to try again, and what to do again on a new one.
+"""Recovery of lost connections, sans-IO: when to reconnect, and what to restore afterwards.
 
-Both shells use it.  What has to be done again is remembered by the engine (`session/memory`).
+Both shells use it.  The state to restore is recorded by the session (`session/memory`).
 """

@@ -1,6 +1,6 @@
-"""When to try again: delays that double up to a limit, with jitter, until the limits are reached.
+"""Exponential back-off with jitter, until the limits on attempts or time are reached.
 
-It reads no clock and no source of randomness of its own.
+The clock and the source of randomness are passed in.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class Backoff:
-    """The attempts after one loss, which began at `now_ms` (monotonic).
+    """The attempts after one loss, starting at `now_ms` (monotonic).
 
-    None as a limit means none.  `doublings` are those of a back-off that this one goes on with.
+    A limit of None means no limit.  `doublings` continues the count of an earlier back-off.
     """
 
     def __init__(
@@ -29,9 +29,9 @@ class Backoff:
         self._attempts_max = attempts_max
         self._seconds_max = seconds_max
         self._began_ms = now_ms
-        #: How many attempts were asked for.
+        #: The number of attempts requested.
         self.attempts = 0
-        #: How often the delay has doubled, and what it was last.
+        #: How often the delay has doubled, and the last delay.
         self.doublings = doublings
         self.delay_ms = 0
 

@@ -1,9 +1,9 @@
-"""The recovery of one connection, sans-IO: what a shell asks after a loss.
+"""The recovery of one connection, sans-IO: the steps that a shell takes after a loss.
 
     lost → next_ms → (the shell waits) → begin → (socket, handshake) → restore → … → recovered
                 ↑ ──────────────────────── an attempt fails ────────────────────┘
 
-A shell keeps time and opens sockets; whatever else recovery is, is here and in what this calls.
+A shell keeps time and opens sockets; everything else is done here and in the modules used here.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ log = logging.getLogger("leveret.client")
 
 
 class Recoverer:
-    """The recovery of one connection to any of `targets`, which are tried in turn.
+    """The recovery of one connection to any of `targets`, which are tried in order.
 
-    `publisher` is a name for its numbered publishes that nobody else has, and `publish_session` one
-    for all of them, which nobody else knows.
+    `publisher` is the unique publisher name for publisher deduplication; `publish_session` is a
+    secret name for the publishes of all its connections.
     """
 
     def __init__(
@@ -53,19 +53,19 @@ class Recoverer:
         self._properties = properties
         self._target = 0
         self._backoff: Backoff | None = None
-        #: The back-off of the last recovery, and when it succeeded.
+        #: The back-off of the last recovery, and the time when it succeeded.
         self._last_backoff: Backoff | None = None
         self._recovered_ms = 0
         self._restoration: Restoration | None = None
         self._is_stopped = False
         self._now_ms = 0
         self._lost_ms = 0
-        #: Consumers that the broker has cancelled.
+        #: Consumers cancelled by the broker.
         self.revivals = Revivals(settings)
 
     @property
     def is_recovering(self) -> bool:
-        """Whether the connection is lost and neither recovered nor given up."""
+        """Whether the connection is lost and recovery is still in progress."""
         return self.memory.is_recovering
 
     # -- attempts ----------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ class Recoverer:
         return Session(target, now_ms, self._properties, self.memory)
 
     def lost(self, error: Exception, now_ms: int) -> None:
-        """Take the loss of a connection that was open."""
+        """Handle the loss of an open connection."""
         log.warning("the connection is lost: %s", error)
         self._lost_ms = now_ms
         for memory in self.memory.channels:
@@ -87,10 +87,11 @@ class Recoverer:
         self._tell(Disconnected(error))
 
     def _doublings(self, now_ms: int) -> int:
-        """Return how often the delay has doubled already when a connection is lost.
+        """Return how often the delay has already doubled when a connection is lost.
 
-        A connection that did not live for longer than it was waited for counts as another failed
-        attempt: else a broker that accepts and drops at once would be asked ten times a second.
+        A connection that lived no longer than the last delay counts as another failed attempt.
+        Otherwise a broker that accepts and drops connections at once would get ten attempts per
+        second.
         """
         last = self._last_backoff
         if last is None or now_ms - self._recovered_ms > last.delay_ms:
@@ -100,8 +101,9 @@ class Recoverer:
     def next_ms(self, error: Exception, now_ms: int) -> int | None:
         """Return the milliseconds until the next attempt, or None to give up.
 
-        `error` is why another one is needed.  What neither the network nor the broker said, such as
-        a publish that does not fit into the frames of another broker, every attempt would say.
+        `error` is the reason for the attempt.  An error that comes from neither the network nor the
+        broker is final, as every attempt would repeat it: for example, a publish too large for the
+        frames of another broker.
         """
         if self._backoff is None or self._is_stopped:
             return None
@@ -115,7 +117,7 @@ class Recoverer:
         return delay_ms
 
     def begin(self, now_ms: int) -> Session:
-        """Return the session of the next attempt, to the next of the targets."""
+        """Return the session of the next attempt, with the next target."""
         target = self.targets[self._target % len(self.targets)]
         self._target += 1
         self._now_ms = now_ms
@@ -123,7 +125,7 @@ class Recoverer:
         return self.session(now_ms, target)
 
     def opened(self, session: Session) -> None:
-        """Note whether the broker that a session has reached drops numbered repeats."""
+        """Record whether the broker of a session supports publisher deduplication."""
         self.memory.is_numbering = self.settings.numbered and session.is_leveret
 
     def restore(
@@ -132,9 +134,9 @@ class Recoverer:
         done: Callable[[Exception | None], None],
         progressed: Callable[[], None],
     ) -> None:
-        """Do everything again on a session that is open.
+        """Restore everything on an open session.
 
-        `progressed` is called with each answer of the broker, and `done` with the outcome.
+        `progressed` is called on each answer of the broker, and `done` with the outcome.
         """
         limit = self.settings.exclusive_seconds_max
         is_patient = limit is None or self._now_ms - self._lost_ms < limit * 1000
@@ -144,46 +146,46 @@ class Recoverer:
         self._restoration.start()
 
     def _consumer_refused(self, memory: ChannelMemory, consumer_tag: str, error: Exception) -> None:
-        """Have a consumer wait for its queue, or end by what else is wrong."""
+        """Let a consumer wait for its queue, or end it with the error."""
         waits = isinstance(error, NotFound)
         if not waits or not self.revivals.add(memory, consumer_tag, self._now_ms):
             memory.owner.consumer_refused(consumer_tag, error)
 
     def takes_cancel(self, event: Cancelled, now_ms: int) -> bool:
-        """Have a cancelled consumer wait for its queue; False when it is to end."""
+        """Let a cancelled consumer wait for its queue; return False if it must end."""
         memories = [one for one in self.memory.channels if one.owner is event.channel.owner]
         return any(self.revivals.add(one, event.consumer_tag, now_ms) for one in memories)
 
     def takes_end(self, event: ChannelEnded) -> bool:
-        """Tell whether the end of a channel concerns the restoration only, and take it."""
+        """Handle a channel end that concerns only the restoration; return whether it did."""
         return self._restoration is not None and self._restoration.takes_end(event)
 
     def abandon(self) -> None:
-        """Do nothing more on the connection of an attempt."""
+        """Stop the restoration on the connection of a failed attempt."""
         self.memory.is_recovering = True
         if self._restoration is not None:
             self._restoration.stop()
             self._restoration = None
 
     def recovered(self, now_ms: int) -> None:
-        """Take that an attempt has succeeded."""
+        """Handle the success of an attempt."""
         restoration, backoff = self._restoration, self._backoff
         self._last_backoff, self._recovered_ms = backoff, now_ms
         self._restoration = self._backoff = None
-        self._target -= 1  # after another loss, the address that has answered is the first to try
+        self._target -= 1  # after another loss, try the address that answered first
         attempts = backoff.attempts if backoff is not None else 0
         log.info("the connection is recovered after %d attempts", attempts)
         failures = tuple(restoration.failures) if restoration is not None else ()
         self._tell(Recovered(attempts, failures))
 
     def use_password(self, password: str) -> None:
-        """Log in with another password from the next attempt on."""
+        """Use another password from the next attempt on."""
         self.targets = [replace(target, password=password) for target in self.targets]
 
     # -- the end -----------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Recover no more: the application ends the connection."""
+        """Stop recovering: the application closes the connection."""
         self._is_stopped = True
 
     def give_up(self, error: Exception | None) -> list[Event]:
@@ -201,7 +203,7 @@ class Recoverer:
         return events
 
     def _tell(self, event: RecoveryEvent) -> None:
-        """Tell the application; what it raises is not the connection's concern."""
+        """Notify the application; an error in its callback is logged and ignored."""
         if self.settings.on_event is None:
             return
         try:

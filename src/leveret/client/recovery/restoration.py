@@ -1,15 +1,15 @@
-"""What is done again on a new connection, in its order, sans-IO.
+"""The restoration of a connection's state on a new connection, sans-IO.
 
-First exchanges, queues and bindings, on a channel for this alone; then every channel of the
-application is opened with its modes and consumers; then what was not confirmed is published again,
-in the order in which it was published first, and what was not answered is asked again.
+The order: declare exchanges, queues and bindings, on a separate channel; reopen every channel of
+the application with its modes and consumers; publish unconfirmed messages again in their original
+order; send unanswered requests again.
 
-It is a script: a generator that yields requests and goes on when all of them were answered or
-refused.  Replies come through tokens, so that it waits for nothing by itself.
+It is a script: a generator that yields requests and continues when all of them were answered or
+refused.  Replies arrive through tokens, so the script itself never blocks.
 
-What the broker refuses is left out and reported, with one exception: what is exclusive may still be
-held by the lost connection, which the broker has not missed yet.  Then the attempt fails, and
-another follows, until the broker must have missed it.
+Requests that the broker refuses are skipped and reported, with one exception: the lost connection
+may still hold an exclusive queue or consumer, because the broker has not noticed the loss yet.
+Then the attempt fails and is repeated until the broker must have noticed.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("leveret.client")
 
-#: Requests that were sent together, each with what it came to.
+#: Requests that were sent together, each with its outcome.
 Step = list["_Asked"]
 
 
 class StillHeld(ConnectionError):
-    """Something exclusive is held by the lost connection: it is tried again a little later."""
+    """The lost connection still holds an exclusive resource; try again later."""
 
 
 class _Asked(Token):
-    """One request of the script; `outcome` is None until it came to something."""
+    """One request of the script; `outcome` is None until it is answered or refused."""
 
     __slots__ = ("_restoration", "channel", "method", "outcome")
 
@@ -63,11 +63,11 @@ class _Asked(Token):
         self.outcome: Method | Exception | None = None
 
     def replied(self, reply: Replied) -> None:
-        """Take the reply."""
+        """Handle the reply."""
         self._take(reply.method)
 
     def end(self, error: Exception | None) -> None:
-        """Take the error that came instead, or the end of a channel that was closed."""
+        """Handle an error, or the end of a channel that was closed."""
         self._take(error or ChannelCloseOk())
 
     def _take(self, outcome: Method | Exception) -> None:
@@ -83,7 +83,7 @@ class _Setup(NoDeliveries):
         self.closing: Token | None = None
 
     def ended(self, event: ChannelEnded) -> None:
-        """Tell the script of what was not answered."""
+        """Fail the unanswered requests of the script."""
         super().ended(event)
         if self.closing is not None:
             self.closing.end(event.error)
@@ -92,9 +92,9 @@ class _Setup(NoDeliveries):
 class Restoration:
     """The script for one new connection; `done` is called once, with the error or None.
 
-    `progressed` is called with each answer: a broker that answers may take long for many requests.
-    `refused` is called with the channel, the tag and the error of a consumer that does not start.
-    `is_patient` tells whether what is exclusive may still be held by the lost connection.
+    `progressed` is called on each answer, because many requests may take long in total.
+    `refused` is called with the channel, tag and error of a consumer that could not be started.
+    `is_patient` says whether the lost connection may still hold exclusive resources.
     """
 
     def __init__(
@@ -119,21 +119,21 @@ class Restoration:
         self._setup: ChannelSession | None = None
         self._setup_owner = _Setup()
         self._channels: dict[OwnedChannel, ChannelMemory] = {}
-        #: What the broker refused to do again.
+        #: The errors of requests that the broker refused.
         self.failures: list[Exception] = []
 
     # -- running the script ------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin; the session is open."""
+        """Start the script; the session is open."""
         self._go_on(None)
 
     def stop(self) -> None:
-        """Do nothing more: the connection is lost again."""
+        """Stop the script: the connection is lost again."""
         self._is_over = True
 
     def one_came(self) -> None:
-        """Take that one request of the step came to something."""
+        """Count one answered request; continue the script after the last one."""
         if not self._is_over:
             self._progressed()
         self._waiting -= 1
@@ -141,9 +141,9 @@ class Restoration:
             self._go_on(None)
 
     def takes_end(self, event: ChannelEnded) -> bool:
-        """Take the end of a channel that is being given its consumers; tell whether it is one.
+        """Handle the end of a channel that is being restored; return whether it was one.
 
-        It is not one when the application has closed it meanwhile, and waits for that.
+        It is not one if the application has closed it meanwhile and waits for its end.
         """
         memory = self._channels.get(event.channel)
         if self._is_over or memory is None:
@@ -155,7 +155,7 @@ class Restoration:
         return goes_on
 
     def _go_on(self, _: None) -> None:
-        """Run the script until it waits or ends."""
+        """Run the script until it has to wait or ends."""
         error: Exception | None = None
         self._is_running = True
         try:
@@ -165,7 +165,7 @@ class Restoration:
                     return
         except StopIteration:
             pass
-        except Exception as failure:  # noqa: BLE001 -- it goes to who waits for the recovery
+        except Exception as failure:  # noqa: BLE001 -- it is passed to `done`
             error = failure
         finally:
             self._is_running = False
@@ -194,7 +194,7 @@ class Restoration:
     # -- the script --------------------------------------------------------------------------------
 
     def _script(self) -> Generator[Step]:
-        """Do everything again."""
+        """Restore everything."""
         yield from self._declare()
         yield from self._open_channels()
         self._memory.is_recovering = False
@@ -212,7 +212,7 @@ class Restoration:
         yield from self._close_setup()
 
     def _declare_generated(self, name: str, method: QueueDeclare) -> Generator[Step]:
-        """Declare a queue again whose name the broker chose, unless it is still there."""
+        """Redeclare a queue with a broker-generated name, unless it still exists."""
         topology = self._memory.topology
         if not method.exclusive:
             now = QueueDeclare(queue=topology.current(name), passive=True)
@@ -226,7 +226,7 @@ class Restoration:
             self._judge(method, outcomes[0])
 
     def _try_each(self, methods: Sequence[Method]) -> Generator[Step]:
-        """Do what is independent of one another; report what is refused."""
+        """Send independent requests; report the refused ones."""
         outcomes = yield from self._try_all(methods)
         for method, outcome in zip(methods, outcomes, strict=True):
             self._judge(method, outcome)
@@ -234,7 +234,7 @@ class Restoration:
     def _try_all(
         self, methods: Sequence[Method]
     ) -> Generator[Step, None, list[Method | Exception]]:
-        """Send requests together; a refusal closes the channel, and the rest goes on another."""
+        """Send requests together; after a refusal closes the channel, continue on another."""
         outcomes: list[Method | Exception] = []
         while len(outcomes) < len(methods):
             channel = self._setup
@@ -254,7 +254,7 @@ class Restoration:
         return outcomes
 
     def _close_setup(self) -> Generator[Step]:
-        """Close the channel of the declarations, so that its number is free again."""
+        """Close the setup channel, to free its number."""
         channel, self._setup = self._setup, None
         if channel is not None and channel.state is ChannelState.OPEN:
             closing = self._setup_owner.closing = _Asked(self, ChannelClose())
@@ -263,7 +263,7 @@ class Restoration:
             yield [closing]
 
     def _judge(self, method: Method, outcome: Method | Exception) -> None:
-        """Report a refusal.  Raises: StillHeld where another attempt may succeed."""
+        """Report a refusal.  Raises: StillHeld if another attempt may succeed."""
         if not isinstance(outcome, Exception):
             return
         exclusive = bool(getattr(method, "exclusive", False))
@@ -273,7 +273,7 @@ class Restoration:
         self.failures.append(outcome)
 
     def _open_channels(self) -> Generator[Step]:
-        """Open the application's channels again, with their modes and consumers."""
+        """Reopen the application's channels, with their modes and consumers."""
         memories = list(self._memory.channels)
         while memories:
             opening = [(memory, self._open(memory.owner, memory)) for memory in memories]
@@ -289,11 +289,11 @@ class Restoration:
                 self._answer_open(memory)
                 asking.append((memory, self._ask(channel, memory.modes())))
             yield [asked for _, step in asking for asked in step]
-            # A refusal closes its channel: that one is opened again, without what was refused.
+            # A refusal closes the channel: reopen it without the refused request.
             memories = [memory for memory, step in asking if self._is_refused(memory, step)]
 
     def _is_refused(self, memory: ChannelMemory, step: Step) -> bool:
-        """Tell whether a channel was closed by one of its requests, and drop that request."""
+        """Return whether one of its requests closed a channel, and drop that request."""
         for asked in step:
             method = asked.method
             if not isinstance(asked.outcome, Exception):
@@ -311,14 +311,14 @@ class Restoration:
         return False
 
     def _answer_open(self, memory: ChannelMemory) -> None:
-        """Answer who still waits for the channel to be opened the first time."""
+        """Resolve the tokens that still wait for the first open of the channel."""
         for pair in list(memory.unanswered):
             if isinstance(pair[0], ChannelOpen):
                 memory.unanswered.remove(pair)
                 pair[1].replied(Replied(pair[1], ChannelOpenOk()))
 
     def _send_again(self) -> None:
-        """Publish again what was not confirmed, and ask again what was not answered."""
+        """Publish unconfirmed messages again and repeat unanswered requests."""
         channels = {
             share: channel
             for channel in self._session.channels.values()
@@ -337,11 +337,11 @@ class Restoration:
 
 
 def _ask_again(channel: ChannelSession, memory: ChannelMemory) -> None:
-    """Send the requests again that were not answered."""
+    """Send unanswered requests again."""
     for method, token in memory.take_unanswered():
         try:
             channel.request(method, token)
-        except Exception as error:  # noqa: BLE001 -- it goes to who waits for the reply
+        except Exception as error:  # noqa: BLE001 -- it is passed to the token
             token.end(error)
 
 
@@ -352,7 +352,7 @@ def _channel(asked: _Asked) -> ChannelSession:
 
 
 def _opened(asked: _Asked) -> ChannelSession:
-    """Return the channel that was opened.  Raises: what came instead."""
+    """Return the opened channel.  Raises: the error of the request."""
     if isinstance(asked.outcome, Exception):
         raise asked.outcome
     return _channel(asked)

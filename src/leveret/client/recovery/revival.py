@@ -1,11 +1,11 @@
-"""Consumers that the broker has cancelled: they start again when their queue is there again.
+"""Restarting consumers that the broker has cancelled, once their queue exists again.
 
-A broker cancels the consumers of a queue that is deleted, or that moves to another node.  Each
-looks for its queue after growing delays, on a channel of its own because a refusal closes that, and
-is started again under its tag when the queue is there.  After `consumer_attempts_max` attempts it
-ends.
+A broker cancels the consumers of a queue that is deleted or moves to another node.  Each consumer
+checks for its queue after growing delays, on a separate channel because a refusal closes it.
+When the queue exists, the consumer is started again with the same tag.  After
+`consumer_attempts_max` attempts it ends.
 
-It is sans-IO: a shell calls `tick` when `next_ms` says so.
+It is sans-IO: a shell calls `tick` at the time given by `next_ms`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class NoDeliveries(Owner):
-    """A channel for requests only: nothing is delivered and published on it."""
+    """The owner of a channel used for requests only, without deliveries and publishes."""
 
     def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
         """Do nothing."""
@@ -53,7 +53,7 @@ class NoDeliveries(Owner):
         """Do nothing."""
 
     def ended(self, event: ChannelEnded) -> None:
-        """Tell who waits for a reply."""
+        """Fail the pending requests."""
         for token in event.tokens:
             token.end(event.error)
 
@@ -65,12 +65,12 @@ class _Waiting:
         self.memory = memory
         self.consumer_tag = consumer_tag
         self.backoff = backoff
-        #: When it looks again; None while it does.
+        #: The time of the next check; None during a check.
         self.due_ms: int | None = None
 
 
 class _Opening(Token):
-    """The token of the channel on which a consumer looks for its queue."""
+    """The token of the channel on which a consumer checks for its queue."""
 
     is_internal = True
 
@@ -82,12 +82,12 @@ class _Opening(Token):
         self._look.opened()
 
     def end(self, error: Exception | None) -> None:
-        """Take that there is no channel."""
+        """Handle a failure to open the channel."""
         self._look.end(error)
 
 
 class _Look(Token):
-    """One look for a queue; the reply says that it is there."""
+    """One check for a queue; a reply means that the queue exists."""
 
     is_internal = True
 
@@ -97,29 +97,29 @@ class _Look(Token):
         self._channel: ChannelSession = session.open_channel(NoDeliveries(), _Opening(self))
 
     def opened(self) -> None:
-        """Ask for the queue."""
+        """Declare the queue passively."""
         consumer = self._waiting.memory.consumers.get(self._waiting.consumer_tag)
         queue = "" if consumer is None else consumer.method.queue
         topology = self._waiting.memory.connection.topology
         self._channel.request(QueueDeclare(queue=topology.current(queue), passive=True), self)
 
     def replied(self, reply: Replied) -> None:
-        """Take that the queue is there."""
+        """Handle declare-ok: the queue exists."""
         self._channel.close()
         self._revivals.found(self._waiting)
 
     def end(self, error: Exception | None) -> None:
-        """Take that it is not."""
+        """Handle a refusal: the queue does not exist."""
         self._revivals.missed(self._waiting)
 
 
 class _Started(Token):
-    """The token of the consumer that is started again."""
+    """The token of a restarted consumer."""
 
     is_internal = True
 
     def replied(self, reply: Replied) -> None:
-        """Do nothing: its messages come."""
+        """Do nothing: its messages follow."""
 
     def end(self, error: Exception | None) -> None:
         """Do nothing: the channel has ended, and the consumer with it."""
@@ -134,12 +134,12 @@ class Revivals:
         self._now_ms = 0
 
     def add(self, memory: ChannelMemory, consumer_tag: str, now_ms: int) -> bool:
-        """Have a cancelled consumer wait for its queue; False when it is to end."""
+        """Let a cancelled consumer wait for its queue; return False if it must end."""
         consumer = memory.consumers.get(consumer_tag)
         if consumer is None or self._settings.consumer_attempts_max == 0:
             return False
         if consumer.method.arguments.get("x-browse", False) is not False:
-            return False  # the broker's cancel says that everything was read
+            return False  # for a browser, the cancel means that everything was read
         consumer.is_waiting = True
         backoff = Backoff(self._settings, now_ms, self._settings.consumer_attempts_max, None)
         waiting = _Waiting(memory, consumer_tag, backoff)
@@ -150,22 +150,22 @@ class Revivals:
 
     @property
     def are_waiting(self) -> bool:
-        """Whether any consumer waits."""
+        """Whether any consumer is waiting."""
         return bool(self._waiting)
 
     def next_ms(self) -> int | None:
-        """Return when `tick` is due; None when no consumer waits."""
+        """Return when `tick` is due; None when no consumer is waiting."""
         dues = [one.due_ms for one in self._waiting.values() if one.due_ms is not None]
         return min(dues, default=None)
 
     def tick(self, session: Session, now_ms: int) -> None:
-        """Look for the queues whose time has come, on an open session."""
+        """Check for the queues whose delay has passed, on an open session."""
         self._now_ms = now_ms
         for waiting in list(self._waiting.values()):
             if waiting.due_ms is None or waiting.due_ms > now_ms:
                 continue
             if waiting.consumer_tag not in waiting.memory.consumers:
-                self._give_up(waiting)  # this client has deleted the queue, or ended the consumer
+                self._give_up(waiting)  # this client deleted the queue or cancelled the consumer
                 continue
             waiting.due_ms = None
             try:
@@ -174,7 +174,7 @@ class Revivals:
                 self.missed(waiting)
 
     def missed(self, waiting: _Waiting) -> None:
-        """Look again later, or end the consumer."""
+        """Schedule the next check, or end the consumer."""
         delay_ms = waiting.backoff.next_ms(self._now_ms)
         if delay_ms is None:
             self._give_up(waiting)
@@ -182,7 +182,7 @@ class Revivals:
             waiting.due_ms = self._now_ms + delay_ms
 
     def found(self, waiting: _Waiting) -> None:
-        """Start a consumer again: its queue is there."""
+        """Restart a consumer whose queue exists again."""
         memory = waiting.memory
         consumer = memory.consumers.get(waiting.consumer_tag)
         if consumer is None or memory.session is None:

@@ -1,4 +1,4 @@
-"""How a connection recovers, and what it tells of it.
+"""Settings and events of connection recovery.
 
 The names that an application uses are exported by `leveret.client`.
 """
@@ -10,26 +10,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-#: Before the first attempt at most so many seconds, then twice as many each time.
+#: The delay before the first attempt, in seconds; it doubles for each further attempt.
 DELAY_SECONDS: Final = 0.1
 
-#: Between two attempts at most so many seconds.
+#: The maximum delay between two attempts, in seconds.
 DELAY_SECONDS_MAX: Final = 10.0
 
-#: A broker misses a client after two heartbeats, which are mostly of a minute.
+#: A broker notices a lost client after two heartbeats, of usually one minute.
 EXCLUSIVE_SECONDS_MAX: Final = 180.0
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """The connection was lost by `error` and is about to be recovered."""
+    """The connection was lost because of `error`; recovery begins."""
 
     error: Exception
 
 
 @dataclass(frozen=True, slots=True)
 class Reconnecting:
-    """Attempt number `attempt` (from 1) begins in `delay_seconds`; `error` is why it has to."""
+    """Attempt number `attempt` (from 1) begins in `delay_seconds`, because of `error`."""
 
     attempt: int
     delay_seconds: float
@@ -38,9 +38,9 @@ class Reconnecting:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The connection is open again after `attempts`, and everything on it was done again.
+    """The connection is open again after `attempts` attempts, and its state is restored.
 
-    `failures` are the errors of what the broker refused to declare or to bind again.
+    `failures` are the errors of declarations and bindings that the broker refused.
     """
 
     attempts: int
@@ -49,7 +49,7 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class GaveUp:
-    """The connection has ended for good, by the limits of its recovery; `error` is the last one."""
+    """Recovery has reached its limits and the connection has ended; `error` is the last error."""
 
     error: Exception
 
@@ -59,16 +59,17 @@ RecoveryEvent = Disconnected | Reconnecting | Recovered | GaveUp
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The limits of recovery, its delays and who hears of it; None is no limit.
+    """The limits, delays and callback of recovery; a limit of None means no limit.
 
-    The delay before an attempt is random between half of its value and the whole.  `on_event` is
-    called with each of the events above; what it raises is logged and goes no further.  A consumer
-    that the broker cancels looks for its queue `consumer_attempts_max` times.  What is exclusive
-    counts as held by the lost connection for `exclusive_seconds_max`, and as refused after that.
-    `numbered` gives confirmed publishes the headers `x-publisher` and `x-publishing-id` where the
-    broker is Leveret, so that it drops what is sent a second time.
+    The delay before an attempt is random, between half of its value and the full value.
+    `on_event` is called with each of the events above; its errors are logged and ignored.  A
+    consumer that the broker cancels checks for its queue `consumer_attempts_max` times.  Exclusive
+    queues and consumers count as held by the lost connection for `exclusive_seconds_max`, and as
+    refused after that.  If the broker is Leveret, `numbered` adds the headers `x-publisher` and
+    `x-publishing-id` to confirmed publishes, so that the broker drops repeats (publisher
+    deduplication).
 
-    Raises: ValueError for a limit or a delay below 0.
+    Raises: ValueError for a negative limit or delay.
     """
 
     reconnect_attempts_max: int | None = None
@@ -90,14 +91,14 @@ class Recovery:
         ):
             limit = getattr(self, name)
             if limit is not None and limit < 0:
-                raise ValueError(f"{name} is {limit}; it is None (no limit), 0 or more")
+                raise ValueError(f"{name} is {limit}; it must be None (no limit), 0 or more")
         for name in ("delay_seconds", "delay_seconds_max"):
             if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; it is 0 or more")
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be 0 or more")
 
 
 def settings_of(recover: bool | Recovery) -> Recovery | None:
-    """Return the settings that the argument `recover` of `connect` means; None for no recovery."""
+    """Return the settings for the `recover` argument of `connect`; None for no recovery."""
     if isinstance(recover, Recovery):
         return recover
     return Recovery() if recover else None

@@ -1,13 +1,13 @@
-"""Acks of one channel that are written as one: what was acked in the order of its delivery.
+"""The acks of one channel, combined into one frame when they follow the order of delivery.
 
-A `basic.ack` with `multiple` acks all up to its tag, so it takes the place of several acks only
-where nothing unacked lies below.  An ack out of order is written by itself and noted, so that those
-after it join again as soon as the gap is closed.
+A `basic.ack` with `multiple` acks everything up to its tag, so it can replace several acks only if
+no lower tag is unacked.  An out-of-order ack is written separately and remembered, so that later
+acks can be combined again once the gap is closed.
 
-The frame names the last tag that was acked here: RabbitMQ refuses one that it does not hold.
+The frame contains the last tag acked here: RabbitMQ refuses a tag that it does not hold.
 
 Invariants: all deliveries up to `_settled` are settled, and of those above it exactly `_early`;
-`is_due` only while the acks that were gathered are going to be written.  This module is compiled.
+`is_due` is True only while the buffered acks are about to be written.  This module is compiled.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from leveret.wire.frames import FRAME_END, FRAME_METHOD, write_frame_head
 #: Class and method of basic.ack (60.80).
 _BASIC_ACK: Final = 0x003C0050
 
-#: Its ids, a tag and a bit.
+#: The payload: class and method ids, a tag and a bit.
 _ACK_BYTES: Final = 13
 
-#: What a gathered ack takes in the output.
+#: The frame size of a combined ack.
 ACK_FRAME_BYTES: Final = _ACK_BYTES + 8
 
 
@@ -34,37 +34,38 @@ ACK_FRAME_BYTES: Final = _ACK_BYTES + 8
 class Acks:
     """The acks of a channel; its delivery tags are `base` above the broker's.
 
-    `newest` is the tag of the last delivery that came.
+    `newest` is the tag of the last delivery received.
     """
 
     def __init__(self, channel: i64, base: i64) -> None:
         self.newest: i64 = base
-        #: Whether the next one may join without anyone being told: the frame is to be written.
+        #: Whether the next ack may join the buffered ones, as their frame will be written anyway.
         self.is_due = False
         self._channel: Final[i64] = channel
         self._base: Final[i64] = base
         self._gathers = False
         self._settled: i64 = base
         self._early: set[int] = set()
-        #: How many were gathered, and the last of them.
+        #: The number of buffered acks, and the last of them.
         self._count: i64 = 0
         self._last: i64 = base
 
     @property
     def is_newest(self) -> bool:
-        """Whether the newest delivery is settled: its ack is written, or the last one gathered."""
+        """Whether the newest delivery is settled: its ack is written or the last one buffered."""
         return self._settled >= self.newest
 
     def gather(self, gathers: bool) -> None:
-        """Gather acks from here on, or write each by itself."""
+        """Start or stop combining acks."""
         self._gathers = gathers
         if not gathers:
             self.is_due = False
 
     def joins(self, delivery_tag: i64) -> bool:
-        """Gather an ack if others wait to be written and it is the next one.
+        """Buffer an ack if others are about to be written and it is the next in order.
 
-        The newest delivery's never joins: who acks it may do nothing more for a long time.
+        The ack of the newest delivery never joins: the application may then be idle for a long
+        time.
         """
         if (
             not self.is_due
@@ -77,7 +78,7 @@ class Acks:
         return True
 
     def takes(self, delivery_tag: i64) -> bool:
-        """Gather an ack if it is the next one; then its frame is due."""
+        """Buffer an ack if it is the next in order; its frame is then due."""
         if not self._gathers or delivery_tag != self._settled + 1 or delivery_tag > self.newest:
             return False
         self._add(delivery_tag)
@@ -91,13 +92,13 @@ class Acks:
             self._close_gap()
 
     def _close_gap(self) -> None:
-        """Count what was settled early and follows now."""
+        """Advance over tags that were settled early."""
         while self._settled + 1 in self._early:
             self._settled += 1
             self._early.remove(self._settled)
 
     def settle(self, delivery_tag: i64, multiple: bool) -> None:
-        """Note what was settled by a frame of its own; tag 0 means all."""
+        """Record deliveries settled by a separate frame; tag 0 means all."""
         if multiple:
             upper = delivery_tag if delivery_tag > 0 else self.newest
             if upper > self._settled:
@@ -111,7 +112,7 @@ class Acks:
         self._close_gap()
 
     def write(self, w: BytesWriter) -> None:
-        """Write what was gathered, and forget it."""
+        """Write the buffered acks as one frame and clear them."""
         self.is_due = False
         if self._count == 0:
             return

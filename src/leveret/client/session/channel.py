@@ -1,11 +1,12 @@
 """One channel in the client role, sans-IO: requests and publishes out, replies and content in.
 
-It writes into the connection's `Output` and appends to the caller's list of events; it knows no
-socket and no time.  Requests may be pipelined: replies come in the order of the requests.
+It writes into the connection's `Output` and appends to the caller's list of events; it uses neither
+sockets nor time.  Requests may be pipelined: replies arrive in the order of the requests.
 
-Invariants: content frames are assembled only right after the method that announces them (505
-otherwise); a closing channel drops everything but the two closes (behaviour 15); a token comes back
-exactly once; the channel's end is reported exactly once.
+Invariants: content frames are accepted only right after the method that announces them (505
+otherwise); a closing channel drops everything except channel.close and close-ok (behaviour 15:
+frames for a closing channel are dropped); every token is resolved exactly once; the channel's end
+is reported exactly once.
 """
 
 from __future__ import annotations
@@ -79,9 +80,9 @@ if TYPE_CHECKING:
 
 
 class ChannelSession(OwnedChannel):
-    """A channel's state; `owner` is the shell's channel, which messages ack by.
+    """A channel's state; `owner` is the shell's channel, used by messages to ack.
 
-    With a `memory` it goes on on another connection when its own is lost: see `memory`.
+    With a `memory`, the channel continues on another connection when its own is lost.
     """
 
     __slots__ = (
@@ -120,14 +121,14 @@ class ChannelSession(OwnedChannel):
     ) -> None:
         super().__init__(number, owner)
         self.memory = memory
-        #: By which the broker knows the channel on a later connection; 0 for no way.
+        #: The key by which the broker recognises the channel on a later connection; 0 if unused.
         self.key = 0
         request = ChannelOpen()
         if memory is not None and tells_key:
             self.key = memory.connection.last_key = memory.connection.last_key + 1
             request = ChannelOpen(channel_key(self.key, memory.counted_key))
         self.confirms: Confirms | None = None if memory is None else memory.confirms
-        #: What is added to the broker's delivery tags.
+        #: The offset added to the broker's delivery tags.
         self._tag_base = 0
         if memory is not None:
             memory.session = self
@@ -146,9 +147,9 @@ class ChannelSession(OwnedChannel):
         self._sends_publishes = False
         self._publishes_plainly = False
         self._acks_plainly = False
-        #: The frame of `_publish` under the name that its queue had first.
+        #: The encoded frame of `_publish`, with the original name of its queue.
         self._frame = publish_frame(number, self._publish)
-        #: What numbers the publishes, for a broker that drops repeats.
+        #: Numbers the publishes, for a broker with publisher deduplication.
         self._numbering: Numbering | None = None
         self.state = ChannelState.OPENING
         self._accepts = CHANNEL[self.state]
@@ -157,7 +158,7 @@ class ChannelSession(OwnedChannel):
 
     @property
     def awaits_reply(self) -> bool:
-        """Whether anything is asked of the broker that it has not answered or confirmed."""
+        """Whether any request or publish is still unanswered or unconfirmed."""
         if self._pending or self.state is ChannelState.CLOSING:
             return True
         return self.confirms is not None and self.confirms.unconfirmed > 0
@@ -165,9 +166,9 @@ class ChannelSession(OwnedChannel):
     # -- requests of the application ---------------------------------------------------------------
 
     def request(self, method: Method, token: Token) -> None:
-        """Send a method that is answered; its `Replied` carries `token`.
+        """Send a method that expects a reply; its `Replied` carries `token`.
 
-        Raises: the channel's error when it has ended; ValueError when it cannot be written.
+        Raises: the channel's error when it is closed; ValueError for an invalid argument.
         """
         self.check_open()
         if _unsettles(method):
@@ -184,14 +185,14 @@ class ChannelSession(OwnedChannel):
             self._confirm(memory)
 
     def _check_request(self, memory: ChannelMemory, method: Method) -> None:
-        """Refuse to commit a transaction that is lost, once.  Raises: TransactionLost."""
+        """Refuse, once, to commit a transaction that was lost.  Raises: TransactionLost."""
         try:
             memory.check_request(method)
         finally:
             self._look_again()
 
     def _confirm(self, memory: ChannelMemory | None) -> None:
-        """Count publishes from here on."""
+        """Start counting publishes."""
         if memory is None:
             self.confirms = Confirms()
         else:
@@ -210,12 +211,12 @@ class ChannelSession(OwnedChannel):
     ) -> int:
         """Send a message; return its sequence in confirm mode, else 0.
 
-        Raises: the channel's error when it has ended; ValueError when it cannot be written.
+        Raises: the channel's error when it is closed; ValueError for an invalid argument.
         """
         if not self._sends_publishes:
             self._check_publish()
         method = self._publish
-        # Publishers mostly repeat themselves: the last method serves again.
+        # Most publishers repeat the same address: reuse the last method.
         if (
             method.routing_key != routing_key
             or method.exchange != exchange
@@ -238,7 +239,7 @@ class ChannelSession(OwnedChannel):
         return confirms.published(token, (exchange, routing_key, body) if mandatory else None)
 
     def _address(self, exchange: str, routing_key: str, mandatory: bool) -> None:
-        """Have publishes go to another place from here on.  Raises: ValueError; TypeError."""
+        """Change the destination of publishes.  Raises: ValueError; TypeError."""
         method = BasicPublish(
             exchange=checked("exchange", exchange),
             routing_key=checked("routing_key", routing_key),
@@ -248,7 +249,7 @@ class ChannelSession(OwnedChannel):
         self._publish = method
 
     def _publish_later(self, properties: bytes, body: bytes, token: Token | None) -> int:
-        """Keep a publish for another connection, as the last one is lost; return its sequence."""
+        """Keep a publish for the next connection, as the last is lost; return its sequence."""
         assert self.memory is not None
         assert self.confirms is not None
         method = self._publish
@@ -259,7 +260,7 @@ class ChannelSession(OwnedChannel):
         return sequence
 
     def _encoded(self, publish: KeptPublish, numbering: Numbering | None = None) -> bytes:
-        """Return the frames of a publish.  Raises: ValueError when it cannot be written."""
+        """Return the frames of a publish.  Raises: ValueError for an invalid argument."""
         output = Output()
         output.frame_max = self._output.frame_max
         frame = publish_frame(self.number, publish.method)
@@ -267,7 +268,7 @@ class ChannelSession(OwnedChannel):
         return output.take()
 
     def _prepare(self, method: BasicPublish) -> BasicPublish:
-        """Note a publish in a transaction; return it with the name that its queue has now."""
+        """Record a publish in a transaction; return it with the current name of its queue."""
         memory = self.memory
         if memory is None:
             return method
@@ -279,10 +280,10 @@ class ChannelSession(OwnedChannel):
         return method if now == method.routing_key else changed(method, routing_key=now)
 
     def _check_publish(self) -> None:
-        """Let a publish that is kept wait for another connection.
+        """Allow a publish if the channel is open, or if it can be kept for the next connection.
 
-        Raises: the channel's error when it has ended; TransactionLost; ConnectionLost when the
-        publish would not be sent again, because it is not to be confirmed.
+        Raises: the channel's error when it is closed; TransactionLost; ConnectionLost outside
+        confirm mode, where a publish would not be sent again.
         """
         memory = self.memory
         if memory is not None and memory.is_transaction_lost:
@@ -294,31 +295,31 @@ class ChannelSession(OwnedChannel):
 
     @property
     def keeps_publishes(self) -> bool:
-        """Whether publishes are to be kept that were written since `keep` was called last."""
+        """Whether there are publishes since the last call of `keep` that must be kept."""
         confirms = self.confirms
         if self.memory is None or confirms is None or isinstance(confirms, Tally):
             return False
         return confirms.is_keeping
 
     def keep(self, piece: Piece) -> None:
-        """Keep what was published since the last call: it is in that piece of output."""
+        """Keep the publishes since the last call; they are in that piece of output."""
         if self.confirms is not None:
             self.confirms.keep(piece, self.number)
 
     def tally(self) -> Tally:
-        """Have confirms counted from the first publish on, for `publish_encoded`.
+        """Switch to counting confirms, for `publish_encoded`; call it before the first publish.
 
         Raises: ValueError outside confirm mode, or after a publish.
         """
         if self.confirms is None or self.confirms.last > 0:
-            raise ValueError("confirms are counted from confirm.select on, before any publish")
+            raise ValueError("tally() needs confirm mode and must precede the first publish")
         self.confirms = tally = Tally()
         return tally
 
     def publish_encoded(self, frames: bytes, count: int) -> None:
-        """Send `count` messages that are whole publishes for this channel, after `tally`.
+        """Send `frames`, which are `count` whole publishes for this channel, after `tally`.
 
-        Raises: the channel's error when it has ended.
+        Raises: the channel's error when it is closed.
         """
         self.check_open()
         assert isinstance(self.confirms, Tally)
@@ -326,9 +327,9 @@ class ChannelSession(OwnedChannel):
         self.confirms.published_many(count)
 
     def ack(self, delivery_tag: int, multiple: bool) -> None:
-        """Ack deliveries; acks in their order are written as one, before what is written next.
+        """Ack deliveries; acks in order are combined and written before any later frame.
 
-        Raises: DeliveryLost; the channel's error when it has ended.
+        Raises: DeliveryLost; the channel's error when it is closed.
         """
         acks = self.acks
         if not multiple and acks.takes(delivery_tag):
@@ -341,7 +342,7 @@ class ChannelSession(OwnedChannel):
         self._output.send(self.number, BasicAck(delivery_tag=number, multiple=multiple))
 
     def nack(self, delivery_tag: int, multiple: bool, requeue: bool) -> None:
-        """Refuse deliveries.  Raises: as `ack`."""
+        """Nack deliveries.  Raises: as `ack`."""
         number = delivery_tag
         if not self._acks_plainly:
             number = self._check_ack(delivery_tag, multiple)
@@ -350,7 +351,7 @@ class ChannelSession(OwnedChannel):
         self._output.send(self.number, nack)
 
     def reject(self, delivery_tag: int, requeue: bool) -> None:
-        """Refuse a delivery.  Raises: as `ack`."""
+        """Reject a delivery.  Raises: as `ack`."""
         number = delivery_tag
         if not self._acks_plainly:
             number = self._check_ack(delivery_tag, False)
@@ -358,7 +359,7 @@ class ChannelSession(OwnedChannel):
         self._output.send(self.number, BasicReject(delivery_tag=number, requeue=requeue))
 
     def _check_ack(self, delivery_tag: int, multiple: bool) -> int:
-        """Return the broker's number of a delivery tag.  Raises: as `ack`."""
+        """Return the broker's tag for a delivery tag.  Raises: as `ack`."""
         memory = self.memory
         if memory is None:
             self.check_open()
@@ -371,13 +372,13 @@ class ChannelSession(OwnedChannel):
         return number
 
     def close(self, code: int = 200, text: str = "") -> list[ChannelEnded]:
-        """Begin to close; the end is reported by `ChannelEnded`.  No effect on an ended channel.
+        """Begin to close; `ChannelEnded` reports the end.  Do nothing if the channel has ended.
 
-        It is returned where there is no broker to wait for, because the connection is lost.
+        The event is returned if there is no broker to wait for, because the connection is lost.
         """
         if self.state in {ChannelState.OPEN, ChannelState.OPENING}:
             if self.memory is not None and self.memory.connection.is_recovering:
-                self.memory.ended()  # it is not to be given its modes and consumers
+                self.memory.ended()  # its modes and consumers must not be restored
             self._send_close(code, text)
         elif self.state is ChannelState.CLOSED and not self._reported and self.memory is not None:
             self.memory.ended()
@@ -387,24 +388,24 @@ class ChannelSession(OwnedChannel):
         return []
 
     def discard(self) -> None:
-        """Take nothing more, as the connection is closing."""
+        """Drop further input: the connection is closing."""
         self._content = None
         self._pieces.clear()
         self._enter(ChannelState.CLOSING)
 
     def check_open(self) -> None:
-        """Raise what ended the channel unless it is open."""
+        """Raise the channel's error unless it is open."""
         if self.state is not ChannelState.OPEN:
             if self.error is not None:
                 raise self.error.with_traceback(None)
             raise Closed(f"channel {self.number} {self.state.value}")
 
-    # -- what the broker sends ---------------------------------------------------------------------
+    # -- input from the broker ---------------------------------------------------------------------
 
     def on_method(self, method: Method, events: list[Event]) -> None:
-        """Take a method.  Raises: HardError for the connection, SoftError for this channel."""
+        """Handle a method.  Raises: HardError for the connection, SoftError for this channel."""
         if self._content is not None:
-            raise UnexpectedFrame(f"{method.NAME} came before the content of {self._content.NAME}")
+            raise UnexpectedFrame(f"{method.NAME} before the content of {self._content.NAME}")
         kind = type(method)
         state = self._accepts.get(kind)
         if state is None:
@@ -421,7 +422,7 @@ class ChannelSession(OwnedChannel):
     def _on_reply(self, method: Method, events: list[Event]) -> None:
         """Match a reply with the oldest request."""
         if not self._pending or method.NAME not in self._pending[0][0].REPLIES:
-            raise CommandInvalid(f"{method.NAME} was not asked for on channel {self.number}")
+            raise CommandInvalid(f"unexpected {method.NAME} on channel {self.number}")
         if method.HAS_CONTENT:
             self._content = method
             self._awaiting_header = True
@@ -436,14 +437,14 @@ class ChannelSession(OwnedChannel):
         """Settle publishes."""
         if self.confirms is None:
             raise CommandInvalid(
-                f"{method.NAME} came without confirm mode on channel {self.number}"
+                f"{method.NAME} arrived outside confirm mode on channel {self.number}"
             )
         acked = isinstance(method, BasicAck)
         outcomes = self.confirms.settle(method.delivery_tag, method.multiple, acked)
         events.append(Settled(self, tuple(outcomes)))
 
     def _on_other(self, method: Method, state: ChannelState, events: list[Event]) -> None:
-        """Take what changes the state of the channel, a consumer or the flow."""
+        """Handle a method that changes the state of the channel, a consumer or the flow."""
         if isinstance(method, ChannelClose):
             self._output.send(self.number, ChannelCloseOk())
             if state is ChannelState.CLOSED:
@@ -464,7 +465,7 @@ class ChannelSession(OwnedChannel):
             events.append(Replied(self._pending.popleft()[1], method))
 
     def _take_marks(self, data: bytes, events: list[Event]) -> None:
-        """Settle what the broker has of the publishes on the lost connection."""
+        """Settle publishes of the lost connection that the broker has already received."""
         marks = read_marks(data)
         memory, confirms = self.memory, self.confirms
         if marks is None or confirms is None or memory is None or memory.counted_key == 0:
@@ -472,14 +473,14 @@ class ChannelSession(OwnedChannel):
         events.append(Settled(self, tuple(confirms.settle_marks(marks))))
 
     def count_again(self) -> list[Share]:
-        """Count the confirms of this connection; return what is kept of the unconfirmed."""
+        """Restart the confirm numbers for this connection; return the unconfirmed publishes."""
         assert self.memory is not None
         assert self.confirms is not None
         self.memory.counted_key = self.key
         return self.confirms.send_again()
 
     def take_deliveries(self, intake: Intake, reader: FrameReader, events: list[Event]) -> bool:
-        """Take whole deliveries of one consumer from the input; False when none may come now."""
+        """Read whole deliveries of one consumer from the input; False if none is expected now."""
         if self.state is not ChannelState.OPEN or self._content is not None:
             return False
         messages = intake.take(reader, self.owner, self.acks, self._tag_base)
@@ -489,16 +490,16 @@ class ChannelSession(OwnedChannel):
         return True
 
     def on_header(self, data: bytes, start: int, end: int, events: list[Event]) -> None:
-        """Take a content header.  Raises: as `on_method`."""
+        """Handle a content header.  Raises: as `on_method`."""
         if self._content is None or not self._awaiting_header:
             if self.state is ChannelState.CLOSING:
                 return
-            raise UnexpectedFrame(f"a content header without its method on channel {self.number}")
+            raise UnexpectedFrame(f"a content header without a method on channel {self.number}")
         if header_class_id(data, start, end) != BASIC:
-            raise UnexpectedFrame("the content header is of another class than its method")
+            raise UnexpectedFrame("the class of the content header differs from its method's")
         size = header_body_size(data, start, end)
         if size > CLIENT_MESSAGE_BYTES_MAX:
-            raise ContentTooLarge(f"a body of {size} bytes; {CLIENT_MESSAGE_BYTES_MAX} are taken")
+            raise ContentTooLarge(f"a body of {size} bytes; {CLIENT_MESSAGE_BYTES_MAX} are allowed")
         self._raw_properties = data[start + CONTENT_HEAD_BYTES : end]
         self._awaiting_header = False
         self._remaining = size
@@ -506,7 +507,7 @@ class ChannelSession(OwnedChannel):
             self._complete(b"", events)
 
     def on_body(self, data: bytes, start: int, end: int, events: list[Event]) -> None:
-        """Take a piece of a body.  Raises: as `on_method`."""
+        """Handle a body frame.  Raises: as `on_method`."""
         size = end - start
         left = self._remaining - size
         if self._content is None or self._awaiting_header or left < 0:
@@ -524,7 +525,7 @@ class ChannelSession(OwnedChannel):
             self._complete(body, events)
 
     def _complete(self, body: bytes, events: list[Event]) -> None:
-        """Report the content that is whole."""
+        """Report the completed content."""
         method = self._content
         self._content = None
         if isinstance(method, BasicDeliver):
@@ -549,28 +550,27 @@ class ChannelSession(OwnedChannel):
     # -- the end -----------------------------------------------------------------------------------
 
     def fail(self, error: SoftError, events: list[Event]) -> None:
-        """Close because of what the broker sent; the end is reported at once."""
+        """Close because of an error in the broker's input; the end is reported at once."""
         self._send_close(error.code, error.reply_text)
         self._report(error, events)
 
     def end(self, error: Exception | None, events: list[Event]) -> None:
-        """Take the channel as ended, by its close or the connection's end."""
+        """End the channel, by its close or the connection's end."""
         self._enter(ChannelState.CLOSED)
         self._report(error, events)
 
     @property
     def recovers(self) -> bool:
-        """Whether the channel goes on when its connection is lost.
+        """Whether the channel continues when its connection is lost.
 
-        It does not when it is closing, and when its publishes or deliveries have no objects that
-        could be kept.
+        It does not if it is closing, or if its publishes or deliveries are not kept as objects.
         """
         if self.memory is None or self._reported or self.state is ChannelState.CLOSING:
             return False
         return not isinstance(self.confirms, Tally)
 
     def suspend(self, error: Exception) -> None:
-        """Take the loss of the connection: the channel waits for another one."""
+        """Handle the loss of the connection: wait for the next one."""
         assert self.memory is not None
         self.error = error
         self._content = None
@@ -584,7 +584,7 @@ class ChannelSession(OwnedChannel):
             token.end(error)
 
     def send_again(self, sequence: int, publish: KeptPublish) -> None:
-        """Send a publish again unless it is settled.  Raises: ValueError when it does not fit."""
+        """Publish a message again unless it is settled.  Raises: ValueError if it does not fit."""
         assert self.memory is not None
         assert self.confirms is not None
         if self.confirms.is_settled(sequence):
@@ -599,7 +599,7 @@ class ChannelSession(OwnedChannel):
         self.discard()
 
     def _report(self, error: Exception | None, events: list[Event]) -> None:
-        """Report the end, once, with every token that still waits."""
+        """Report the end, once, with all unresolved tokens."""
         if self._reported:
             return
         self._reported = True
@@ -620,14 +620,14 @@ class ChannelSession(OwnedChannel):
         events.append(ChannelEnded(self, error, tuple(tokens)))
 
     def _is_being_restored(self) -> bool:
-        """Tell whether the application's channel goes on although this one has ended."""
+        """Return whether the application's channel continues although this one has ended."""
         memory = self.memory
         if memory is None or not memory.connection.is_recovering:
             return False
         return memory in memory.connection.channels
 
     def _enter(self, state: ChannelState) -> None:
-        """Change the state and with it the table of what may come."""
+        """Change the state, and with it the table of accepted methods."""
         self.state = state
         self._accepts = CHANNEL[state]
         if state is not ChannelState.OPEN:
@@ -636,7 +636,7 @@ class ChannelSession(OwnedChannel):
         self._look_again()
 
     def _look_again(self) -> None:
-        """Note what publishes and acks need to be looked at for: nothing, mostly."""
+        """Recompute the flags that let publishes and acks skip their checks."""
         memory = self.memory
         is_open = self.state is ChannelState.OPEN
         self._sends_publishes = self._publishes_plainly = self._acks_plainly = is_open
@@ -653,15 +653,15 @@ class ChannelSession(OwnedChannel):
             self._acks_plainly = False
 
     def recovered(self) -> None:
-        """Have publishes go out from here on."""
+        """Allow publishes again after recovery."""
         self._look_again()
 
 
 def _unsettles(method: Method) -> bool:
-    """Tell whether it is not known after a method which deliveries are unacked.
+    """Return whether a method makes it unknown which deliveries are unacked.
 
-    Deliveries without acks count among the others, basic.recover gives them other tags, and a
-    rollback takes acks back.
+    Deliveries without acks share the tags, basic.recover assigns new tags, and a rollback undoes
+    acks.
     """
     if isinstance(method, (BasicConsume, BasicGet)):
         return method.no_ack

@@ -1,17 +1,18 @@
-"""Confirms of one channel: which publishes are unconfirmed, and what became of them.
+"""The confirms of one channel: which publishes are unconfirmed, and the outcome of the others.
 
-Sequences start at 1 with confirm.select and count every publish (behaviour 30).  A mandatory
-message comes back by basic.return before its confirm (behaviour 24); the return does not say the
-sequence, so it is matched by exchange, routing key and body with the oldest such publish.
+Sequences start at 1 with confirm.select and count every publish (behaviour 30: confirm numbering).
+A mandatory message is returned before its confirm (behaviour 24: return before ack).  The return
+does not contain the sequence, so it is matched by exchange, routing key and body with the oldest
+such publish.
 
-On a connection that recovers publishes are kept until they settle (`kept`).  After a loss the
-broker counts from 1 again, what is sent again first: its numbers are translated to the
+On a recovering connection, publishes are kept until they settle (`kept`).  After a loss the broker
+counts from 1 again, starting with the repeated publishes: its numbers are translated to the
 application's sequences.
 
 Invariants: a sequence settles once; all below `_lowest` have settled, and of those from it on
-exactly `_early` have; `waiting` holds the unconfirmed ones that someone waits for or that may come
-back; failures that no token waits for are kept, up to a limit, until `take_failure`; `lost` tells
-that the channel ended with some unconfirmed.
+exactly `_early` have; `waiting` contains the unconfirmed publishes with a token and those that may
+be returned; failures without a token are kept, up to a limit, until `take_failure`; `lost` is True
+if the channel ended with unconfirmed publishes.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
     from leveret.client.session.kept import Kept, Piece
     from leveret.wire.content.publish_marks import PublishMarks
 
-#: What identifies a returned message: exchange, routing key and body.
+#: Identifies a returned message: exchange, routing key and body.
 Identity = tuple[str, str, bytes]
 
 
 class Unconfirmed:
-    """A publish that someone waits for (`token`) or that may come back (`identity`)."""
+    """A publish with a waiting `token`, or that may be returned (`identity`)."""
 
     __slots__ = ("identity", "returned", "settled", "token")
 
@@ -50,7 +51,7 @@ class Unconfirmed:
 
 
 class Confirms:
-    """The confirms of one channel from confirm.select on."""
+    """The confirms of one channel since confirm.select."""
 
     def __init__(self) -> None:
         self.last = 0
@@ -58,11 +59,12 @@ class Confirms:
         self.waiting: dict[int, Unconfirmed] = {}
         self._lowest = 1
         self._early: set[int] = set()
-        #: What is kept of the publishes, and the last one of which something is.
+        #: The shares of kept output, and the last sequence in them.
         self._shares: deque[Share] = deque()
         self._kept_to = 0
-        #: The sequences of what was sent again, by the broker's numbers from 1 on, and what to add
-        #: to the broker's number of what came after.
+        #: The sequences of repeated publishes, indexed by the broker's number - 1, and the offset
+        #: from
+        #: the broker's number to the sequence of all later publishes.
         self._resent: list[int] = []
         self._shift = 0
         self._mandatory: dict[Identity, deque[Unconfirmed]] = {}
@@ -71,11 +73,11 @@ class Confirms:
 
     @property
     def unconfirmed(self) -> int:
-        """How many publishes wait for their confirm."""
+        """The number of unconfirmed publishes."""
         return self.last + 1 - self._lowest - len(self._early)
 
     def published(self, token: Token | None, identity: Identity | None) -> int:
-        """Count a publish and return its sequence; `identity` is given for a mandatory one."""
+        """Count a publish and return its sequence; a mandatory one has an `identity`."""
         self.last += 1
         if token is None and identity is None:
             return self.last
@@ -89,25 +91,25 @@ class Confirms:
 
     @property
     def is_keeping(self) -> bool:
-        """Whether there is anything for `keep`."""
+        """Whether there are new publishes for `keep`."""
         return self.last > self._kept_to
 
     def keep(self, piece: Piece, number: int) -> None:
-        """Keep what was published on channel `number` since the last call: it is in that piece."""
+        """Keep the publishes on channel `number` since the last call; they are in `piece`."""
         self._shares.append(Share(piece, number, self._kept_to + 1, self.last))
         self._kept_to = self.last
 
     def keep_one(self, kept: Kept, data: bytes, number: int, sequence: int) -> None:
-        """Keep one publish as its bytes."""
+        """Keep one encoded publish."""
         self._shares.append(Share(kept.keep(data), number, sequence, sequence))
         self._kept_to = max(self._kept_to, sequence)
 
     def is_settled(self, sequence: int) -> bool:
-        """Tell whether a publish is confirmed or refused."""
+        """Return whether a publish is acked or nacked."""
         return sequence < self._lowest or sequence in self._early
 
     def send_again(self) -> list[Share]:
-        """Count the broker's numbers from 1 again; return what is kept of the unconfirmed."""
+        """Restart the broker's numbers from 1; return the shares with unconfirmed publishes."""
         unsettled = range(self._lowest, self.last + 1)
         self._resent = [number for number in unsettled if number not in self._early]
         self._shift = self.last - len(self._resent)
@@ -121,7 +123,7 @@ class Confirms:
         return shares
 
     def _sequence(self, number: int) -> int:
-        """Return the sequence of the broker's number."""
+        """Return the sequence for a number of the broker."""
         if number <= len(self._resent):
             return self._resent[number - 1] if number > 0 else number
         return number + self._shift
@@ -134,9 +136,9 @@ class Confirms:
         return sequence - self._shift
 
     def settle_marks(self, marks: PublishMarks) -> list[tuple[Token, PublishFailed | None]]:
-        """Settle by what the broker told of a lost connection, before `send_again`.
+        """Settle by the broker's report on a lost connection, before `send_again`.
 
-        What came back is sent again: so the program gets it, with what it is told by.
+        Returned messages are published again, so that the application receives the return.
         """
         outcomes: list[tuple[Token, PublishFailed | None]] = []
         gaps = deque(marks.gaps)
@@ -154,7 +156,7 @@ class Confirms:
         return outcomes
 
     def returned(self, message: ReturnedMessage) -> bool:
-        """Note a return; False when no unconfirmed publish fits it."""
+        """Record a return; return False when it matches no unconfirmed publish."""
         identity = (message.exchange, message.routing_key, message.body)
         entries = self._mandatory.get(identity)
         if not entries:
@@ -166,10 +168,11 @@ class Confirms:
     def settle(
         self, sequence: int, multiple: bool, acked: bool
     ) -> list[tuple[Token, PublishFailed | None]]:
-        """Settle by basic.ack or basic.nack; return the tokens with what became of them.
+        """Settle by basic.ack or basic.nack; return the resolved tokens with their outcome.
 
-        A sequence that has settled before is ignored.  Raises: PreconditionFailed (406) for one
-        that was never published.
+        A settled sequence is ignored.  Raises: PreconditionFailed (406) for a sequence that was
+        never
+        published.
         """
         if self._shift or self._resent:
             sequence = self._sequence(sequence)
@@ -185,7 +188,7 @@ class Confirms:
     def _settle_to(
         self, upper: int, acked: bool, outcomes: list[tuple[Token, PublishFailed | None]]
     ) -> None:
-        """Settle all unconfirmed publishes up to one."""
+        """Settle all unconfirmed publishes up to `upper`."""
         if upper < self._lowest:
             return
         if self.waiting or not acked:
@@ -212,7 +215,7 @@ class Confirms:
             self._shares[index].settled_early()
 
     def _moved(self) -> None:
-        """Take that all below the lowest are settled, and those that follow and were so early."""
+        """Advance `_lowest` over sequences that settled early, and release finished shares."""
         while self._lowest in self._early:
             self._early.remove(self._lowest)
             self._lowest += 1
@@ -222,7 +225,7 @@ class Confirms:
     def _take_outcome(
         self, sequence: int, acked: bool, outcomes: list[tuple[Token, PublishFailed | None]]
     ) -> None:
-        """Note what became of a publish, for its token or for who asks later."""
+        """Record the outcome of a publish, for its token or for `take_failure`."""
         entry = self.waiting.pop(sequence, None)
         token: Token | None = None
         returned: ReturnedMessage | None = None
@@ -239,13 +242,13 @@ class Confirms:
             self._nacked.append(sequence)
 
     def _forget(self, entry: Unconfirmed) -> None:
-        """Take a settled entry from those that may come back."""
+        """Remove a settled entry from those that may be returned."""
         entry.settled = True
         if entry.identity is not None:
             self._drop_settled(entry.identity)
 
     def _drop_settled(self, identity: Identity) -> None:
-        """Keep the oldest entry of an identity one that may still come back."""
+        """Remove settled entries, so that the oldest entry of an identity may still be returned."""
         entries = self._mandatory.get(identity)
         while entries and entries[0].settled:
             entries.popleft()
@@ -253,11 +256,11 @@ class Confirms:
             self._mandatory.pop(identity, None)
 
     def settled_to(self, sequence: int) -> bool:
-        """Tell whether every publish up to `sequence` has settled."""
+        """Return whether every publish up to `sequence` has settled."""
         return self._lowest > sequence
 
     def take_failure(self) -> PublishFailed | None:
-        """Return what went wrong with publishes that no token waited for, and forget it."""
+        """Return and clear the failures of publishes without a token."""
         nacked, returned = self._nacked, self._returned
         self._nacked, self._returned = [], []
         if nacked:
@@ -265,7 +268,7 @@ class Confirms:
         return Returned(returned) if returned else None
 
     def abandon(self) -> list[Token]:
-        """Forget everything, as the channel has ended; return the tokens that still wait."""
+        """Clear everything when the channel has ended; return the unresolved tokens."""
         self.lost = self.unconfirmed > 0
         tokens = [one.token for one in self.waiting.values() if one.token is not None]
         while self._shares:

@@ -1,12 +1,12 @@
 """A connection in the client role, sans-IO: `receive` bytes, get events; take `data_to_send`.
 
-The engine of both shells.  It opens no socket, reads no clock (`tick` is given the time) and waits
-for nothing.  It reconnects nothing either: an ended session stays ended, and who wants another one
-makes another one.  With a `memory` its channels wait for that other one (`recovery`).
+The engine of both shells.  It opens no socket, reads no clock (`tick` gets the time) and never
+waits.  It does not reconnect either: an ended session stays ended, and the caller creates a new
+one.  With a `memory`, its channels continue on that new session (`recovery`).
 
-Invariants: nothing that a peer sends raises from `receive`: a fault closes the channel or the
+Invariants: no input from the peer makes `receive` raise: a fault closes the channel or the
 connection with its reply code and is reported as an event; `Ended` is reported exactly once, after
-the `ChannelEnded` of every channel; `Lost` takes its place where the connection is to be recovered.
+the `ChannelEnded` of every channel; `Lost` replaces it if the connection is to be recovered.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from leveret.client.uri import Parameters
     from leveret.wire.method import Method
 
-#: What this client understands; brokers send what is listed here and nothing that is not.
+#: The capabilities of this client; a broker uses only the extensions listed here.
 CAPABILITIES: Final[dict[str, bool]] = {
     "authentication_failure_close": True,
     "basic.nack": True,
@@ -83,7 +83,7 @@ CAPABILITIES: Final[dict[str, bool]] = {
 #: Channel numbers are 16 bits and 0 is the connection.
 _CHANNEL_MAX: Final = 65_535
 
-#: Heartbeats are looked after this often per interval, so that one goes out in time.
+#: Heartbeats are checked this often per interval, so that one is sent in time.
 _TICKS_PER_HEARTBEAT: Final = 4
 
 #: Intervals without any byte after which the peer counts as gone (AMQP 0-9-1 section 4.2.7).
@@ -92,12 +92,12 @@ _SILENT_HEARTBEATS_MAX: Final = 2
 #: A broker that does not speak this version answers with a protocol header of its own.
 _PROTOCOL_HEADER_BYTES: Final = 8
 
-#: What an alert of TLS begins with; no frame does.
+#: The first byte of a TLS alert; no AMQP frame begins with it.
 _TLS_ALERT: Final = b"\x15"
 
 
 class Session:
-    """One connection; `parameters` say as whom, `now_ms` is a monotonic time in milliseconds."""
+    """One connection; `parameters` give the login, `now_ms` is a monotonic time in milliseconds."""
 
     def __init__(
         self,
@@ -121,12 +121,12 @@ class Session:
         self._output = Output()
         self._output.start()
         self._pending: list[tuple[Method, Token]] = []
-        self._first: bytes | None = b""  # until the first byte has told the protocol
+        self._first: bytes | None = b""  # until the first byte identifies the protocol
         self._numbers_free: list[int] = []
         self._number_next = 1
         self._ended = False
         self._was_open = False
-        #: Takes the deliveries of one channel as columns, before anything is made of them.
+        #: Decodes the deliveries of one channel into columns, without creating messages.
         self.scanner: DeliveryScanner | None = None
         self._heard = False
         self._heard_ms = self._sent_ms = self._ticked_ms = now_ms
@@ -138,23 +138,23 @@ class Session:
 
     @property
     def output_bytes(self) -> int:
-        """Bytes that wait to be taken by `data_to_send`."""
+        """The bytes to be taken by `data_to_send`."""
         return len(self._output)
 
     @property
     def is_leveret(self) -> bool:
-        """Whether the broker is Leveret, under whichever product it runs for other clients."""
+        """Whether the broker is Leveret, whichever product name it reports to other clients."""
         names = [self.server_properties.get(key) for key in ("product", "platform")]
         return any(isinstance(name, str) and name.startswith("Leveret") for name in names)
 
     @property
     def _tells_keys(self) -> bool:
-        """Whether channels are opened so that the broker tells how far lost ones came."""
+        """Whether channels are opened with keys, so that the broker reports on lost ones."""
         return self.memory is not None and self.memory.publish_session != "" and self.is_leveret
 
     @property
     def awaits_reply(self) -> bool:
-        """Whether anything is asked of the broker that it has not answered."""
+        """Whether any request or publish is still unanswered."""
         if self.state is not ConnectionState.OPEN or self._pending:
             return True
         return any(channel.awaits_reply for channel in self.channels.values())
@@ -162,9 +162,9 @@ class Session:
     # -- requests of the application ---------------------------------------------------------------
 
     def data_to_send(self) -> bytes:
-        """Return the bytes that are to be sent now, and forget them.
+        """Return and clear the bytes to be sent now.
 
-        With a memory those with publishes that are to be confirmed are kept.
+        With a memory, bytes with publishes in confirm mode are kept.
         """
         data = self._output.take()
         publishing = self._output.take_publishing()
@@ -173,7 +173,7 @@ class Session:
         return data
 
     def _keep(self, data: bytes, publishing: list[int], kept: Kept) -> None:
-        """Keep what was published on some channels until it is confirmed."""
+        """Keep the publishes of some channels until they are confirmed."""
         channels = [self.channels[number] for number in publishing if number in self.channels]
         channels = [channel for channel in channels if channel.keeps_publishes]
         if channels:
@@ -186,7 +186,7 @@ class Session:
     ) -> ChannelSession:
         """Open a channel on the lowest free number; the answer carries `token`.
 
-        `memory` is that of a channel which goes on here, and None for a new one.
+        `memory` is that of a restored channel, or None for a new one.
 
         Raises: the connection's error when it has ended; NoFreeChannel.
         """
@@ -197,7 +197,7 @@ class Session:
             number = self._number_next
             self._number_next += 1
         else:
-            raise NoFreeChannel(f"{self.channel_max} channels are open, as was negotiated")
+            raise NoFreeChannel(f"all {self.channel_max} negotiated channels are open")
         if memory is None and self.memory is not None and not token.is_internal:
             memory = ChannelMemory(self.memory, owner)
         channel = ChannelSession(number, self._output, owner, token, memory, self._tells_keys)
@@ -205,16 +205,16 @@ class Session:
         return channel
 
     def request(self, method: Method, token: Token) -> None:
-        """Send a method of class connection that is answered; its `Replied` carries `token`.
+        """Send a method of class connection that expects a reply; its `Replied` carries `token`.
 
-        Raises: the connection's error when it has ended; ValueError when it cannot be written.
+        Raises: the connection's error when it has ended; ValueError for an invalid argument.
         """
         self.check_open()
         self._output.send(0, method)
         self._pending.append((method, token))
 
     def close(self, code: int = 200, text: str = "") -> None:
-        """Begin to close; the end is reported by `Ended`.  No effect when closing or closed."""
+        """Begin to close; `Ended` reports the end.  Do nothing when closing or closed."""
         if self.state in {ConnectionState.CLOSING, ConnectionState.CLOSED}:
             return
         if self.state is not ConnectionState.STARTING:
@@ -224,16 +224,16 @@ class Session:
             channel.discard()
 
     def check_open(self) -> None:
-        """Raise what ended the connection unless it is open."""
+        """Raise the connection's error unless it is open."""
         if self.state is not ConnectionState.OPEN:
             if self.error is not None:
                 raise self.error.with_traceback(None)
             raise Closed(f"the connection {self.state.value}")
 
-    # -- what the broker sends ---------------------------------------------------------------------
+    # -- input from the broker ---------------------------------------------------------------------
 
     def receive(self, data: bytes) -> list[Event]:
-        """Take bytes from the broker and return what they mean."""
+        """Handle bytes from the broker and return the events."""
         events: list[Event] = []
         if self.state is ConnectionState.CLOSED:
             return events
@@ -244,12 +244,12 @@ class Session:
             self._reader.feed(data)
             self._frames(events)
         except (HardError, SoftError) as error:
-            # A soft one stands here for a method on channel 0 that belongs on another.
+            # A SoftError here is a method on channel 0 that belongs on another channel.
             self._fail(error, events)
         return events
 
     def lost(self, reason: str) -> list[Event]:
-        """Take the end of the socket and return what it means."""
+        """Handle the end of the socket and return the events."""
         events: list[Event] = []
         if self.state is ConnectionState.CLOSING:
             self._end(None, events)
@@ -262,7 +262,7 @@ class Session:
         return events
 
     def abort(self, error: Exception) -> list[Event]:
-        """End the connection because the application cannot go on with it."""
+        """End the connection because of an error on this side."""
         events: list[Event] = []
         if self.state is ConnectionState.OPEN:
             self._send_close(ResourceFault.code, str(error))
@@ -270,7 +270,7 @@ class Session:
         return events
 
     def _frames(self, events: list[Event]) -> None:
-        """Take every whole frame.  Raises: HardError."""
+        """Handle every whole frame.  Raises: HardError."""
         reader = self._reader
         channels = self.channels
         while self.state is not ConnectionState.CLOSED:
@@ -302,12 +302,12 @@ class Session:
                 self._free(channel)
 
     def _take_deliveries(self, events: list[Event]) -> bool:
-        """Take the whole deliveries that come next; False when none do."""
+        """Take the next whole deliveries; return False if there are none."""
         channel = self.channels.get(self._intake.channel(self._reader))
         return channel is not None and channel.take_deliveries(self._intake, self._reader, events)
 
     def _scan(self, scanner: DeliveryScanner, events: list[Event]) -> None:
-        """Have the deliveries that come next taken as columns.  Raises: HardError."""
+        """Decode the next deliveries into columns.  Raises: HardError."""
         try:
             scanner.take(self._reader)
         except SoftError as error:
@@ -315,7 +315,7 @@ class Session:
             self.channels[scanner.channel].fail(error, events)
 
     def _other_frame(self, kind: int, number: int, events: list[Event]) -> None:
-        """Take a frame of the connection itself, or of no open channel.  Raises: HardError."""
+        """Handle a frame on channel 0, or on a channel that is not open.  Raises: HardError."""
         if number != 0:
             if self.state is not ConnectionState.CLOSING:
                 raise ChannelFault(f"a frame for channel {number}, which is not open")
@@ -326,9 +326,11 @@ class Session:
             raise UnexpectedFrame("content on channel 0")
 
     def _check_version(self, data: bytes) -> bytes:
-        """Return the first bytes unless they are a protocol header: so a broker refuses ours.
+        """Return the first bytes, unless the broker answers with another protocol.
 
-        Nor may they be an alert of TLS, which is what a port of TLS answers with.
+        A broker refuses our version with a protocol header of its own.  A TLS port answers with a
+        TLS
+        alert.
 
         Raises: FrameError (501).
         """
@@ -347,7 +349,7 @@ class Session:
         return b""
 
     def _on_method(self, method: Method, events: list[Event]) -> None:
-        """Take a method of channel 0.  Raises: HardError."""
+        """Handle a method on channel 0.  Raises: HardError."""
         state = CONNECTION[self.state].get(type(method))
         if state is None:
             if self.state is not ConnectionState.CLOSING:
@@ -379,7 +381,7 @@ class Session:
     # -- the handshake -----------------------------------------------------------------------------
 
     def _on_handshake(self, method: Method, events: list[Event]) -> None:
-        """Take connection.start, secure, tune or open-ok.  Raises: HardError."""
+        """Handle connection.start, secure, tune or open-ok.  Raises: HardError."""
         if isinstance(method, ConnectionStart):
             self._on_start(method)
         elif isinstance(method, ConnectionTune):
@@ -388,7 +390,7 @@ class Session:
             self._was_open = True
             events.append(Opened())
         else:
-            raise NotImplementedFault("the mechanism PLAIN knows no challenge")
+            raise NotImplementedFault("the PLAIN mechanism has no challenge")
 
     def _on_start(self, method: ConnectionStart) -> None:
         """Log in.  Raises: CommandInvalid (503), AccessRefusedHard (403)."""
@@ -398,7 +400,7 @@ class Session:
         mechanisms = method.mechanisms.split()
         if b"PLAIN" not in mechanisms:
             offered = method.mechanisms.decode("ascii", "replace")
-            raise AccessRefusedHard(f"the broker offers no login by PLAIN but {offered!r}")
+            raise AccessRefusedHard(f"the broker offers only {offered!r}, not PLAIN")
         self.server_properties = method.server_properties
         user, password = self.parameters.username, self.parameters.password
         properties = self._properties
@@ -414,12 +416,12 @@ class Session:
         self._output.send(0, start_ok)
 
     def _on_tune(self, method: ConnectionTune) -> None:
-        """Agree on limits: the lower of both, where 0 is none.  Raises: NotAllowed (530)."""
+        """Negotiate limits: the lower of both, where 0 means none.  Raises: NotAllowed (530)."""
         asked = self.parameters
         self.channel_max = _lower(method.channel_max, asked.channel_max, _CHANNEL_MAX)
         frame_max = _lower(method.frame_max, asked.frame_max, FRAME_BYTES_MAX)
         if frame_max < FRAME_BYTES_MIN:
-            raise NotAllowed(f"frames of {frame_max} bytes; {FRAME_BYTES_MIN} are the least")
+            raise NotAllowed(f"a frame_max of {frame_max} bytes; the minimum is {FRAME_BYTES_MIN}")
         self._output.frame_max = frame_max
         self._reader.frame_max = frame_max
         self.heartbeat_seconds = 0
@@ -438,15 +440,15 @@ class Session:
     # -- heartbeats --------------------------------------------------------------------------------
 
     def next_tick_ms(self) -> int | None:
-        """Return when `tick` is due, or None while there are no heartbeats."""
+        """Return when `tick` is due, or None if heartbeats are disabled."""
         if self.heartbeat_seconds == 0 or self.state is ConnectionState.CLOSED:
             return None
         return self._ticked_ms + self.heartbeat_seconds * 1000 // _TICKS_PER_HEARTBEAT
 
     def tick(self, now_ms: int, reading: bool = True) -> list[Event]:
-        """Send a heartbeat if one is due, and end the connection if the peer has fallen silent.
+        """Send a heartbeat if one is due; end the connection if the peer has been silent too long.
 
-        `reading` is False while the shell reads nothing, so that silence says nothing.
+        `reading` is False while the shell does not read, so that silence is not counted.
         """
         events: list[Event] = []
         interval_ms = self.heartbeat_seconds * 1000
@@ -470,14 +472,14 @@ class Session:
     # -- the end -----------------------------------------------------------------------------------
 
     def _free(self, channel: ChannelSession) -> None:
-        """Make the number of an ended channel free."""
+        """Free the number of an ended channel."""
         del self.channels[channel.number]
         if self.scanner is not None and self.scanner.channel == channel.number:
             self.scanner = None
         heapq.heappush(self._numbers_free, channel.number)
 
     def _fail(self, error: HardError | SoftError, events: list[Event]) -> None:
-        """End the connection because of what the broker sent, telling it why."""
+        """End the connection because of an error in the broker's input; tell the broker."""
         if self.state not in {ConnectionState.STARTING, ConnectionState.CLOSING}:
             self._send_close(error.code, error.reply_text, error.class_id, error.method_id)
         self._end(error, events)
@@ -498,7 +500,7 @@ class Session:
         self.error = error
         is_lost = error is not None and self._is_lost(error)
         if is_lost:
-            self.data_to_send()  # what was published and not sent is kept by it
+            self.data_to_send()  # this keeps publishes that are not sent yet
         channels = list(self.channels.values())
         self.channels.clear()
         tokens = tuple(token for _, token in self._pending)
@@ -513,7 +515,7 @@ class Session:
         events.append(Ended(error, tokens))
 
     def _is_lost(self, error: Exception) -> bool:
-        """Tell whether the connection is to be recovered, and note it."""
+        """Return whether the connection is to be recovered, and record it."""
         memory = self.memory
         if memory is None or not self._was_open:
             return False
@@ -521,33 +523,33 @@ class Session:
         return memory.is_recovering
 
     def _lose(self, channel: ChannelSession, error: Exception, events: list[Event]) -> None:
-        """Have a channel wait for another connection, or end it."""
+        """Let a channel wait for the next connection, or end it."""
         if channel.recovers and not self._scans(channel):
             channel.suspend(error)
             return
         if channel.memory is not None and channel.error is None:
-            channel.memory.ended()  # it is not to be opened again
+            channel.memory.ended()  # it must not be reopened
         if channel.state is ChannelState.CLOSING:
             channel.end(None, events)
         else:
             channel.end(error, events)
 
     def _scans(self, channel: ChannelSession) -> bool:
-        """Tell whether deliveries of a channel are taken as columns."""
+        """Return whether deliveries of a channel are decoded into columns."""
         return self.scanner is not None and self.scanner.channel == channel.number
 
 
 def is_recoverable(error: Exception | None) -> bool:
-    """Tell whether another connection may do better than one that ended by `error`.
+    """Return whether reconnecting may help after `error`.
 
-    It may when the socket, the peer or its heartbeats failed, and when the broker closed because it
-    stops (320) or failed (541).  What one side sent wrongly it would send wrongly again.
+    It may if the socket, the peer or its heartbeats failed, or if the broker closed because it
+    stops (320) or failed (541).  Other errors would be repeated on a new connection.
     """
     return isinstance(error, (ConnectionLost, ConnectionForced, InternalError))
 
 
 def client_properties() -> dict[str, object]:
-    """Return what this client says of itself to a broker."""
+    """Return the client properties sent to the broker."""
     return {
         "product": "Leveret",
         "version": __version__,
@@ -558,6 +560,6 @@ def client_properties() -> dict[str, object]:
 
 
 def _lower(offered: int, asked: int | None, unlimited: int) -> int:
-    """Return the lower of two limits of which 0 or None is no limit, else `unlimited`."""
+    """Return the lower of two limits, ignoring 0 and None; `unlimited` if both are unset."""
     limits = [limit for limit in (offered, asked or 0) if limit > 0]
     return min(limits, default=unlimited)

@@ -1,13 +1,13 @@
-"""Whole deliveries taken out of a connection's input in one step: a batch of one consumer.
+"""Reads whole deliveries of one consumer from a connection's input in one step.
 
-The three frames of a delivery are recognised by looking at a dozen bytes.  What does not have
-exactly that shape, such as a body of several frames or one that has not come whole, is left to the
-path frame by frame, which takes it or tells what is wrong with it.
+The three frames of a delivery are recognised by a dozen bytes.  A delivery with another shape, for
+example a body of several frames or an incomplete one, is left to the frame-by-frame path, which
+decodes it or reports its error.
 
-Consumers mostly get what came one way: the tag, exchange and routing key of the last delivery are
-compared as bytes and decoded only when they differ.
+Most messages of a consumer have the same address: the tag, exchange and routing key are compared
+with the last delivery as bytes and decoded only when they differ.
 
-Invariant: the reader is moved over whole deliveries only.  This module is compiled.
+Invariant: the reader advances over whole deliveries only.  This module is compiled.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ from leveret.wire.methods import decode_method
 from leveret.wire.methods.basic import BasicDeliver
 from leveret.wire.methods.ids import BASIC, BASIC_DELIVER
 
-#: The bytes around a payload: type, channel and size before it, the end octet behind it.
+#: The bytes around a payload: type, channel and size before it, the end octet after it.
 _AROUND: Final = 8
 
-#: No delivery is shorter: its three shortest frames without a body.
+#: The minimum size of a delivery: its three shortest frames without a body.
 _SHORTEST: Final = 46
 
-#: Where the consumer tag begins: behind the head of the frame, the method's ids and its size.
+#: The start of the consumer tag: after the frame head, the method's ids and the tag's size.
 _IDS_END: Final = FRAME_HEAD_BYTES + 5
 
-#: Behind the consumer tag: delivery tag and redelivered.
+#: The bytes after the consumer tag: delivery tag and redelivered.
 _FIXED: Final = 9
 
 
 @final
 class Intake:
-    """Takes deliveries of one connection; `size` is what the last batch counts as waiting."""
+    """Reads deliveries of one connection; `size` is the counted size of the last batch."""
 
     def __init__(self) -> None:
         self.size: i64 = 0
         self._origin: Origin = Origin("", "", "")
-        #: The bytes of its consumer tag, and of its exchange and routing key.
+        #: The bytes of the last consumer tag, and of the last exchange and routing key.
         self._consumer: bytes = b""
         self._address: bytes = b""
-        # Positions in the input that `_find` has found: behind the consumer tag, at the end of the
-        # method, of properties and body, and behind it all.
+        # Positions found by `_find`: after the consumer tag, at the end of the method, of
+        # properties and body, and after the whole delivery.
         self._fixed: i64 = 0
         self._method_end: i64 = 0
         self._properties: i64 = 0
@@ -68,7 +68,7 @@ class Intake:
         self._after: i64 = 0
 
     def channel(self, reader: FrameReader) -> int:
-        """Return the channel of the whole delivery that comes next; 0 when none does."""
+        """Return the channel of the next whole delivery, or 0 if there is none."""
         reader.reach_rest()
         data = reader.data
         at = reader.position
@@ -77,7 +77,7 @@ class Intake:
         return int(i64(read_i16_be(data, at + 1)) & 0xFFFF)
 
     def take(self, reader: FrameReader, owner: Receiver, acks: Acks, base: i64) -> list[Message]:
-        """Return the deliveries that come next, of one consumer; none for one that is malformed.
+        """Return the next deliveries of one consumer; an empty list if the next is malformed.
 
         Their tags are `base` above the broker's.
         """
@@ -110,7 +110,7 @@ class Intake:
         return messages
 
     def _meet(self, data: bytes, at: i64, consumer: bytes, address: bytes) -> bool:
-        """Decode where a delivery comes from, unlike the last one; False when it is malformed."""
+        """Decode a new consumer tag and address; return False if they are malformed."""
         try:
             method = decode_method(data, at + FRAME_HEAD_BYTES, self._method_end)
         except AmqpError:
@@ -123,7 +123,7 @@ class Intake:
         return True
 
     def _find(self, data: bytes, length: i64, at: i64, frame_max: i64) -> bool:
-        """Tell whether a whole delivery lies at `at` of `data`, which is `length` long."""
+        """Return whether a whole delivery begins at `at` of `data`, which has `length` bytes."""
         if length - at < _SHORTEST or data[at] != FRAME_METHOD:
             return False
         if read_i32_be(data, at + FRAME_HEAD_BYTES) != BASIC_DELIVER:
@@ -158,7 +158,7 @@ class Intake:
         return self._find_body(data, length, body, read_i64_be(data, header + 11), frame_max)
 
     def _find_body(self, data: bytes, length: i64, at: i64, size: i64, frame_max: i64) -> bool:
-        """Tell whether the one body frame lies at `at`, or no body was announced."""
+        """Return whether the single body frame begins at `at`, or no body was announced."""
         self._body = at
         self._body_end = at
         self._after = at

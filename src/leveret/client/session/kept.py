@@ -1,13 +1,12 @@
-"""Publishes that are kept until they are confirmed, so that another connection can send them again.
+"""Publishes that are kept until they are confirmed, so that another connection can repeat them.
 
-What is kept are the pieces of output that were sent, with all that was in them: nothing is made for
-a single publish.  A piece is forgotten when all of its publishes are confirmed.  Only who sends
-them again reads them.
+The kept objects are whole pieces of sent output; nothing is created for a single publish.  A piece
+is freed when all of its publishes are confirmed.  It is decoded only to publish again.
 
-A `Share` is what one channel has in a piece: the sequences `first` to `last`, which are its last
-publishes there (those before were not to be confirmed).
+A `Share` is the part of one channel in a piece: the sequences `first` to `last`, which are its last
+publishes there (earlier ones were not in confirm mode).
 
-Invariants: pieces are in the order in which they were written; `size` is that of all pieces.
+Invariants: pieces are in the order of writing; `size` is the total size of all pieces.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class KeptPublish(NamedTuple):
 
 
 class Share:
-    """The publishes of one channel in a piece; `number` is what the channel had then."""
+    """The publishes of one channel in a piece; `number` is the channel's number at that time."""
 
     __slots__ = ("_is_released", "_piece", "_unsettled", "first", "last", "number")
 
@@ -51,20 +50,20 @@ class Share:
         piece.shares.append(self)
 
     def settled_early(self) -> None:
-        """Take that one of them was settled before those below it."""
+        """Count one publish that settled before earlier ones."""
         self._unsettled -= 1
         if self._unsettled == 0:
             self.release()
 
     def release(self) -> None:
-        """Take that all of them are settled, or that nobody waits for them."""
+        """Release the share: all its publishes are settled or abandoned."""
         if not self._is_released:
             self._is_released = True
             self._piece.released()
 
 
 class Piece:
-    """Bytes that were sent, with publishes that are to be confirmed."""
+    """Sent bytes that contain publishes in confirm mode."""
 
     __slots__ = ("_kept", "_released", "data", "shares")
 
@@ -75,7 +74,7 @@ class Piece:
         self._released = 0
 
     def released(self) -> None:
-        """Take that one of the shares needs no bytes any more."""
+        """Count one released share; free the piece after the last one."""
         self._released += 1
         if self._released == len(self.shares):
             self._kept.forget(self)
@@ -98,27 +97,27 @@ class Piece:
 
 
 class Kept:
-    """What one connection keeps, over all connections that it has had."""
+    """The kept publishes of one connection, across all reconnects."""
 
     def __init__(self) -> None:
         self.size = 0
         self._pieces: dict[Piece, None] = {}
 
     def keep(self, data: bytes) -> Piece:
-        """Keep a piece of output; its shares are to follow."""
+        """Keep a piece of output; its shares are added later."""
         piece = Piece(self, data)
         self._pieces[piece] = None
         self.size += len(data)
         return piece
 
     def forget(self, piece: Piece) -> None:
-        """Forget a piece, once."""
+        """Free a piece, once."""
         if piece in self._pieces:
             del self._pieces[piece]
             self.size -= len(piece.data)
 
     def take(self) -> list[Piece]:
-        """Return all pieces in their order, and forget them."""
+        """Return and clear all pieces, in their order."""
         pieces = list(self._pieces)
         self._pieces.clear()
         self.size = 0
@@ -129,8 +128,8 @@ def _publishes(data: bytes) -> Iterator[tuple[int, KeptPublish]]:
     """Yield the publishes in whole frames of this client, each with its channel."""
     reader = FrameReader(0)
     reader.feed(data)
-    #: What was announced on a channel, until its body is whole: frames of channels do not mix, as
-    #: a publish is written at once.
+    #: The announced publish until its body is complete.  Frames of different channels are not
+    #: interleaved, as a publish is written at once.
     method: BasicPublish | None = None
     properties = b""
     missing = 0

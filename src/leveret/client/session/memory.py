@@ -1,12 +1,12 @@
-"""What outlives a lost connection: its topology, and what each channel is to be given again.
+"""The state that outlives a lost connection: its topology, and the modes of each channel.
 
-A `ChannelMemory` is one channel of the application over all connections that it has had; a
-`ChannelSession` is its life on one of them, and keeps its memory up to date.
+A `ChannelMemory` is one channel of the application across all reconnects; a `ChannelSession` is the
+channel on one connection and keeps the memory up to date.
 
-Not here: the order in which things are done again (`recovery/restoration`).
+Not here: the order of restoration (`recovery/restoration`).
 
-Invariants: a request is remembered when the broker has answered it, and not before; requests that
-waited when the connection was lost are in `unanswered`, in their order, each once.
+Invariants: a request is recorded when the broker has answered it, not before; requests that were
+pending when the connection was lost are in `unanswered`, in their order, each once.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound="Method")
 
-#: A delivery tag holds the generation of its connection above the broker's number, so that tags of
-#: a lost connection are known.  The first generation is 0: its tags are the broker's.
+#: A delivery tag contains the generation of its connection above the broker's number, so that tags
+#: of a lost connection are recognised.  The first generation is 0: its tags equal the broker's.
 GENERATION_SHIFT: Final = 40
 
 
 class ConnectionMemory:
-    """What one connection of the application has over all connections to a broker."""
+    """The state of one connection of the application, across all reconnects."""
 
     def __init__(self, publisher: str, publish_session: str = "") -> None:
-        #: The name by which a Leveret broker knows how far its publishes came; see
+        #: The name under which a Leveret broker records the progress of its publishes; see
         #: `leveret.wire.content.publish_marks`.
         self.publish_session = publish_session
-        #: The newest key of a channel.
+        #: The last channel key assigned.
         self.last_key = 0
         self.topology = Topology()
-        #: The channels that have not ended, in the order in which they were opened.
+        #: The channels that have not ended, in the order of opening.
         self.channels: dict[ChannelMemory, None] = {}
         self.numbering = Numbering(publisher)
-        #: Whether publishes are numbered: the broker drops repeats by it.
+        #: Whether publishes are numbered for publisher deduplication.
         self.is_numbering = False
-        #: How many connections came before this one.
+        #: The number of earlier connections.
         self.generation = 0
-        #: Whether the channels wait for another connection, or for what is done again on it.
+        #: Whether the channels wait for the next connection or for their restoration on it.
         self.is_recovering = False
-        #: The publishes that are not confirmed.
+        #: The unconfirmed publishes.
         self.kept = Kept()
 
 
 class RememberedConsumer:
-    """A consumer that runs: how it was started, and the prefetch limit that held then."""
+    """A running consumer: its start method, and the prefetch limit in force at that time."""
 
     __slots__ = ("is_waiting", "method", "qos")
 
@@ -78,30 +78,30 @@ class ChannelMemory:
         #: The channel on the last connection.
         self.session: OwnedChannel | None = None
         self.confirms: Confirms | None = None
-        #: The key of the channel on which the broker's numbers are those that `confirms` counts by.
+        #: The key of the channel whose confirm numbers `confirms` uses.
         self.counted_key = 0
         self.unanswered: list[tuple[Method, Token]] = []
         self.consumers: dict[str, RememberedConsumer] = {}
-        #: Whether tx.select, and whether anything was done in the transaction of now.
+        #: Whether tx.select was sent, and whether the current transaction contains anything.
         self.is_transactional = False
         self.is_begun = False
-        #: Whether the transaction went with a lost connection and nobody was told yet.
+        #: Whether a transaction was lost with the connection and this was not reported yet.
         self.is_transaction_lost = False
         self._is_confirming = False
         self._qos: BasicQos | None = None
         self._channel_qos: BasicQos | None = None
         self._last_queue = ""
-        #: Whether the broker ever gave it messages that are to be acked.
+        #: Whether the channel has received messages that must be acked.
         self._takes_deliveries = False
         self._are_deliveries_lost = False
         connection.channels[self] = None
 
-    # -- what is asked and answered ----------------------------------------------------------------
+    # -- requests and replies ----------------------------------------------------------------------
 
     def named(self, method: M) -> M:
-        """Return a method with the name by which its queue is remembered.
+        """Return a method with the queue name used in this memory.
 
-        An empty one means the last declared queue; a later name of a queue means its first one.
+        An empty name means the last declared queue; a later name of a queue is mapped to its first.
         """
         if isinstance(method, QueueDeclare):
             return method
@@ -112,13 +112,13 @@ class ChannelMemory:
         return changed(method, queue=self._last_queue) if self._last_queue else method
 
     def check_request(self, method: Method) -> None:
-        """Refuse what belongs to a transaction that is lost.  Raises: TransactionLost."""
+        """Refuse a commit of a lost transaction.  Raises: TransactionLost."""
         if self.is_transaction_lost and isinstance(method, TxCommit):
             self.is_transaction_lost = False
             raise TransactionLost
 
     def answered(self, request: Method, reply: Method) -> None:
-        """Remember what a request has changed."""
+        """Record the effect of a request."""
         self.connection.topology.answered(request, reply)
         if isinstance(request, QueueDeclare) and isinstance(reply, QueueDeclareOk):
             self._last_queue = reply.queue
@@ -145,7 +145,7 @@ class ChannelMemory:
             self.is_begun = self.is_transaction_lost = False
 
     def forget_consumer(self, consumer_tag: str) -> None:
-        """Forget a consumer that has ended, and its queue if the broker deletes that with it."""
+        """Forget a consumer that has ended, and its queue if the broker deletes it as well."""
         consumer = self.consumers.pop(consumer_tag, None)
         if consumer is None:
             return
@@ -164,7 +164,7 @@ class ChannelMemory:
     # -- losing and recovering ---------------------------------------------------------------------
 
     def lost(self, waiting: list[tuple[Method, Token]]) -> None:
-        """Take the end of the connection; `waiting` are the requests without an answer."""
+        """Handle the end of the connection; `waiting` are the unanswered requests."""
         self.unanswered = waiting + self.unanswered
         committing = any(isinstance(method, TxCommit) for method, _ in self.unanswered)
         if self.is_begun and not committing:
@@ -173,9 +173,9 @@ class ChannelMemory:
         self._are_deliveries_lost = self._takes_deliveries
 
     def take_unanswered(self) -> list[tuple[Method, Token]]:
-        """Return the requests to send again, and forget them.
+        """Return and clear the requests to send again.
 
-        A commit is not sent again: nobody knows whether the broker did it.
+        A commit is not sent again: it is unknown whether the broker executed it.
         """
         taken, self.unanswered = self.unanswered, []
         for method, token in taken:
@@ -186,8 +186,8 @@ class ChannelMemory:
     def check_tag(self, delivery_tag: int, multiple: bool) -> int:
         """Return the broker's number of a delivery tag.
 
-        Raises: DeliveryLost for a tag of a lost connection, and once after each loss for all tags
-        at once, as some of them may be.
+        Raises: DeliveryLost for a tag of a lost connection; also, once after each loss, for "all
+        tags", as some of them may be lost.
         """
         generation = delivery_tag >> GENERATION_SHIFT
         if delivery_tag == 0 and multiple:
@@ -199,9 +199,9 @@ class ChannelMemory:
         return delivery_tag - (generation << GENERATION_SHIFT)
 
     def modes(self) -> list[Method]:
-        """Return the methods that give a new channel its modes, and then its consumers.
+        """Return the methods that restore the channel's modes and then its consumers.
 
-        Each consumer is started under the prefetch limit that held when it was started first.
+        Each consumer is started under the prefetch limit that was in force originally.
         """
         topology = self.connection.topology
         methods: list[Method] = []
@@ -224,7 +224,7 @@ class ChannelMemory:
         return methods
 
     def ended(self) -> None:
-        """Forget the channel: it has ended for the application, and its consumers with it."""
+        """Forget the channel and its consumers: it has ended for the application."""
         self.connection.channels.pop(self, None)
         for consumer_tag in list(self.consumers):
             self.forget_consumer(consumer_tag)

@@ -1,11 +1,10 @@
-"""Numbers of publishes: the headers by which a Leveret broker knows a message that is sent again.
+"""Publisher deduplication: headers by which a Leveret broker recognises a repeated message.
 
-`x-publisher` names the connection for as long as it is recovered, and `x-publishing-id` counts its
-publishes.  They are written into the property bytes; nothing is decoded for it, and this module is
-compiled.
+`x-publisher` identifies the connection across reconnects, and `x-publishing-id` counts its
+publishes.  They are written into the property bytes without decoding; this module is compiled.
 
-Properties that have an `x-publishing-id` of the application stay as they are: it numbers its own.
-A number that this client gave a message, which is published again, is overwritten.
+Properties with an `x-publishing-id` set by the application are left unchanged.  A number that this
+client gave to a received message is overwritten when the message is published again.
 
 Invariant: numbers increase in the order in which publishes are written, over all channels.
 """
@@ -26,20 +25,20 @@ from leveret.wire.properties import (
     property_place,
 )
 
-#: Publishers' names of this client begin so; what follows nobody else has.
+#: The prefix of this client's publisher names; the rest is unique.
 PUBLISHER_PREFIX: Final = "leveret-client."
 
 _PUBLISHER: Final = b"\x0bx-publisherS"
 _PUBLISHING_ID: Final = b"x-publishing-id"
 _PREFIX: Final = PUBLISHER_PREFIX.encode()
 
-#: The octet that says in a table: a signed number of 64 bits.
+#: The table type octet of a signed 64-bit integer.
 _LONG: Final = b"l"
 
 
 @final
 class Numbering:
-    """Numbers the publishes of one connection that `publisher` names."""
+    """Numbers the publishes of one connection, identified by `publisher`."""
 
     def __init__(self, publisher: str) -> None:
         self.publisher: Final = publisher
@@ -62,7 +61,7 @@ class Numbering:
     def numbered(self, raw: bytes, number: i64) -> bytes:
         """Return property bytes with a number.
 
-        Publishers mostly repeat themselves: properties like the last ones are not looked at again.
+        Most publishers repeat their properties: bytes equal to the last ones are not parsed again.
         """
         if raw != self._raw:
             self._split(raw)
@@ -75,7 +74,7 @@ class Numbering:
         return w.getvalue()
 
     def _split(self, raw: bytes) -> None:
-        """Find where the number goes, and write what stands before it."""
+        """Find the place of the number and write the bytes before it."""
         self._raw = raw
         if _is_of_client(raw):
             raw = edit_headers(raw, [b"x-publisher", _PUBLISHING_ID], {})
@@ -102,16 +101,16 @@ class Numbering:
 
 
 def _is_of_client(raw: bytes) -> bool:
-    """Tell whether property bytes have the number that a connection of this client gave."""
+    """Return whether property bytes contain a number given by a connection of this client."""
     at = raw.find(_PUBLISHER)
     return at >= 0 and raw[at + len(_PUBLISHER) + 4 :].startswith(_PREFIX)
 
 
 def without_number(raw: bytes, properties: BasicProperties) -> BasicProperties:
-    """Return decoded properties without the headers that this client has written.
+    """Return decoded properties without the headers written by this client.
 
-    A program that publishes a message again with the properties that it came with would otherwise
-    send what looks like a repeat.
+    Otherwise an application that republishes a message with its received properties would send an
+    apparent repeat.
     """
     headers = properties.headers
     if headers is None or _PREFIX not in raw:

@@ -1,11 +1,10 @@
-"""What a session has to send: frames gathered in one buffer until the shell takes them.
+"""The output of a session: frames collected in one buffer until the shell takes them.
 
-Acks that were gathered (`acks`) are written before whatever is written next, and before the buffer
-is taken: what the application does in one order reaches the broker in that order.
+Buffered acks (`acks`) are written before any later frame and before the buffer is taken, so that
+the broker sees the application's actions in order.
 
-Invariant: the buffer holds whole frames only.  A method or header that cannot be written, or that
-is larger than the negotiated frame, is taken back before the error leaves here.  This module is
-compiled.
+Invariant: the buffer contains whole frames only.  A method or header that is invalid, or larger
+than the negotiated frame size, is removed before the error is raised.  This module is compiled.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ BASIC: Final = 60
 
 @final
 class Output:
-    """Frames to be sent; `sent` tells whether any were taken since it was last cleared."""
+    """Frames to be sent; `sent` is True if any were taken since it was last cleared."""
 
     def __init__(self) -> None:
         self.frame_max = FRAME_BYTES_MAX
@@ -49,7 +48,7 @@ class Output:
         return len(self._w) + len(self._acks) * ACK_FRAME_BYTES
 
     def take(self) -> bytes:
-        """Return what is to be sent and forget it."""
+        """Return and clear the pending output."""
         if self._acks:
             self._write_acks()
         if len(self._w) == 0:
@@ -77,23 +76,23 @@ class Output:
         write_heartbeat(self._w)
 
     def gather(self, acks: Acks) -> None:
-        """Have the acks written that were gathered, before what is written next."""
+        """Schedule buffered acks to be written before any later frame."""
         if not acks.is_due:
             acks.is_due = True
             self._acks.append(acks)
 
     def _write_acks(self) -> None:
-        """Write the acks that were gathered."""
+        """Write the buffered acks."""
         for acks in self._acks:
             acks.write(self._w)
         self._acks = []
 
     def forget(self, acks: Acks) -> None:
-        """Write none of the acks that were gathered on a channel, as it has ended."""
+        """Discard the buffered acks of a channel that has ended."""
         self._acks = [one for one in self._acks if one is not acks]
 
     def send(self, channel: i64, method: Method) -> None:
-        """Write a method.  Raises: ValueError when it cannot be written or is too large."""
+        """Write a method.  Raises: ValueError if it is invalid or too large."""
         if self._acks:
             self._write_acks()
         w = self._w
@@ -116,7 +115,7 @@ class Output:
         body: bytes,
         numbering: Numbering | None = None,
     ) -> None:
-        """Write the frame of a basic.publish with its content, numbered where it is to be.
+        """Write the frame of a basic.publish and its content, numbered if `numbering` is given.
 
         Raises: ValueError when its header is too large for a frame.
         """
@@ -134,25 +133,25 @@ class Output:
         write_body(w, channel, body, self.frame_max)
 
     def publish_encoded(self, frames: bytes) -> None:
-        """Write whole publishes, which the caller answers for."""
+        """Write whole publishes, encoded by the caller."""
         self._w.write(frames)
 
     def _check(self, size: i64) -> None:
-        """Refuse a frame of `size` bytes that the peer would not take."""
+        """Check that a frame of `size` bytes fits.  Raises: ValueError."""
         if size > self.frame_max:
             text = f"{size} bytes of arguments or properties; a frame holds {self.frame_max}"
             raise ValueError(text)
 
 
 def publish_frame(channel: i64, method: Method) -> bytes:
-    """Return the frame of a basic.publish.  Raises: ValueError when it cannot be written."""
+    """Return the frame of a basic.publish.  Raises: ValueError for an invalid argument."""
     w = BytesWriter()
     write_method(w, channel, method)
     return w.getvalue()
 
 
 def reply_text(text: str) -> str:
-    """Return `text` cut to what a short string holds."""
+    """Truncate `text` to the size of a short string."""
     raw = text.encode()
     if len(raw) <= SHORT_STRING_BYTES_MAX:
         return text

@@ -1,9 +1,9 @@
-"""The states of a connection and of a channel, and what a broker may send in each: tables only.
+"""The states of a connection and of a channel, and the methods accepted in each: tables only.
 
-A method that is not in the table of the state is an error of the broker's (503).  Replies are not
-listed here: they are matched with the requests that wait for them (`Method.REPLIES`).
+A method that is not in the table of the current state is an error of the broker (503).  Replies are
+not listed here: they are matched with the pending requests (`Method.REPLIES`).
 
-Source: AMQP 0-9-1 sections 1.4 to 1.8, and RabbitMQ for the closes that cross.
+Source: AMQP 0-9-1 sections 1.4 to 1.8, and RabbitMQ for simultaneous closes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from leveret.wire.methods.connection import (
 
 
 class ConnectionState(enum.Enum):
-    """Where a connection is, seen from the client."""
+    """The state of a connection, from the client's view."""
 
     STARTING = "waits for connection.start"
     TUNING = "sent the login, waits for connection.tune"
@@ -38,7 +38,7 @@ class ConnectionState(enum.Enum):
 
 
 class ChannelState(enum.Enum):
-    """Where a channel is, seen from the client."""
+    """The state of a channel, from the client's view."""
 
     OPENING = "sent channel.open, waits for channel.open-ok"
     OPEN = "is open"
@@ -46,7 +46,7 @@ class ChannelState(enum.Enum):
     CLOSED = "has ended"
 
 
-#: state → method of the broker's → next state.  Closing drops all but the two closes.
+#: state → the broker's method → next state.  A closing connection drops all but the two closes.
 CONNECTION: Final[dict[ConnectionState, dict[type[Method], ConnectionState]]] = {
     ConnectionState.STARTING: {
         ConnectionStart: ConnectionState.TUNING,
@@ -73,8 +73,8 @@ CONNECTION: Final[dict[ConnectionState, dict[type[Method], ConnectionState]]] = 
     ConnectionState.CLOSED: {},
 }
 
-#: state → method of the broker's → next state.  When both sides close at once, each answers the
-#: other and the channel's number is free only after the close-ok.
+#: state → the broker's method → next state.  When both sides close at once, each answers the other,
+#: and the channel's number is free only after the close-ok.
 CHANNEL: Final[dict[ChannelState, dict[type[Method], ChannelState]]] = {
     ChannelState.OPENING: {
         ChannelOpenOk: ChannelState.OPEN,

@@ -1,7 +1,7 @@
-"""Confirms of a channel whose publishes are counted, not remembered one by one.
+"""Confirms of a channel that are only counted, not recorded one by one.
 
-For who publishes by the hundred thousand and asks only: how many wait, up to where has all settled,
-was anything refused, what came back.  It takes the place of `Confirms` on its channel.
+For bulk publishers, which only need the number of unconfirmed messages, the lowest of them, whether
+any was nacked, and the returned messages.  It replaces `Confirms` on its channel.
 
 Invariants: all sequences below `lowest` have settled, and of those from it on exactly `_early`
 have; a sequence settles once.
@@ -25,9 +25,9 @@ class Tally(Confirms):
 
     def __init__(self) -> None:
         super().__init__()
-        #: The lowest sequence that waits for its confirm; the next one's when none does.
+        #: The lowest unconfirmed sequence, or the next sequence if all are confirmed.
         self.lowest = 1
-        #: How many were refused, and the first of them.
+        #: The number of nacked publishes, and the first of them.
         self.nack_count = 0
         self.first_nack = 0
         self._early: set[int] = set()
@@ -35,7 +35,7 @@ class Tally(Confirms):
 
     @property
     def unconfirmed(self) -> int:
-        """How many publishes wait for their confirm."""
+        """The number of unconfirmed publishes."""
         return self.last + 1 - self.lowest - len(self._early)
 
     def published_many(self, count: int) -> None:
@@ -43,19 +43,19 @@ class Tally(Confirms):
         self.last += count
 
     def returned(self, message: ReturnedMessage) -> bool:
-        """Keep a message that came back."""
+        """Keep a returned message."""
         self._came_back.append(message)
         return True
 
     def take_returned(self) -> list[ReturnedMessage]:
-        """Return what came back since the last call."""
+        """Return the messages returned since the last call."""
         taken, self._came_back = self._came_back, []
         return taken
 
     def settle(
         self, sequence: int, multiple: bool, acked: bool
     ) -> list[tuple[Token, PublishFailed | None]]:
-        """Settle by basic.ack or basic.nack; nobody waits for a single one.
+        """Settle by basic.ack or basic.nack; there are no tokens to resolve.
 
         Raises: PreconditionFailed (406) for a sequence that was never published.
         """
@@ -76,7 +76,7 @@ class Tally(Confirms):
         return []
 
     def _settle_up_to(self, upper: int) -> None:
-        """Settle all up to a sequence, and count the early ones that follow it."""
+        """Settle all sequences up to `upper`, and advance over early ones."""
         if upper >= self.lowest:
             self._early = {number for number in self._early if number > upper}
             self.lowest = upper + 1
@@ -85,10 +85,10 @@ class Tally(Confirms):
             self.lowest += 1
 
     def settled_to(self, sequence: int) -> bool:
-        """Tell whether every publish up to `sequence` has settled."""
+        """Return whether every publish up to `sequence` has settled."""
         return self.lowest > sequence
 
     def abandon(self) -> list[Token]:
-        """Note that the channel ended with some unconfirmed; nobody waits for a single one."""
+        """Record whether the channel ended with unconfirmed publishes; there are no tokens."""
         self.lost = self.unconfirmed > 0
         return []

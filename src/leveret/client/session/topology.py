@@ -1,15 +1,15 @@
-"""What one connection has declared and not deleted since, so that another can declare it again.
+"""The topology declared by one connection and not deleted since, to declare it again.
 
-It hears of every request that the broker has answered (`answered`) and gives the methods that make
-the same exchanges, queues and bindings (`exchanges`, `queues`, `bindings`).
+It records every request that the broker has answered (`answered`) and returns the methods that
+declare the same exchanges, queues and bindings (`exchanges`, `queues`, `bindings`).
 
-A queue whose name the broker chose gets another name when it is declared again.  The application
-goes on with the name that it knows: `current` returns the one that counts.
+A queue with a broker-generated name gets another name when it is declared again.  The application
+continues to use the old name: `current` maps it to the new one.
 
 Not here: consumers and modes of channels (`memory`).
 
-Invariant: only what the broker answered is recorded, and at most `CLIENT_TOPOLOGY_MAX` queues,
-exchanges and bindings each; beyond that the oldest is forgotten.
+Invariant: only answered requests are recorded, and at most `CLIENT_TOPOLOGY_MAX` queues, exchanges
+and bindings each; beyond that the oldest is forgotten.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ K = TypeVar("K")
 V = TypeVar("V")
 M = TypeVar("M", bound="Method")
 
-#: What tells one binding from another: whether its destination is a queue, destination, source,
-#: binding key and arguments.
+#: The identity of a binding: whether its destination is a queue, destination, source, binding key
+#: and arguments.
 Binding = tuple[bool, str, str, str, str]
 
 
 def changed(method: M, **fields: object) -> M:
-    """Return a copy of a method with other values of some fields."""
+    """Return a copy of a method with some fields replaced."""
     values = {name: getattr(method, name) for name in method.FIELDS}
     return type(method)(**(values | fields))
 
@@ -59,29 +59,29 @@ class Topology:
         self._exchanges: dict[str, ExchangeDeclare] = {}
         self._queues: dict[str, QueueDeclare] = {}
         self._bindings: dict[Binding, QueueBind | ExchangeBind] = {}
-        #: The name that the broker chose first → the one that it chose last.
+        #: The first generated name → the current one.
         self._renamed: dict[str, str] = {}
-        #: A name that the broker chose later → the one that it chose first.
+        #: A later generated name → the first one.
         self._known: dict[str, str] = {}
 
     # -- names -------------------------------------------------------------------------------------
 
     @property
     def has_renamed(self) -> bool:
-        """Whether any queue has another name than the application knows."""
+        """Whether any queue was renamed by the broker."""
         return bool(self._renamed)
 
     def current(self, queue: str) -> str:
-        """Return the name that a queue has now."""
+        """Return the current name of a queue."""
         known = self.known(queue)
         return self._renamed.get(known, known)
 
     def known(self, queue: str) -> str:
-        """Return the name that a queue had first, by which it is remembered."""
+        """Return the first name of a queue, used as its key here."""
         return self._known.get(queue, queue)
 
     def translated(self, method: M) -> M:
-        """Return a method that names queues as the broker does now."""
+        """Return a method with the current names of queues."""
         if not self._renamed:
             return method
         if isinstance(method, QueueDeclare) and not method.passive:
@@ -91,14 +91,14 @@ class Topology:
         return method if now == queue else changed(method, queue=now)
 
     def renamed(self, queue: str, now: str) -> None:
-        """Note that a queue was declared again and got the name `now`."""
+        """Record that a queue was declared again with the name `now`."""
         if queue != now:
             self._renamed[queue] = now
             self._known[now] = queue
             if len(self._known) > CLIENT_TOPOLOGY_MAX:
                 del self._known[next(iter(self._known))]
 
-    # -- what was declared -------------------------------------------------------------------------
+    # -- declared objects --------------------------------------------------------------------------
 
     def exchanges(self) -> list[ExchangeDeclare]:
         """Return the methods that declare the exchanges, in their order."""
@@ -107,22 +107,22 @@ class Topology:
     def queues(self) -> list[tuple[str, QueueDeclare]]:
         """Return the queues by the application's names, in their order.
 
-        The method of a queue that the broker named has an empty name.
+        The method of a queue with a generated name has an empty name.
         """
         return list(self._queues.items())
 
     def bindings(self) -> list[QueueBind | ExchangeBind]:
-        """Return the methods that make the bindings, with the names that queues have now."""
+        """Return the methods that declare the bindings, with the current names of queues."""
         return [self.translated(method) for method in self._bindings.values()]
 
     def is_declared(self, queue: str) -> bool:
-        """Tell whether this connection has declared a queue and not deleted it."""
+        """Return whether this connection has declared a queue and not deleted it."""
         return queue in self._queues
 
-    # -- what the broker answered ------------------------------------------------------------------
+    # -- answered requests -------------------------------------------------------------------------
 
     def answered(self, request: Method, reply: Method) -> None:
-        """Note what a request has changed; its queue has the application's name."""
+        """Record the effect of a request, which uses the application's names."""
         if isinstance(request, QueueDeclare):
             if not request.passive and isinstance(reply, QueueDeclareOk):
                 _keep(self._queues, str(reply.queue), request, "queues")
@@ -140,33 +140,33 @@ class Topology:
             self._forget_exchange(request.exchange)
 
     def forget_queue(self, queue: str) -> None:
-        """Forget a queue that is deleted, and what is bound to it."""
+        """Forget a deleted queue and its bindings."""
         self._queues.pop(queue, None)
         if self._renamed.pop(queue, None) is not None:
             self._known = {now: known for now, known in self._known.items() if known != queue}
         self._forget_bindings([key for key in self._bindings if key[0] and key[1] == queue])
 
     def last_consumer_gone(self, queue: str) -> None:
-        """Forget a queue that the broker deletes with its last consumer, if it is one."""
+        """Forget a queue if the broker deletes it with its last consumer."""
         method = self._queues.get(queue)
         if method is not None and method.auto_delete:
             self.forget_queue(queue)
 
     def _forget_exchange(self, exchange: str) -> None:
-        """Forget an exchange that is deleted, and its bindings on either side."""
+        """Forget a deleted exchange and its bindings on either side."""
         self._exchanges.pop(exchange, None)
         gone = [k for k in self._bindings if k[2] == exchange or (not k[0] and k[1] == exchange)]
         self._forget_bindings(gone)
 
     def _forget_bindings(self, gone: list[Binding]) -> None:
-        """Forget bindings, and exchanges that the broker deletes with the last of theirs."""
+        """Forget bindings, and exchanges that the broker deletes with their last binding."""
         for key in gone:
             self._bindings.pop(key, None)
         for source in {key[2] for key in gone}:
             self._exchange_unbound(source)
 
     def _exchange_unbound(self, exchange: str) -> None:
-        """Forget an exchange that the broker deletes with its last binding, if it is one."""
+        """Forget an exchange if the broker deletes it with its last binding."""
         method = self._exchanges.get(exchange)
         if method is None or not method.auto_delete:
             return
@@ -175,7 +175,7 @@ class Topology:
 
 
 def _keep(table: dict[K, V], key: K, value: V, what: str) -> None:
-    """Record a declaration as the newest, and forget the oldest where there are too many."""
+    """Record a declaration as the newest; forget the oldest beyond the limit."""
     table.pop(key, None)
     table[key] = value
     if len(table) > CLIENT_TOPOLOGY_MAX:
@@ -183,7 +183,7 @@ def _keep(table: dict[K, V], key: K, value: V, what: str) -> None:
         del table[oldest]
         log.warning(
             "more than %d %s are declared: %r will not be declared again after a lost connection; "
-            "delete what is not used any more",
+            "delete those no longer in use",
             CLIENT_TOPOLOGY_MAX,
             what,
             oldest,
@@ -191,14 +191,14 @@ def _keep(table: dict[K, V], key: K, value: V, what: str) -> None:
 
 
 def _source(method: QueueBind | QueueUnbind | ExchangeBind | ExchangeUnbind) -> str:
-    """Return the exchange that a binding starts from."""
+    """Return the source exchange of a binding."""
     if isinstance(method, (QueueBind, QueueUnbind)):
         return method.exchange
     return method.source
 
 
 def _binding(method: QueueBind | QueueUnbind | ExchangeBind | ExchangeUnbind) -> Binding:
-    """Return what tells a binding from others."""
+    """Return the identity of a binding."""
     is_queue = isinstance(method, (QueueBind, QueueUnbind))
     destination = method.queue if is_queue else method.destination  # type: ignore[union-attr]
     arguments = repr(sorted(method.arguments.items()))
