@@ -181,7 +181,7 @@ def test_the_number_of_addresses_is_limited() -> None:
 
 @pytest.mark.parametrize("wrong", [b"amqp://host", 5672, [5672], {"host": "h"}])
 def test_what_is_no_address_is_refused(wrong: Any) -> None:
-    with pytest.raises(TypeError, match="an address is a URI"):
+    with pytest.raises(TypeError, match="an address must be a URI"):
         addresses(wrong, {})
 
 

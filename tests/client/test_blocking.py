@@ -230,7 +230,7 @@ def test_bodies_of_any_size(channel: blocking.Channel, queue: str, size: int) ->
 def test_a_body_may_be_any_bytes_and_nothing_else(channel: blocking.Channel, queue: str) -> None:
     channel.publish(bytearray(b"ab"), routing_key=queue)
     channel.publish(memoryview(b"cd"), routing_key=queue)
-    with pytest.raises(TypeError, match="a body is bytes, not str"):
+    with pytest.raises(TypeError, match="body must be bytes, not str"):
         channel.publish("ef", routing_key=queue)  # type: ignore[arg-type]
     assert bodies(taken(channel.consume(queue), 2)) == [b"ab", b"cd"]
 

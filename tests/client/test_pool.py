@@ -236,7 +236,7 @@ def test_threads_share_the_connections(uri: str, proxy: CutProxy, name: str) -> 
 
 def test_a_thread_waits_for_its_turn_and_is_told_when_in_vain(uri: str) -> None:
     with blocking.Pool(uri, size=1, wait_seconds=0.01) as pool, pool.connection():
-        with pytest.raises(PoolExhausted, match=r"none came back in 0\.01 s"):
+        with pytest.raises(PoolExhausted, match=r"none was returned in 0\.01 s"):
             pool.connection().__enter__()
         assert pool.waiting_count == 0
 

@@ -94,7 +94,7 @@ def test_a_lost_channel_hides_no_exception(
         message.process(),
     ):
         raise Failed
-    assert "cannot be refused: 404" in caplog.text
+    assert "cannot be rejected: 404" in caplog.text
     with pytest.raises(NotFound), message.process():
         pass  # nothing went wrong here but the ack
 

@@ -59,7 +59,7 @@ def test_a_time_that_no_datetime_holds_is_no_error() -> None:
 @pytest.mark.parametrize(
     ("moment", "text"),
     [
-        (MOMENT.replace(tzinfo=None), "needs a zone"),
+        (MOMENT.replace(tzinfo=None), "needs a time zone"),
         (datetime(1969, 12, 31, 23, 59, 59, tzinfo=UTC), "no time before 1970"),
     ],
 )

@@ -1,8 +1,9 @@
-"""Where `connect` is to go: one URI or several, and what keyword arguments say beside them.
+"""The addresses for `connect`: one URI or several, merged with keyword arguments.
 
-Keyword arguments say the same as a URI.  What both say must agree: neither wins silently.
+Keyword arguments have the same meaning as the parts of a URI.  If both are given they must agree:
+neither takes precedence silently.
 
-Invariants: no error's text holds a password; addresses keep the order in which they were given.
+Invariants: no error message contains a password; addresses keep their order.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from leveret.limits import CLIENT_ADDRESSES_MAX, FRAME_BYTES_MIN
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: What `connect` takes as its first argument.
+#: The types of `connect`'s first argument.
 Address = str | Parameters | Sequence[str | Parameters] | None
 
 
@@ -37,7 +38,7 @@ PARAMETERS: Final[dict[str, str]] = {
     "frame_max": "frame_max",
 }
 
-#: Keyword argument: its least and greatest number.
+#: Keyword argument: its minimum and maximum.
 NUMBERS: Final[dict[str, tuple[int, int]]] = {
     "port": (1, 65_535),
     "heartbeat": (0, 65_535),
@@ -45,17 +46,17 @@ NUMBERS: Final[dict[str, tuple[int, int]]] = {
     "frame_max": (0, 2**31 - 1),
 }
 
-#: A comma separates URIs only where another one begins, because a password may hold one.
+#: A comma separates URIs only if another URI follows, because a password may contain one.
 BETWEEN_URIS: Final = re.compile(r",\s*(?=amqps?://)")
 
 
 def addresses(uri: Address, given: Mapping[str, object]) -> tuple[Parameters, ...]:
-    """Return where to connect, in the order in which to try.
+    """Return the addresses in the order in which to try them.
 
-    `given` are the keyword arguments of `PARAMETERS`; one that is None says nothing.
+    `given` are the keyword arguments of `PARAMETERS`; None means that one is unset.
 
-    Raises: ValueError for a URI or a value that cannot be, and where a URI and a keyword argument
-    say different things; TypeError for what is neither a URI nor `Parameters`.
+    Raises: ValueError for an invalid URI or value, or when a URI and a keyword argument
+    contradict each other; TypeError for a value that is neither a URI nor `Parameters`.
     """
     wanted = _said(given)
     found = [_merged(one, wanted) for one in _listed(uri)]
@@ -67,7 +68,7 @@ def addresses(uri: Address, given: Mapping[str, object]) -> tuple[Parameters, ..
 
 
 def _listed(uri: object) -> list[Said | Parameters]:
-    """Return each address that was given."""
+    """Return each given address."""
     if uri is None:
         return [Said()]
     if isinstance(uri, str):
@@ -76,17 +77,17 @@ def _listed(uri: object) -> list[Said | Parameters]:
         return [uri]
     if isinstance(uri, bytes) or not isinstance(uri, Sequence):
         raise TypeError(
-            f"an address is a URI, Parameters, or a list of them, not {type(uri).__name__}"
+            f"an address must be a URI, Parameters, or a list of them, not {type(uri).__name__}"
         )
     return [found for one in uri for found in _listed(one)]
 
 
 def _merged(one: Said | Parameters, wanted: Said) -> Parameters:
-    """Return an address with what the keyword arguments say beside it.  Raises: ValueError."""
+    """Merge the keyword arguments into an address.  Raises: ValueError."""
     if isinstance(one, Parameters):
         if wanted:
             raise ValueError(
-                f"Parameters are complete, so {_names(wanted)} cannot be given beside them: "
+                f"Parameters are complete, so {_names(wanted)} cannot be given in addition: "
                 "use dataclasses.replace(parameters, ...)"
             )
         return one
@@ -101,12 +102,12 @@ def _value(said: Said, name: str) -> object:
 
 
 def _names(said: Said) -> str:
-    """Return the keyword arguments that were given."""
+    """Return the names of the given keyword arguments."""
     return ", ".join(keyword for keyword, name in PARAMETERS.items() if name in said)
 
 
 def _conflict(keyword: str, name: str, one: Said, wanted: Said) -> str:
-    """Return what to say where a URI and a keyword argument differ."""
+    """Return the error message for a URI and a keyword argument that contradict each other."""
     if name == "tls":
         scheme, other = ("amqps", "amqp") if one["tls"] else ("amqp", "amqps")
         return (
@@ -125,7 +126,7 @@ def _conflict(keyword: str, name: str, one: Said, wanted: Said) -> str:
 
 
 def _said(given: Mapping[str, object]) -> Said:
-    """Return the parameters that keyword arguments set.  Raises: TypeError, ValueError."""
+    """Return the parameters set by keyword arguments.  Raises: TypeError, ValueError."""
     said: dict[str, object] = {}
     for keyword, value in given.items():
         if value is not None:
@@ -134,7 +135,7 @@ def _said(given: Mapping[str, object]) -> Said:
 
 
 def _checked(keyword: str, value: object) -> object:
-    """Return the value of a keyword argument as its parameter has it."""
+    """Check the value of a keyword argument and convert it to its parameter."""
     if keyword in NUMBERS:
         return _number(keyword, value)
     if keyword == "timeout":
@@ -155,7 +156,7 @@ def _checked(keyword: str, value: object) -> object:
 
 
 def _number(keyword: str, value: object) -> int:
-    """Return a number within its bounds."""
+    """Check a number against its bounds."""
     least, most = NUMBERS[keyword]
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{keyword} must be an int, not {type(value).__name__}")

@@ -1,9 +1,9 @@
-"""What is wrong when TLS does not begin, in words that say what to do.
+"""Error messages for failed TLS handshakes that say how to fix the cause.
 
-Python's own errors name OpenSSL's reason alone; here they get the address and the remedy.  The
-class stays a subclass of Python's, so that programs that catch those go on doing so.
+Python's own errors contain only OpenSSL's reason; here the address and the remedy are added.  The
+classes are subclasses of Python's, so that existing handlers still work.
 
-Not here: what is trusted.  That is the `ssl.SSLContext`'s; the default one trusts the system's
+Not here: trust.  That is configured in the `ssl.SSLContext`; the default one trusts the system's
 authorities and checks the name.
 """
 
@@ -17,7 +17,7 @@ from leveret.client.errors import ClientError
 if TYPE_CHECKING:
     from leveret.client.uri import Parameters
 
-#: OpenSSL's codes (x509_vfy.h) of what can be wrong with a certificate.
+#: OpenSSL's error codes for certificates (x509_vfy.h).
 NOT_YET_VALID: Final = 9
 EXPIRED: Final = 10
 SELF_SIGNED: Final = 18
@@ -32,20 +32,20 @@ UNKNOWN_AUTHORITY: Final = frozenset(
     {SELF_SIGNED, SELF_SIGNED_IN_CHAIN, NO_ISSUER, NO_FIRST_ISSUER}
 )
 
-#: What OpenSSL reports of a peer that answers with something else than TLS.
+#: OpenSSL's reasons when a peer answers with another protocol than TLS.
 NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"})
 
 
 class CertificateRefused(ClientError, ssl.SSLCertVerificationError):
-    """The broker's certificate does not verify; the text says why and what to do."""
+    """The broker's certificate was refused; the text gives the reason and the remedy."""
 
 
 class TlsFailed(ClientError, ssl.SSLError):
-    """TLS with the broker did not begin; the text says why and what to do."""
+    """The TLS handshake with the broker failed; the text gives the reason and the remedy."""
 
 
 def explained(error: ssl.SSLError, parameters: Parameters) -> ssl.SSLError:
-    """Return the error to raise instead of Python's for a connection to `parameters`."""
+    """Return the error to raise instead of Python's, for a connection to `parameters`."""
     where = f"{parameters.host}:{parameters.port}"
     if isinstance(error, ssl.SSLCertVerificationError):
         made: ssl.SSLError = CertificateRefused(
@@ -58,7 +58,7 @@ def explained(error: ssl.SSLError, parameters: Parameters) -> ssl.SSLError:
         )
     else:
         made = TlsFailed(f"TLS with {where} failed: {error}")
-    # What programs look at beside the class.
+    # Attributes that programs read in addition to the class.
     made.reason, made.library, made.errno = error.reason, error.library, error.errno
     if isinstance(error, ssl.SSLCertVerificationError):
         assert isinstance(made, ssl.SSLCertVerificationError)
@@ -67,7 +67,7 @@ def explained(error: ssl.SSLError, parameters: Parameters) -> ssl.SSLError:
 
 
 def _cause(error: ssl.SSLCertVerificationError, host: str) -> str:
-    """Return why a certificate was refused, and what to do."""
+    """Return why a certificate was refused, and the remedy."""
     code = error.verify_code
     if code in {HOST_MISMATCH, ADDRESS_MISMATCH}:
         return (

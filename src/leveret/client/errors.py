@@ -1,7 +1,7 @@
-"""What can go wrong on the client's side of a connection.
+"""The errors raised on the client's side of a connection.
 
-What a broker answers with a reply code is raised as that code's class of `leveret.errors`; the
-classes here are for what has no reply code, or happened before one could be sent.
+An error with a reply code from the broker is raised as that code's class of `leveret.errors`; the
+classes here are for errors without a reply code.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 class ClientError(Exception):
-    """Any error of this library that is not a broker's reply."""
+    """The base of all errors of this library that are not a broker's reply."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By default, unpickling would pass the text to a constructor that takes something else.
+        # By default, unpickling would pass the text to a constructor with other parameters.
         return __newobj__, (type(self),), {"args": self.args, **self.__dict__}
 
 
 class ConnectionLost(ClientError, ConnectionError):
-    """The connection ended without a close: the socket, the peer or its heartbeats."""
+    """The connection ended without a close: the socket, the peer or its heartbeats failed."""
 
 
 class Unreachable(ClientError, ConnectionError):
-    """None of several addresses answered; `failures` are their URIs with what went wrong."""
+    """None of several addresses answered; `failures` pairs their URIs with their errors."""
 
     def __init__(self, failures: Sequence[tuple[Parameters, Exception]]) -> None:
         shown = "; ".join(f"{where}: {told(error)}" for where, error in failures)
@@ -41,10 +41,10 @@ class Unreachable(ClientError, ConnectionError):
 
 
 class DeliveryLost(ConnectionLost):
-    """A message was acknowledged that came over a connection which is lost.
+    """A message from a lost connection was acknowledged.
 
-    The broker has taken the message back and delivers it again; what was done for it is done twice
-    unless the application recognizes it.
+    The broker has requeued the message and delivers it again; its work is done twice unless the
+    application recognizes it.
     """
 
     def __init__(self, delivery_tag: int) -> None:
@@ -53,18 +53,18 @@ class DeliveryLost(ConnectionLost):
         )
         super().__init__(
             f"{what} over a connection that was lost: nothing was acknowledged, and the broker "
-            "delivers what was not acknowledged before again"
+            "redelivers everything that was not acknowledged before"
         )
         self.delivery_tag = delivery_tag
 
 
 class TransactionLost(ConnectionLost):
-    """A transaction went with its connection; after a lost commit it may have been done or not."""
+    """A transaction was lost with its connection; a pending commit may have succeeded or not."""
 
     def __init__(self) -> None:
         super().__init__(
-            "the connection was lost during a transaction: what was published and acknowledged in "
-            "it is gone, unless its commit was on the way; do all of it again"
+            "the connection was lost during a transaction: its publishes and acks are lost, "
+            "unless its commit was already being sent; repeat the whole transaction"
         )
 
 
@@ -73,57 +73,57 @@ class Closed(ClientError):
 
 
 class ConnectionInUse(ClientError, RuntimeError):
-    """A blocking connection was used by a second thread while a call of the first one ran.
+    """A blocking connection was used by a second thread during a call of the first one.
 
-    The call has done nothing.
+    The second call has had no effect.
     """
 
 
 class PoolExhausted(ClientError, TimeoutError):
-    """A pool lends all its connections to an address, and none came back in time."""
+    """All connections of a pool to an address are lent, and none was returned in time."""
 
 
 class NoFreeChannel(ClientError):
-    """As many channels are open as were negotiated."""
+    """All negotiated channels are open."""
 
 
 class OutputFull(ClientError):
-    """More bytes wait to be sent than the client holds: the broker does not read."""
+    """The output buffer is full: the broker does not read."""
 
 
 class InputFull(ClientError):
-    """More messages wait for a consumer than the client holds, and nobody reads them."""
+    """The input buffer is full: messages for a consumer are not being read."""
 
 
 class PublishFailed(ClientError):
-    """A published message was not taken by the broker."""
+    """The broker did not accept a published message."""
 
 
 class Nacked(PublishFailed):
-    """The broker refused messages by basic.nack; `sequences` are their numbers on the channel."""
+    """The broker nacked messages; `sequences` are their numbers on the channel."""
 
     def __init__(self, sequences: Sequence[int]) -> None:
         super().__init__(
-            f"the broker refused {counted(len(sequences), 'message')}: {_some(sequences)}"
+            f"the broker nacked {counted(len(sequences), 'message')}: {_some(sequences)}"
         )
         self.sequences = tuple(sequences)
 
 
 class Returned(PublishFailed):
-    """Mandatory messages that no queue took; `message` is the first of `messages`."""
+    """Unroutable mandatory messages; `message` is the first of `messages`."""
 
     def __init__(self, messages: Sequence[ReturnedMessage]) -> None:
         first = messages[0]
         count = "the message was returned"
         if len(messages) > 1:
-            count = f"{len(messages)} messages were returned, of which this is the first"
+            count = f"{len(messages)} messages were returned; this is the first"
         super().__init__(f"{_why_returned(first)}; {count}")
         self.message = first
         self.messages = tuple(messages)
 
 
 class ConsumerCancelled(ClientError):
-    """The broker cancelled a consumer, as it does when the queue is deleted."""
+    """The broker cancelled a consumer, for example because the queue was deleted."""
 
     def __init__(self, consumer_tag: str) -> None:
         super().__init__(f"the broker cancelled consumer {consumer_tag!r}")
@@ -131,12 +131,12 @@ class ConsumerCancelled(ClientError):
 
 
 def told(error: Exception) -> str:
-    """Return what an error says, at least its name: a `TimeoutError` often says nothing."""
+    """Return an error's text, or its class name: a `TimeoutError` often has no text."""
     return str(error) or type(error).__name__
 
 
 def _why_returned(message: ReturnedMessage) -> str:
-    """Return why a message was returned: in words if no queue is bound for it."""
+    """Return why a message was returned, in words if no queue is bound for it."""
     if message.reply_code != NoRoute.code:
         return f"{message.reply_code} {message.reply_text}"
     if not message.exchange:
@@ -145,6 +145,6 @@ def _why_returned(message: ReturnedMessage) -> str:
 
 
 def _some(sequences: Sequence[int]) -> str:
-    """Return the first numbers as text."""
+    """Format the first numbers."""
     shown = ", ".join(map(str, sequences[:5]))
     return f"{shown}, …" if len(sequences) > 5 else shown

@@ -1,10 +1,10 @@
-"""What a session reports of the bytes it was given, in the order of those bytes, and to whom.
+"""The events that a session returns for its input, in the order of the bytes.
 
-A token is whatever the caller gave with a
-request or a publish; it comes back once: answered, settled, or in the end of its channel.
+A token is an object that the caller passes with a request or a publish.  It is returned once: with
+the reply, with the confirm, or with the end of its channel.
 
-A session holds tokens and owners and calls none of them: they come back to the shell in events.  A
-shell (asyncio, blocking) implements both.
+A session stores tokens and owners and calls none of them: they are returned to the shell in events.
+A shell (asyncio, blocking) implements both.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Token(ABC):
-    """Someone who waits for the reply to a request or the confirm of a publish.
+    """The caller that waits for the reply to a request or the confirm of a publish.
 
-    What `is_internal` waits for is asked by the engine itself: it is not asked again by who asks
-    for the application's requests again.
+    The requests of an `is_internal` token come from the engine itself: recovery does not repeat
+    them with the application's requests.
     """
 
     __slots__ = ()
@@ -33,7 +33,7 @@ class Token(ABC):
 
     @abstractmethod
     def replied(self, reply: Replied) -> None:
-        """Take the reply, before anything that follows it."""
+        """Handle the reply, before any later event."""
 
     @abstractmethod
     def end(self, error: Exception | None) -> None:
@@ -41,44 +41,44 @@ class Token(ABC):
 
 
 class Owner(Receiver):
-    """A shell's channel: it takes what is reported of its session."""
+    """A shell's channel, which receives the events of its session."""
 
     @abstractmethod
     def delivered(self, event: Delivered) -> None:
-        """Take deliveries."""
+        """Handle deliveries."""
 
     @abstractmethod
     def came_back(self, message: ReturnedMessage) -> None:
-        """Take a returned message that belongs to no unconfirmed publish."""
+        """Handle a returned message that matches no unconfirmed publish."""
 
     @abstractmethod
     def settled(self, event: Settled) -> None:
-        """Take confirms."""
+        """Handle confirms."""
 
     @abstractmethod
     def consumer_cancelled(self, consumer_tag: str) -> None:
-        """Take the broker's basic.cancel."""
+        """Handle the broker's basic.cancel."""
 
     @abstractmethod
     def flow_changed(self, active: bool) -> None:
-        """Take channel.flow, which was answered."""
+        """Handle channel.flow, which was already answered."""
 
     @abstractmethod
     def ended(self, event: ChannelEnded) -> None:
         """Handle the end of the channel."""
 
     def suspended(self) -> None:
-        """Take the loss of the connection, which is to be recovered."""
+        """Handle the loss of a connection that is to be recovered."""
 
     def consumer_refused(self, consumer_tag: str, error: Exception) -> None:
-        """Take that a consumer could not be started again on another connection."""
+        """Handle a consumer that could not be restarted on another connection."""
 
     def resumed(self, session: OwnedChannel) -> None:
-        """Take the session by which the channel goes on."""
+        """Continue on a new session."""
 
 
 class OwnedChannel(ABC):
-    """A channel of a session, as its events name it: its number, and the shell's channel."""
+    """A channel of a session as used in events: its number, and the shell's channel."""
 
     __slots__ = ("number", "owner")
 
@@ -88,11 +88,11 @@ class OwnedChannel(ABC):
 
     @abstractmethod
     def end(self, error: Exception | None, events: list[Event]) -> None:
-        """Take the channel as ended, and report it once."""
+        """End the channel, and report it once."""
 
     @abstractmethod
     def request(self, method: Method, token: Token) -> None:
-        """Send a method that is answered; its `Replied` carries `token`."""
+        """Send a method that expects a reply; its `Replied` carries `token`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +102,9 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The connection has ended; `error` is None when this side closed it.
+    """The connection has ended; `error` is None if this side closed it.
 
-    `tokens` are those of requests on the connection itself; each channel has its own end before.
+    `tokens` are those of requests on the connection itself; each channel's end is reported before.
     """
 
     error: Exception | None
@@ -113,9 +113,9 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The connection has ended and is to be recovered; its channels wait for another.
+    """The connection has ended and is to be recovered; its channels wait for the next one.
 
-    `tokens` are those of requests on the connection itself, which are not sent again.
+    `tokens` are those of requests on the connection itself, which are not repeated.
     """
 
     error: Exception
@@ -124,19 +124,19 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """The broker takes no publishes for now (behaviour 16)."""
+    """The broker blocks publishers for now (behaviour 16: connection.blocked on an alarm)."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unblocked:
-    """The broker takes publishes again."""
+    """The broker accepts publishes again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replied:
-    """The answer to a request; `message` is there when it is basic.get-ok."""
+    """The reply to a request; `message` is set for basic.get-ok."""
 
     token: Token
     method: Method
@@ -145,7 +145,7 @@ class Replied:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Deliveries that came together, all of one consumer; `size` is what they count as waiting."""
+    """Deliveries of one consumer that arrived together; `size` is their counted size in bytes."""
 
     owner: Owner
     consumer_tag: str
@@ -164,7 +164,7 @@ class ChannelEnded:
 
 @dataclass(frozen=True, slots=True)
 class FlowChanged:
-    """The broker asks this channel to stop or to go on publishing; it was answered."""
+    """The broker asks this channel to stop or resume publishing; it was answered."""
 
     channel: OwnedChannel
     active: bool
@@ -172,7 +172,7 @@ class FlowChanged:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """The broker ended a consumer."""
+    """The broker cancelled a consumer."""
 
     channel: OwnedChannel
     consumer_tag: str
@@ -180,7 +180,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class CameBack:
-    """A mandatory message came back that belongs to no unconfirmed publish."""
+    """A returned message matches no unconfirmed publish."""
 
     channel: OwnedChannel
     message: ReturnedMessage
@@ -188,7 +188,7 @@ class CameBack:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Publishes were confirmed or refused; `outcomes` are those that carried a token."""
+    """Publishes were acked or nacked; `outcomes` are those that carried a token."""
 
     channel: OwnedChannel
     outcomes: tuple[tuple[Token, PublishFailed | None], ...]

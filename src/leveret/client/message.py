@@ -1,9 +1,9 @@
-"""Messages as a client receives them: delivered, got, or returned; and the block to handle one in.
+"""Messages as a client receives them: delivered, got or returned; and the block that handles one.
 
-The property bytes are kept as they came; properties are decoded when first asked for, so that a
-consumer of bodies pays for nothing else.
+The property bytes are kept as received; properties are decoded on first access, so that a consumer
+that reads only bodies does not pay for them.
 
-This module is compiled: a consumer makes, hands out and acks a message in a few microseconds.
+This module is compiled: a consumer creates, returns and acks a message in a few microseconds.
 """
 
 from __future__ import annotations
@@ -46,20 +46,20 @@ class Content:
 
     @property
     def headers(self) -> dict[str, object]:
-        """The properties' headers, with times as datetimes in UTC; empty when there are none."""
+        """The headers, with times as datetimes in UTC; empty if there are none."""
         headers = self.properties.headers
         return with_moments(headers) if headers else {}
 
     @property
     def timestamp(self) -> datetime | None:
-        """The time that the publisher gave, in UTC; None without one, or beyond the year 9999."""
+        """The publisher's timestamp in UTC; None if there is none, or beyond the year 9999."""
         seconds = self.properties.timestamp
         return moment_of(seconds) if seconds is not None else None
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Receiver:
-    """The channel that messages come on: it takes them, and they are acknowledged through it."""
+    """The channel of a message: it receives messages and sends their acks."""
 
     @abstractmethod
     def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
@@ -67,24 +67,24 @@ class Receiver:
 
     @abstractmethod
     def nack(self, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> None:
-        """Refuse one delivery, or with `multiple` all up to it."""
+        """Nack one delivery, or with `multiple` all up to it."""
 
     @abstractmethod
     def reject(self, delivery_tag: int, *, requeue: bool = True) -> None:
-        """Refuse one delivery."""
+        """Reject one delivery."""
 
     def processing(
         self, message: Message, requeue: bool, reject_on_redelivered: bool, ignore_processed: bool
     ) -> Processing:
-        """Return the block of `Message.process`; a channel that is traced has one of its own."""
+        """Return the block of `Message.process`; a traced channel returns its own kind."""
         return Processing(message, requeue, reject_on_redelivered, ignore_processed)
 
 
 @final
 class Origin:
-    """Where messages come from: a consumer, and what they were published to.
+    """The origin of messages: a consumer, an exchange and a routing key.
 
-    The consumer's tag is empty for a message that was got.
+    The consumer's tag is empty for a message from basic.get.
     """
 
     def __init__(self, consumer_tag: str, exchange: str, routing_key: str) -> None:
@@ -95,11 +95,12 @@ class Origin:
 
 @final
 class Message(Content):
-    """A message from a queue; it is to be acked unless its consumer has `no_ack`.
+    """A message from a queue; it must be acked unless its consumer has `no_ack`.
 
-    `processed` tells whether `ack`, `nack` or `reject` of this message was called; `delivery_tag`
-    is the channel's number of this delivery; `redelivered` tells whether it may have been delivered
-    before; `message_count` is how many were left in the queue by a get, and None for a delivery.
+    `processed` is True after `ack`, `nack` or `reject` of this message; `delivery_tag` is the
+    channel's number of this delivery; `redelivered` is True if it may have been delivered before;
+    `message_count` is the number of messages left in the queue by basic.get, and None for a
+    delivery.
     """
 
     __slots__ = (
@@ -134,45 +135,45 @@ class Message(Content):
 
     @property
     def exchange(self) -> str:
-        """The exchange that it was published to."""
+        """The exchange to which it was published."""
         return self._origin.exchange
 
     @property
     def routing_key(self) -> str:
-        """The routing key that it was published with."""
+        """The routing key with which it was published."""
         return self._origin.routing_key
 
     @property
     def consumer_tag(self) -> str:
-        """The consumer's tag; empty for a message that was got."""
+        """The consumer's tag; empty for a message from basic.get."""
         return self._origin.consumer_tag
 
     @property
     def stream_offset(self) -> int | None:
-        """Its offset in the stream that it comes from; None where that is a queue."""
+        """Its offset in its stream; None if it comes from a queue."""
         offset = (self.properties.headers or {}).get("x-stream-offset")
         return offset if isinstance(offset, int) else None
 
     @property
     def stream_name(self) -> str | None:
-        """The partition of a super stream that it comes from; None where there is none."""
+        """Its partition of a super stream; None if there is none."""
         name = (self.properties.headers or {}).get("x-stream-name")
         return name if isinstance(name, str) else None
 
     def ack(self) -> None:
-        """Tell the broker that it is done.  Raises: the error of a channel that has ended."""
+        """Ack the message.  Raises: the channel's error when it is closed."""
         self.processed = True
         acks = self._acks
         if acks is None or not acks.joins(self.delivery_tag):
             self.owner.ack(self.delivery_tag)
 
     def nack(self, *, requeue: bool = True) -> None:
-        """Refuse it.  Raises: the error of a channel that has ended."""
+        """Nack the message.  Raises: the channel's error when it is closed."""
         self.processed = True
         self.owner.nack(self.delivery_tag, requeue=requeue)
 
     def reject(self, *, requeue: bool = True) -> None:
-        """Refuse it.  Raises: the error of a channel that has ended."""
+        """Reject the message.  Raises: the channel's error when it is closed."""
         self.processed = True
         self.owner.reject(self.delivery_tag, requeue=requeue)
 
@@ -183,18 +184,20 @@ class Message(Content):
         reject_on_redelivered: bool = False,
         ignore_processed: bool = False,
     ) -> Processing:
-        """Handle it in a block, `with` or `async with`: its end acks it, an exception refuses it.
+        """Handle the message in a `with` or `async with` block: ack at its end, reject on error.
 
-        An exception goes on after the refusal.  The broker then drops or dead-letters the message,
-        with `requeue` it delivers it again, unless `reject_on_redelivered` and that has happened
-        before.  With `ignore_processed` the program may settle it itself within the block.
+        The exception propagates after the reject.  The broker then drops or dead-letters the
+        message.
+        With `requeue` it redelivers the message, unless `reject_on_redelivered` is set and the
+        message
+        was redelivered before.  With `ignore_processed` the program may settle it inside the block.
 
-        Raises: at the end of the block, the error of a channel that has ended.
+        Raises: at the end of the block, the channel's error when it is closed.
         """
         return self.owner.processing(self, requeue, reject_on_redelivered, ignore_processed)
 
     def __dir__(self) -> list[str]:
-        # The channel that it came on: messages are settled by their own calls.
+        # `owner` is the channel: users settle a message by the message's own methods.
         return [name for name in super().__dir__() if name != "owner"]
 
     def __repr__(self) -> str:
@@ -228,7 +231,7 @@ def got(
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Processing:
-    """The block in which a message is handled; `Message.process` has its contract."""
+    """The block in which a message is handled; see `Message.process`."""
 
     __slots__ = ("_ignore_processed", "_message", "_reject_on_redelivered", "_requeue")
 
@@ -262,9 +265,9 @@ class Processing:
         requeue = self._requeue and not (self._reject_on_redelivered and message.redelivered)
         try:
             message.reject(requeue=requeue)
-        except Exception as failure:  # noqa: BLE001 -- what happened in the block is what counts
-            # Mostly the channel has ended: then the broker has the message back already.
-            log.warning("%r cannot be refused: %s", message, failure)
+        except Exception as failure:  # noqa: BLE001 -- the block's own error takes precedence
+            # Usually the channel has ended, so the broker has already requeued the message.
+            log.warning("%r cannot be rejected: %s", message, failure)
 
     async def __aenter__(self) -> Message:
         return self.__enter__()
@@ -280,7 +283,7 @@ class Processing:
 
 @final
 class ReturnedMessage(Content):
-    """A mandatory message that came back because no queue took it."""
+    """An unroutable mandatory message that was returned."""
 
     __slots__ = ("exchange", "reply_code", "reply_text", "routing_key")
 
@@ -296,7 +299,7 @@ class ReturnedMessage(Content):
         return f"<ReturnedMessage {self.reply_code} {self.reply_text} {where}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Compiled classes are not pickled by themselves, and errors hold these messages.
+        # Compiled classes do not pickle by default, and errors contain these messages.
         fields = (self.reply_code, self.reply_text, self.exchange, self.routing_key)
         return returned, (*fields, self.raw_properties, self.body)
 
@@ -304,5 +307,5 @@ class ReturnedMessage(Content):
 def returned(
     code: int, text: str, exchange: str, routing_key: str, raw_properties: bytes, body: bytes
 ) -> ReturnedMessage:
-    """Return the message of a basic.return with these fields."""
+    """Return a `ReturnedMessage` with these fields."""
     return ReturnedMessage(BasicReturn(code, text, exchange, routing_key), raw_properties, body)

@@ -1,7 +1,6 @@
-"""Names that an application gives: what AMQP cannot hold is refused before anything is sent.
+"""Checks of names given by an application, before anything is sent.
 
-A broker answers a name that is no UTF-8 by closing the connection (501), and everything else on it
-goes down as well.
+A broker answers a name that is not UTF-8 by closing the connection (501), with all its channels.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from leveret.limits import SHORT_STRING_BYTES_MAX
 
 
 def checked(what: str, name: str) -> str:
-    """Return `name`, which is the `what` of a method.
+    """Return `name`, the argument `what` of a method, if it is valid.
 
-    Raises: TypeError for anything but text; ValueError for text that cannot be written as UTF-8, or
-    not in 255 bytes.
+    Raises: TypeError if it is not a str; ValueError if it cannot be encoded as UTF-8, or has more
+    than 255 bytes.
     """
     if not isinstance(name, str):
         raise TypeError(f"{what} must be a str, not {type(name).__name__}")
@@ -22,11 +21,11 @@ def checked(what: str, name: str) -> str:
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
-        text = f"{what} {name!r} cannot be written as UTF-8: it holds a lone surrogate"
+        text = f"{what} {name!r} cannot be encoded as UTF-8: it contains a lone surrogate"
         raise ValueError(text) from None
     if size > SHORT_STRING_BYTES_MAX:
         raise ValueError(
             f"{what} {name[:40]!r}… has {size} bytes of UTF-8: "
-            f"at most {SHORT_STRING_BYTES_MAX} bytes can be sent"
+            f"the maximum is {SHORT_STRING_BYTES_MAX} bytes"
         )
     return name

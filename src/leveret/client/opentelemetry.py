@@ -1,12 +1,12 @@
-"""Spans of OpenTelemetry for messages, and their context in the messages' headers.
+"""OpenTelemetry spans for messages; their context is propagated in the messages' headers.
 
     connect(uri, tracing=Tracing())
 
-Publishing is a producer's span, whose context travels in the headers; handling a message is a
-consumer's span, linked to the one that published it.  Names and attributes are those of
-OpenTelemetry's semantic conventions for messaging, with RabbitMQ's names of destinations.
+A publish has a producer span, whose context is sent in the headers.  Handling a message has a
+consumer span, linked to the producer span.  Names and attributes follow OpenTelemetry's semantic
+conventions for messaging, with RabbitMQ's names of destinations.
 
-Needs the extra `leveret[opentelemetry]`.  A connection without `tracing` pays nothing for it.
+Needs the extra `leveret[opentelemetry]`.  A connection without `tracing` has no overhead.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from leveret.client.message import Message
     from leveret.client.uri import Parameters
 
-#: The conventions whose names are used here.
+#: The version of the conventions used here.
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.30.0"
 
 
 class _Headers(Getter[Mapping[str, object]], Setter[dict[str, object]]):
-    """How propagators read and write the headers of a message."""
+    """The access of propagators to the headers of a message."""
 
     def get(self, carrier: Mapping[str, object], key: str) -> list[str] | None:
         value = carrier.get(key)
@@ -54,7 +54,7 @@ HEADERS: Final = _Headers()
 
 
 class Tracing(Traces):
-    """What `connect(tracing=…)` takes.
+    """The value for `connect(tracing=…)`.
 
     Without a `tracer_provider` or a `propagator` it uses the program's global ones.
     """
@@ -78,7 +78,7 @@ class Tracing(Traces):
         properties: BasicProperties | None,
         size: int,
     ) -> Iterator[BasicProperties]:
-        """Give the properties to publish with, inside of a producer's span."""
+        """Enter a producer span and yield the properties to publish with."""
         attributes = _attributes(where, "publish", "send", destination(exchange, routing_key))
         attributes |= _of_message(routing_key, properties, size)
         with (
@@ -94,7 +94,7 @@ class Tracing(Traces):
             yield self._injected(properties)
 
     def _injected(self, properties: BasicProperties | None) -> BasicProperties:
-        """Return a copy of properties whose headers carry the current context."""
+        """Return a copy of the properties with the current context in the headers."""
         fields = {}
         if properties is not None:
             fields = {name: getattr(properties, name) for name in BasicProperties.FIELDS}
@@ -107,7 +107,7 @@ class Tracing(Traces):
 
     @contextlib.contextmanager
     def handling(self, where: Parameters, message: Message, queue: str) -> Iterator[None]:
-        """Be inside of a consumer's span, which is linked to the message's producer."""
+        """Enter a consumer span, linked to the message's producer."""
         attributes = _attributes(
             where, "process", "process", destination(message.exchange, message.routing_key, queue)
         )
@@ -129,10 +129,10 @@ class Tracing(Traces):
             yield
 
     def _sender(self, message: Message) -> tuple[Context | None, list[Link]]:
-        """Return the context to be in, and links to the span that published the message.
+        """Return the parent context, and links to the span that published the message.
 
-        The producer is the parent where the program has no span of its own, so that a trace of
-        publisher and consumer is one.
+        The producer is the parent if the program has no span of its own, so that publisher and
+        consumer share one trace.
         """
         sent = self._chosen().extract(message.headers, context=contexts.Context(), getter=HEADERS)
         span = trace.get_current_span(sent).get_span_context()
@@ -142,12 +142,12 @@ class Tracing(Traces):
         return self._chosen().extract(message.headers, getter=HEADERS), links
 
     def _chosen(self) -> TextMapPropagator:
-        """Return the propagator: the program may set the global one later."""
+        """Return the propagator; the global one is read late, as the program may still set it."""
         return self._propagator or propagate.get_global_textmap()
 
 
 def destination(exchange: str, routing_key: str, queue: str = "") -> str:
-    """Return the name of a destination as the conventions for RabbitMQ have it."""
+    """Return the name of a destination according to the conventions for RabbitMQ."""
     parts = [exchange, routing_key]
     if queue != routing_key:
         parts.append(queue)
@@ -157,9 +157,9 @@ def destination(exchange: str, routing_key: str, queue: str = "") -> str:
 def _attributes(
     where: Parameters, operation: str, kind: str, destination_name: str
 ) -> dict[str, str | int]:
-    """Return the attributes that every span has."""
+    """Return the attributes common to all spans."""
     return {
-        "messaging.system": "rabbitmq",  # the conventions' name for what speaks AMQP 0-9-1
+        "messaging.system": "rabbitmq",  # the conventions' name for AMQP 0-9-1 brokers
         "messaging.operation.name": operation,
         "messaging.operation.type": kind,
         "messaging.destination.name": destination_name,
@@ -184,7 +184,7 @@ def _of_message(
 
 @contextlib.contextmanager
 def _failures(span: Span) -> Iterator[None]:
-    """Tell the span what goes wrong in the block."""
+    """Record errors of the block in the span."""
     try:
         yield
     except BaseException as error:

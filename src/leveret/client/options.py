@@ -1,6 +1,6 @@
-"""The keyword arguments of `connect`, which pools take too: where to go, as whom, and how.
+"""The keyword arguments of `connect`, which pools accept too: addresses, login and behaviour.
 
-They are written here once for both shells.
+They are defined here once for both shells.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ F = TypeVar("F", bound="Callable[..., object]")
 
 
 class ConnectOptions(TypedDict, total=False):
-    """Keyword arguments; None, or what is left out, leaves it to the URI, else to the default."""
+    """Keyword arguments; an omitted or None value comes from the URI, else the default."""
 
     #: The broker's host name or address.
     host: str | None
@@ -38,19 +38,19 @@ class ConnectOptions(TypedDict, total=False):
     timeout: float | None
     channel_max: int | None
     frame_max: int | None
-    #: What is trusted, instead of the system's authorities and the name in the certificate.
+    #: The trust settings, in place of the system's authorities and the check of the host name.
     ssl: ssl_module.SSLContext | None
-    #: What lists of connections show.
+    #: The name shown in lists of connections.
     connection_name: str | None
     client_properties: Mapping[str, object] | None
-    #: Whether a lost connection is opened again (True), or within which limits.
+    #: Whether to recover a lost connection (True), or the limits of recovery.
     recover: bool | Recovery | None
-    #: Who records spans of the messages, such as `leveret.client.opentelemetry.Tracing()`.
+    #: Records spans of the messages, for example `leveret.client.opentelemetry.Tracing()`.
     tracing: Traces | None
 
 
 class HowOptions(TypedDict, total=False):
-    """Those of the keyword arguments that no URI says."""
+    """The keyword arguments that cannot be set in a URI."""
 
     ssl: ssl_module.SSLContext | None
     connection_name: str | None
@@ -60,9 +60,9 @@ class HowOptions(TypedDict, total=False):
 
 
 def split(options: ConnectOptions) -> tuple[dict[str, object], HowOptions]:
-    """Return the options that say where to go and as whom, and the others.
+    """Split the options into addresses and login, and the rest.
 
-    Raises: TypeError for one that is not there.
+    Raises: TypeError for an unknown option.
     """
     where: dict[str, object] = {}
     how: dict[str, Any] = {}
@@ -75,12 +75,12 @@ def split(options: ConnectOptions) -> tuple[dict[str, object], HowOptions]:
 
 
 def without_recovery(options: ConnectOptions | HowOptions) -> ConnectOptions:
-    """Return options with recovery off unless they ask for it: for who connects again himself."""
+    """Return options with recovery off by default, for callers that reconnect by themselves."""
     return cast(ConnectOptions, {"recover": False, **options})
 
 
 def shows_options(function: F) -> F:
-    """Give `function` the signature in which each keyword argument is seen, as in `help`."""
+    """Give `function` a signature with each keyword argument, as shown by `help`."""
     signature = inspect.signature(function)
     kept = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     options = [

@@ -1,14 +1,14 @@
-"""The bytes of publishes by their parts, for who writes many that resemble each other.
+"""The encoded parts of publishes, for callers that write many similar ones.
 
     method(exchange, routing key) | header_start(size of the properties) | body_size(size)
     | properties | body_start(size) | body | FRAME_END_OCTET
 
-is what a channel writes for one message.  Each part depends on little, so that it is made once and
-serves again.  A body larger than `body_bytes_max` needs several frames: `long_body` takes the place
-of its `body_start` and itself.
+are the bytes that a channel writes for one message.  Each part depends on few values, so that it
+can be created once and reused.  A body larger than `body_bytes_max` needs several frames: then
+`long_body` replaces both `body_start` and the body.
 
-Invariant: the parts together are, byte for byte, what `Output.publish` writes (a property test
-compares them).
+Invariant: the concatenated parts equal the output of `Output.publish` byte for byte (a property
+test compares them).
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from leveret.wire.frames import (
 )
 from leveret.wire.methods.basic import BasicPublish
 
-#: What ends every frame, and so every message.
+#: The last octet of every frame, and so of every message.
 FRAME_END_OCTET: Final = bytes([FRAME_END])
 
-#: A header frame up to its body size: its head, the class and the weight.
+#: A header frame up to its body size: the frame head, the class and the weight.
 _HEADER_START_BYTES: Final = FRAME_HEAD_BYTES + CONTENT_HEAD_BYTES - 8
 
 
 class PublishFrames:
-    """Makes the parts for one channel of a connection with that `frame_max`."""
+    """Creates the parts for one channel of a connection with this `frame_max`."""
 
     def __init__(self, channel: int, frame_max: int) -> None:
         self.channel = channel
         self.frame_max = frame_max
-        #: The largest body that one frame holds.
+        #: The largest body that fits into one frame.
         self.body_bytes_max = frame_max - FRAME_OVERHEAD_BYTES
-        #: The largest properties that a frame holds.
+        #: The largest properties that fit into a frame.
         self.properties_bytes_max = self.body_bytes_max - CONTENT_HEAD_BYTES
 
     def method(self, exchange: str, routing_key: str, mandatory: bool) -> bytes:
-        """Return the frame of basic.publish.  Raises: ValueError for a name that cannot be sent."""
+        """Return the frame of basic.publish.  Raises: ValueError for an invalid name."""
         output = Output()
         output.frame_max = self.frame_max
         publish = BasicPublish(
@@ -61,9 +61,9 @@ class PublishFrames:
         return output.take()
 
     def header_start(self, properties: int) -> bytes:
-        """Return the header frame of `properties` bytes of properties up to the body's size.
+        """Return the header frame up to the body's size, for `properties` bytes of properties.
 
-        Raises: ValueError when no frame holds them.
+        Raises: ValueError if they do not fit into a frame.
         """
         if properties > self.properties_bytes_max:
             raise ValueError(f"{properties} bytes of properties; a frame holds {self.frame_max}")
@@ -72,20 +72,20 @@ class PublishFrames:
         return w.getvalue()[:_HEADER_START_BYTES]
 
     def body_size(self, size: int) -> bytes:
-        """Return the body's size as the header has it."""
+        """Return the body's size as encoded in the header."""
         return size.to_bytes(8)
 
     def body_start(self, size: int) -> bytes:
-        """Return what stands between the properties and a body in one frame."""
+        """Return the bytes between the properties and a body that fits into one frame."""
         if size == 0:
-            return b""  # there is no body frame: the end of the header ends the message
+            return b""  # there is no body frame: the header ends the message
         w = BytesWriter()
         w.write(FRAME_END_OCTET)
         write_frame_head(w, FRAME_BODY, self.channel, size)
         return w.getvalue()
 
     def long_body(self, body: bytes) -> bytes:
-        """Return what stands between the properties and the last octet of a body in any frames."""
+        """Return the bytes between the properties and the end octet, for a body of any size."""
         w = BytesWriter()
         w.write(FRAME_END_OCTET)
         write_body(w, self.channel, body, self.frame_max)
@@ -95,7 +95,7 @@ class PublishFrames:
     def publish(
         self, exchange: str, routing_key: str, mandatory: bool, properties: bytes, body: bytes
     ) -> bytes:
-        """Return one whole publish.  Raises: ValueError when it cannot be written."""
+        """Return one whole publish.  Raises: ValueError if it cannot be encoded."""
         return b"".join(
             (
                 self.method(exchange, routing_key, mandatory),

@@ -1,7 +1,8 @@
-"""What a consumer says of a stream, as the arguments of `Channel.consume`, for both shells.
+"""The stream arguments of `Channel.consume`, for both shells.
 
-`x-stream-offset` is understood by RabbitMQ too, and from 3.13 on the filter values; the rest by
-Leveret.  Not here: what the broker refuses (a negative number to RabbitMQ, a pattern that is none).
+RabbitMQ understands `x-stream-offset` as well, and the filter values from 3.13 on; the rest is
+specific to Leveret.  Values are not checked here: the broker refuses invalid ones (for RabbitMQ,
+negative offsets), and malformed patterns.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ def stream_arguments(
     routing_keys: Sequence[str] = (),
     headers: dict[str, object] | None = None,
 ) -> dict[str, object]:
-    """Return the arguments of a consumer that reads a stream, or a super stream.
+    """Return the arguments of a consumer that reads a stream or a super stream.
 
-    `start` is `first`, `last`, `next`, an age such as `1h`, an offset, below 0 one from the end, or
-    a time; with a `name` it counts the first time only.  What is asked for by `filter_values`
-    (with `match_unfiltered` also what has none), `routing_keys` (patterns) and `headers` (as of a
-    binding, with `x-match`) must hold together; what is empty asks for nothing.
+    `start` is `first`, `last`, `next`, an age such as `1h`, an offset (negative: counted from the
+    end), or a time; with a `name` it applies only to the first start.  The filters are
+    `filter_values` (with `match_unfiltered` also messages without a filter value),
+    `routing_keys` (patterns) and `headers` (as in a binding, with `x-match`).  A message must match
+    all of them; an empty filter matches everything.
 
-    Raises: ValueError for a time without its zone.
+    Raises: ValueError for a time without a time zone.
     """
     arguments: dict[str, object] = {"x-stream-offset": _start(start)}
     if name:
@@ -50,6 +52,6 @@ def _start(start: int | str | datetime | Timestamp) -> object:
     if isinstance(start, int | str | Timestamp):
         return start
     if start.tzinfo is None:
-        raise ValueError("the time of a stream's start needs a zone: datetime.now(UTC)")
-    # AMQP's times are whole seconds: rather one message too many than one too few.
+        raise ValueError("the start time of a stream needs a time zone: datetime.now(UTC)")
+    # AMQP's times are whole seconds: rounding down may add a message but loses none.
     return Timestamp(int(start.timestamp() // 1))

@@ -1,7 +1,7 @@
-"""AMQP's times as Python's: seconds on the wire, datetimes in UTC for the program.
+"""Conversion of AMQP times to Python: seconds on the wire, datetimes in UTC for the program.
 
-Writing takes datetimes where AMQP has times (`leveret.wire`); here is the way back.  A time beyond
-the year 9999, as of a publisher that counts milliseconds, stays a `Timestamp`.
+The writer accepts datetimes for AMQP times (`leveret.wire`); this is the reverse.  A time beyond
+the year 9999, for example from a publisher that counts milliseconds, stays a `Timestamp`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from leveret.wire.tables import Timestamp
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: The first second that no datetime holds.
+#: The first second beyond the range of datetime.
 _END: Final = 253_402_300_800
 
 
@@ -24,14 +24,14 @@ def moment_of(seconds: int) -> datetime | None:
 
 
 def with_moments(table: dict[str, object]) -> dict[str, object]:
-    """Return a table with datetimes for its times, nested ones too; itself if it has none."""
+    """Return a table with all times, also nested ones, as datetimes; itself if it has none."""
     if not _has_times(table.values()):
         return table
     return {key: _converted(value) for key, value in table.items()}
 
 
 def _has_times(values: Iterable[object]) -> bool:
-    """Tell whether there is a time among the values, at any depth."""
+    """Return whether there is a time among the values, at any depth."""
     for value in values:
         if isinstance(value, Timestamp):
             return True
@@ -44,7 +44,7 @@ def _has_times(values: Iterable[object]) -> bool:
 
 
 def _converted(value: object) -> object:
-    """Return a value of a table with datetimes for its times."""
+    """Convert the times in a table value to datetimes."""
     if isinstance(value, Timestamp):
         return moment_of(value.seconds) or value
     if isinstance(value, dict):

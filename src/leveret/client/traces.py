@@ -1,7 +1,7 @@
-"""What a traced channel asks of who records its spans.
+"""The interface between a traced channel and the recorder of its spans.
 
-The channels of both shells know this base class only, so that nothing of OpenTelemetry is loaded
-where no connection is traced.  `leveret.client.opentelemetry` implements it.
+The channels of both shells know only this base class, so that OpenTelemetry is not loaded unless a
+connection is traced.  `leveret.client.opentelemetry` implements it.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class Traces(ABC):
         properties: BasicProperties | None,
         size: int,
     ) -> AbstractContextManager[BasicProperties]:
-        """Be inside of a producer's span, and give the properties to publish with."""
+        """Enter a producer span and yield the properties to publish with."""
 
     @abstractmethod
     def handling(
         self, where: Parameters, message: Message, queue: str
     ) -> AbstractContextManager[None]:
-        """Be inside of a consumer's span, which is linked to the message's producer."""
+        """Enter a consumer span, linked to the message's producer."""
 
 
 class TracedProcessing(Processing):
-    """The block of `Message.process` inside of a span."""
+    """The block of `Message.process` inside a span."""
 
     __slots__ = ("_span",)
 
@@ -76,23 +76,23 @@ class TracedProcessing(Processing):
 
 
 class ChannelTraces:
-    """The spans of one channel; `where` returns which broker the channel is on now."""
+    """The spans of one channel; `where` returns the broker of its current connection."""
 
     def __init__(self, traces: Traces, where: Callable[[], Parameters]) -> None:
         self._traces = traces
         self._where = where
-        #: Deliveries that a callback handles now, in a span.
+        #: Deliveries whose callback is running in a span.
         self._handled: set[int] = set()
 
     def publishing(
         self, exchange: str, routing_key: str, properties: BasicProperties | None, size: int
     ) -> AbstractContextManager[BasicProperties]:
-        """Be inside of a producer's span, and give the properties to publish with."""
+        """Enter a producer span and yield the properties to publish with."""
         return self._traces.publishing(self._where(), exchange, routing_key, properties, size)
 
     @contextmanager
     def handling(self, message: Message, queue: str) -> Iterator[None]:
-        """Be inside of the span of a callback that handles a message of `queue`."""
+        """Enter the span of a callback that handles a message of `queue`."""
         with self._traces.handling(self._where(), message, queue):
             self._handled.add(message.delivery_tag)
             try:

@@ -1,11 +1,11 @@
 """AMQP URIs: `amqp://user:password@host:port/vhost?heartbeat=30` to connection parameters.
 
-Parts are percent-decoded.  No path and a bare `/` both mean the vhost `/`, as most clients have it
-(the RabbitMQ specification reads the latter as the empty name).  The query holds numbers only: it
-chooses no file, no certificate and no TLS version, because URIs come from configuration that is
-often less trusted than the code; TLS is set by an `ssl.SSLContext` in code.
+Parts are percent-decoded.  An empty path and a bare `/` both mean the vhost `/`, as in most clients
+(in the RabbitMQ specification the latter is the empty name).  The query contains numbers only: it
+selects no file, no certificate and no TLS version, because URIs come from configuration that is
+often less trusted than the code; TLS is configured by an `ssl.SSLContext` in code.
 
-Invariants: neither `repr`, nor `str`, nor an error's text holds the password.
+Invariants: neither `repr`, nor `str`, nor an error message contains the password.
 
 Source: https://www.rabbitmq.com/docs/uri-spec and uri-query-parameters.
 """
@@ -27,9 +27,9 @@ PORT_TLS: Final = 5671
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Where to connect, as whom, and what to ask for; `None` means: as the broker likes it.
+    """The address, the login and the requested limits; `None` accepts the broker's value.
 
-    `heartbeat_seconds` 0 turns heartbeats off; `channel_max` and `frame_max` 0 mean no limit.
+    `heartbeat_seconds` 0 disables heartbeats; `channel_max` and `frame_max` 0 mean no limit.
     """
 
     host: str = "localhost"
@@ -51,7 +51,7 @@ class Parameters:
 
 
 class Said(TypedDict, total=False):
-    """Parameters that something sets: a URI, or keyword arguments."""
+    """The parameters set by a URI or by keyword arguments."""
 
     host: str
     port: int
@@ -67,7 +67,7 @@ class Said(TypedDict, total=False):
 
 Number = Literal["heartbeat_seconds", "connection_timeout_ms", "channel_max", "frame_max"]
 
-#: What a query may say: the parameter it sets and its least and greatest value.
+#: Query parameter: the parameter it sets, and its minimum and maximum.
 QUERY: Final[dict[str, tuple[Number, int, int]]] = {
     "heartbeat": ("heartbeat_seconds", 0, 65_535),
     "connection_timeout": ("connection_timeout_ms", 1, 2**31 - 1),
@@ -77,23 +77,23 @@ QUERY: Final[dict[str, tuple[Number, int, int]]] = {
 
 
 def parse_uri(uri: str) -> Parameters:
-    """Return what `uri` says.  Raises: ValueError, whose text never quotes the password."""
+    """Parse a URI.  Raises: ValueError, whose text never contains the password."""
     return parameters_of(said_by(uri))
 
 
 def parameters_of(said: Said) -> Parameters:
-    """Return what was said, with the defaults for the rest; TLS has a port of its own."""
+    """Fill in the defaults; TLS has its own default port."""
     if said.get("tls", False):
         said = {"port": PORT_TLS, **said}
     return Parameters(**said)
 
 
 def said_by(uri: str) -> Said:
-    """Return the parameters that `uri` itself sets, without those that it leaves to their defaults.
+    """Return the parameters that `uri` itself sets, without defaults.
 
-    The scheme says whether TLS is used, and a user without a password has the empty one.
+    The scheme selects TLS, and a user without a password gets an empty one.
 
-    Raises: ValueError, whose text never quotes the password.
+    Raises: ValueError, whose text never contains the password.
     """
     parts = _split(uri)
     said = Said(tls=parts.scheme == "amqps")
@@ -112,7 +112,7 @@ def said_by(uri: str) -> Said:
 
 
 def _split(uri: str) -> SplitResult:
-    """Return the parts of `uri`, whose scheme is known."""
+    """Split `uri` and check its scheme."""
     try:
         parts = urlsplit(uri)
     except ValueError:
@@ -135,7 +135,7 @@ def _decode(text: str, what: str) -> str:
 
 
 def _port(parts: SplitResult) -> int | None:
-    """Return the port.  An unescaped / in a password ends up here, so nothing is quoted."""
+    """Return the port.  An unescaped / in a password ends up here, so no text is quoted."""
     try:
         port = parts.port
     except ValueError:
@@ -147,7 +147,7 @@ def _port(parts: SplitResult) -> int | None:
 
 
 def _vhost(path: str) -> str:
-    """Return the vhost that a URI's path names."""
+    """Return the vhost of a URI's path."""
     if "/" in path[1:]:
         raise ValueError("the vhost in the URI holds a /; write it as %2F")
     vhost = _decode(path[1:], "vhost")
@@ -157,7 +157,7 @@ def _vhost(path: str) -> str:
 
 
 def _query(query: str, said: Said) -> None:
-    """Add the numbers that the query sets."""
+    """Add the numbers set by the query."""
     seen: set[str] = set()
     if "@" in query:
         raise ValueError("the query parameters hold an @ (is a ? in the password %3F?)")

@@ -1,1 +1,1 @@
-"""What the asyncio and the blocking shell share: all but bytes, time and waiting."""
+"""The common parts of the asyncio and the blocking shell: all but bytes, time and waiting."""

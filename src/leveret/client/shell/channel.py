@@ -1,7 +1,7 @@
-"""What a channel of either shell does without waiting: ack, publish, and where its events go.
+"""The non-blocking part of a channel in either shell: acks, publishes, and event dispatch.
 
-A shell subclasses it, says what happens after something was written (`_wrote`), and adds the calls
-that wait for a reply.
+A shell subclasses it, implements what happens after output was written (`_wrote`), and adds the
+calls that wait for a reply.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("leveret.client")
 
-#: What a body may be given as.
+#: The accepted types of a body.
 Body = bytes | bytearray | memoryview
 
 
@@ -44,18 +44,18 @@ class ShellChannel(Owner):
 
     @abstractmethod
     def _wrote(self) -> None:
-        """Have what was written sent, now or soon."""
+        """Send written output, now or soon."""
 
     @abstractmethod
     def _acked(self) -> None:
-        """Have an ack that was written or gathered sent, now or soon."""
+        """Send a written or buffered ack, now or soon."""
 
     def __dir__(self) -> list[str]:
         return shown(super().__dir__(), INTERNAL_OF_CHANNEL)
 
     @property
     def is_open(self) -> bool:
-        """Whether the channel can be used, as far as was read."""
+        """Whether the channel can be used, as of the last input read."""
         return self.session.state is ChannelState.OPEN
 
     @property
@@ -65,12 +65,12 @@ class ShellChannel(Owner):
 
     @property
     def error(self) -> Exception | None:
-        """What ended the channel; None while it is open or when this side closed it."""
+        """The error that closed the channel; None while it is open or if this side closed it."""
         return self.session.error
 
     @property
     def unconfirmed_count(self) -> int:
-        """How many publishes wait for their confirm; 0 without confirm mode."""
+        """The number of unconfirmed publishes; 0 outside confirm mode."""
         return self.session.confirms.unconfirmed if self.session.confirms is not None else 0
 
     def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
@@ -95,15 +95,15 @@ class ShellChannel(Owner):
         self._wrote()
 
     def on_return(self, callback: Callable[[ReturnedMessage], object] | None) -> None:
-        """Have mandatory messages that come back outside confirm mode given to `callback`."""
+        """Call `callback` with mandatory messages that are returned outside confirm mode."""
         self._return_callback = callback
 
     def came_back(self, message: ReturnedMessage) -> None:
-        """Hand over a returned message, or say that nobody wanted it."""
+        """Pass a returned message to the callback, or log it if there is none."""
         if self._return_callback is not None:
             self._return_callback(message)
         else:
-            log.warning("%r came back on channel %d and has no callback", message, self.number)
+            log.warning("%r was returned on channel %d without a callback", message, self.number)
 
     # -- consumers ---------------------------------------------------------------------------------
 
@@ -112,33 +112,33 @@ class ShellChannel(Owner):
         self._consumers[consumer.consumer_tag] = consumer
 
     def remove_consumer(self, consumer: ShellConsumer) -> None:
-        """Route nothing more to the consumer, and do not start it again after a lost connection."""
+        """Route no more messages to the consumer, and do not restart it after a lost connection."""
         self._consumers.pop(consumer.consumer_tag, None)
         if self.session.memory is not None:
             self.session.memory.forget_consumer(consumer.consumer_tag)
 
     def queue_of(self, message: Message) -> str:
-        """Return the queue of a message's consumer; empty for one that was got."""
+        """Return the queue of a message's consumer; empty for basic.get."""
         consumer = self._consumers.get(message.consumer_tag)
         return consumer.queue if consumer is not None else ""
 
     def delivered(self, event: Delivered) -> None:
-        """Take deliveries."""
+        """Handle deliveries."""
         consumer = self._consumers.get(event.consumer_tag)
         if consumer is None:
-            log.debug("%r came for no consumer", event.messages)
+            log.debug("%r arrived without a consumer", event.messages)
         else:
             consumer.push(event.messages, event.size)
 
     def consumer_cancelled(self, consumer_tag: str) -> None:
-        """Take the broker's basic.cancel."""
+        """Handle the broker's basic.cancel."""
         consumer = self._consumers.get(consumer_tag)
         if consumer is not None:
             self.remove_consumer(consumer)
             consumer.cancelled()
 
     def consumer_refused(self, consumer_tag: str, error: Exception) -> None:
-        """Take that a consumer could not be started again: it ends by `error`."""
+        """End a consumer that could not be restarted, with `error`."""
         consumer = self._consumers.get(consumer_tag)
         if consumer is None:
             assert self.session.memory is not None
@@ -151,28 +151,28 @@ class ShellChannel(Owner):
 
     @property
     def flow_active(self) -> bool:
-        """Whether the broker takes publishes on this channel."""
+        """Whether the broker accepts publishes on this channel."""
         return self._flow_active
 
     def flow_changed(self, active: bool) -> None:
-        """Take channel.flow: publishes wait while it is not active."""
+        """Handle channel.flow: publishes wait while the flow is inactive."""
         self._flow_active = active
 
     def settled(self, event: Settled) -> None:
-        """Take confirms."""
+        """Handle confirms."""
         for token, failure in event.outcomes:
             token.end(failure)
 
     def _confirms(self) -> Confirms:
-        """Return the confirms of the channel.  Raises: ValueError without confirm mode."""
+        """Return the confirms of the channel.  Raises: ValueError outside confirm mode."""
         if self.session.confirms is None:
             raise ValueError("the channel is not in confirm mode")
         return self.session.confirms
 
     def _check_confirms(self, confirms: Confirms) -> None:
-        """Raise what went wrong with publishes that nobody waited for one by one.
+        """Raise failures of publishes without a token.
 
-        Raises: Nacked, Returned; the channel's error when it ended with some unconfirmed.
+        Raises: Nacked, Returned; the channel's error if it ended with unconfirmed publishes.
         """
         if confirms.lost:
             self.session.check_open()
@@ -196,7 +196,7 @@ class ShellChannel(Owner):
         """
         if not isinstance(body, bytes):
             if not isinstance(body, (bytearray, memoryview)):
-                raise TypeError(f"a body is bytes, not {type(body).__name__}")
+                raise TypeError(f"body must be bytes, not {type(body).__name__}")
             body = bytes(body)
         if properties is None:
             raw = ONLY_PERSISTENT if persistent else NO_PROPERTIES
@@ -207,23 +207,23 @@ class ShellChannel(Owner):
     # -- the end -----------------------------------------------------------------------------------
 
     def close_session(self, code: int, text: str) -> None:
-        """Begin to close; while the connection is being recovered that is done at once."""
+        """Begin to close; during recovery the channel is closed at once."""
         for event in self.session.close(code, text):
             self.ended(event)
 
     def suspended(self) -> None:
-        """Take the loss of the connection: consumers and publishers wait for another."""
+        """Handle the loss of the connection: consumers and publishers wait for the next one."""
         self._flow_active = True
         for consumer in self._consumers.values():
             consumer.suspended()
 
     def resumed(self, session: OwnedChannel) -> None:
-        """Take the session by which the channel goes on."""
+        """Continue on a new session."""
         assert isinstance(session, ChannelSession)
         self.session = session
 
     def ended(self, event: ChannelEnded) -> None:
-        """Take the end of the channel: every waiter and every consumer hears of it."""
+        """Handle the end of the channel: fail all pending requests and end all consumers."""
         error = event.error or Closed(f"channel {self.number} was closed")
         for token in event.tokens:
             token.end(error)

@@ -1,6 +1,6 @@
-"""What a connection of either shell is apart from its socket: a session, and where its events go.
+"""The common part of a connection in either shell: a session and the dispatch of its events.
 
-Not here: bytes, time and waiting, in which the shells differ.
+Not here: bytes, time and waiting, which differ between the shells.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     from leveret.client.options import ConnectOptions
     from leveret.client.uri import Parameters
 
-#: What one address can fail by so that the next one is tried: no answer, or a broker that stops.
+#: Failures of an address after which the next is tried: no answer, or a broker that stops.
 UNANSWERED: Final = (OSError, ConnectionForced)
 
 
 class ShellConnection(ABC):
     """A connection of a shell; `session` is its sans-IO state.
 
-    `blocked_reason` is why the broker takes no publishes for now, else None.
+    `blocked_reason` is the broker's reason while it blocks publishers, else None.
     """
 
     def __init__(self, parameters: Parameters, prepared: Prepared) -> None:
@@ -69,32 +69,32 @@ class ShellConnection(ABC):
             targets = [*prepared.addresses[first:], *prepared.addresses[:first]]
             self.recoverer = Recoverer(prepared.recovery, targets, prepared.properties, *names)
             self.session = self.recoverer.session(monotonic_ms(), parameters)
-        #: From a loss until it is recovered or given up.
+        #: True from a loss until recovery succeeds or is given up.
         self._is_attempting = False
         self.blocked_reason: str | None = None
         self._input_bytes = 0
-        #: Of the message that came last.
+        #: The size of the last batch of messages.
         self._newest_bytes = 0
-        #: See `leveret.limits` for what these bound and why; an application may lower them.
+        #: See `leveret.limits` for the reasons of these limits; an application may lower them.
         self.input_bytes_high = CLIENT_INPUT_BYTES_HIGH
         self.input_bytes_max = CLIENT_INPUT_BYTES_MAX
         self.output_bytes_max = CLIENT_OUTPUT_BYTES_MAX
 
     @property
     def is_open(self) -> bool:
-        """Whether the connection can be used, as far as was read."""
+        """Whether the connection can be used, as of the last input read."""
         return self.session.state is ConnectionState.OPEN
 
     @property
     def is_recovering(self) -> bool:
-        """Whether the connection is lost and waits for another one to the broker."""
+        """Whether the connection is lost and being recovered."""
         return self.recoverer is not None and self.recoverer.is_recovering
 
     def current_queue_name(self, queue: str) -> str:
-        """Return the name that a queue has now: another one if the broker named it again.
+        """Return the current name of a queue, which changes if the broker generates it again.
 
-        The channels of this connection take either name; others, who are to send something to the
-        queue, need this one.
+        The channels of this connection accept either name; other connections need the current one
+        to publish to the queue.
         """
         if self.recoverer is None:
             return queue
@@ -102,29 +102,29 @@ class ShellConnection(ABC):
 
     @property
     def input_bytes(self) -> int:
-        """About how many bytes of messages have come and wait for the application."""
+        """The approximate size of the messages buffered for the application, in bytes."""
         return self._input_bytes
 
     def hold(self, size: int) -> None:
-        """Count bytes of messages that wait for the application (negative: no longer)."""
+        """Count bytes of buffered messages; a negative size when they were taken."""
         self._input_bytes += size
         if size > 0:
             self._newest_bytes = size
 
     @property
     def _is_overfull(self) -> bool:
-        """Whether too much waits; one message alone never does, however large it is."""
+        """Whether too much is buffered; a single message never is, however large."""
         waits = self._input_bytes
         return waits > self.input_bytes_max and waits > self._newest_bytes
 
     @property
     def error(self) -> Exception | None:
-        """What ended the connection; None while it is open or when this side closed it."""
+        """The error that ended the connection; None while it is open or if this side closed it."""
         return self.session.error
 
     @property
     def server_properties(self) -> dict[str, object]:
-        """What the broker says of itself."""
+        """The broker's server properties."""
         return self.session.server_properties
 
     def __dir__(self) -> list[str]:
@@ -135,15 +135,15 @@ class ShellConnection(ABC):
 
     @abstractmethod
     def _on_opened(self) -> None:
-        """Take the end of the handshake."""
+        """Handle the end of the handshake."""
 
     @abstractmethod
     def _on_unblocked(self) -> None:
-        """Take that the broker takes publishes again."""
+        """Handle connection.unblocked."""
 
     @abstractmethod
     def _on_ended(self, event: Ended) -> None:
-        """Take the end of the connection."""
+        """Handle the end of the connection."""
 
     @abstractmethod
     def _on_lost(self, error: Exception) -> None:
@@ -162,7 +162,7 @@ class ShellConnection(ABC):
         """Restart the timeout of the recovery attempt: the broker has answered."""
 
     def _handle(self, events: list[Event]) -> None:
-        """Give each event to whom it concerns, in order."""
+        """Dispatch each event to its owner, in order."""
         for event in events:
             if isinstance(event, Delivered):
                 event.owner.delivered(event)
@@ -174,7 +174,7 @@ class ShellConnection(ABC):
                 self._handle_rare(event)
 
     def _handle_rare(self, event: Event) -> None:
-        """Give an event that does not come by the thousand to whom it concerns."""
+        """Dispatch an event of a less frequent kind."""
         recoverer = self.recoverer
         if isinstance(event, ChannelEnded):
             if recoverer is None or not recoverer.takes_end(event):
@@ -201,7 +201,7 @@ class ShellConnection(ABC):
                 self._on_ended(event)
 
     def _handle_cancelled(self, event: Cancelled) -> None:
-        """Have a cancelled consumer wait for its queue, or end."""
+        """Let a cancelled consumer wait for its queue, or end it."""
         owner, recoverer = event.channel.owner, self.recoverer
         if recoverer is None or not recoverer.takes_cancel(event, monotonic_ms()):
             owner.consumer_cancelled(event.consumer_tag)
@@ -209,7 +209,7 @@ class ShellConnection(ABC):
             self._on_due()
 
     def _on_due(self) -> None:  # noqa: B027 -- for a shell that sets timers
-        """Look again when `_tick` is due."""
+        """Reset the timer of `_handle_tick`."""
 
     def _due_ms(self) -> int | None:
         """Return when `_handle_tick` is due, or None."""
@@ -222,13 +222,13 @@ class ShellConnection(ABC):
         return min(due_ms, revival_ms)
 
     def _handle_tick(self, now_ms: int, reading: bool) -> None:
-        """Tell the session the time, and let cancelled consumers look for their queues."""
+        """Pass the time to the session, and let cancelled consumers check for their queues."""
         self._handle(self.session.tick(now_ms, reading=reading))
         if self.recoverer is not None and self.is_open and not self.is_recovering:
             self.recoverer.revivals.tick(self.session, now_ms)
 
     def _handle_opened(self) -> None:
-        """Go on after the handshake: on another connection, with what is to be done again."""
+        """Continue after the handshake; on a recovered connection, restore its state."""
         if self.recoverer is not None:
             self.recoverer.opened(self.session)
             if self.recoverer.is_recovering:
@@ -236,7 +236,7 @@ class ShellConnection(ABC):
         self._on_opened()
 
     def _handle_lost(self, event: Lost) -> None:
-        """Begin to recover, or note that an attempt to do so was in vain."""
+        """Begin to recover, or record that a recovery attempt failed."""
         assert self.recoverer is not None
         for token in event.tokens:
             token.end(event.error)
@@ -249,21 +249,21 @@ class ShellConnection(ABC):
             self._on_lost(event.error)
 
     def _secret_updated(self, secret: str) -> None:
-        """Log in with a fresh token from here on."""
+        """Use the new token for later logins."""
         if self.recoverer is not None:
             self.recoverer.use_password(secret)
 
     def _recovered(self) -> None:
-        """Go on as before the loss."""
+        """Record that the connection is recovered."""
         assert self.recoverer is not None
         self._is_attempting = False
         self.recoverer.recovered(monotonic_ms())
 
     def _abandon_attempt(self) -> None:
-        """Have the channels wait for the next attempt."""
+        """Let the channels wait for the next attempt."""
         assert self.recoverer is not None
         self.recoverer.abandon()
-        self._handle(self.session.lost("the attempt to recover was given up"))
+        self._handle(self.session.lost("the recovery attempt was abandoned"))
 
     def _give_up(self, error: Exception | None) -> None:
         """End the connection without recovering it."""
@@ -274,12 +274,12 @@ class ShellConnection(ABC):
 
 
 class Prepared:
-    """What both shells' `connect` make of their arguments."""
+    """The parsed arguments of both shells' `connect`."""
 
     def __init__(self, uri: Address, options: ConnectOptions) -> None:
-        """Look at the arguments.
+        """Parse and check the arguments.
 
-        Raises: ValueError or TypeError for those that cannot be, or that contradict each other.
+        Raises: ValueError or TypeError for invalid or contradictory arguments.
         """
         where, how = split(options)
         self.addresses = addresses(uri, where)
@@ -292,7 +292,7 @@ class Prepared:
         self._failures: list[tuple[Parameters, Exception]] = []
         self._ssl = how.get("ssl")
         if self._ssl is not None and not all(one.tls for one in self.addresses):
-            raise ValueError("an ssl context goes with amqps:// or tls=True")
+            raise ValueError("an ssl context needs amqps:// or tls=True")
 
     def ssl(self, parameters: Parameters) -> ssl_module.SSLContext | None:
         """Return the TLS context for an address."""
@@ -301,7 +301,7 @@ class Prepared:
         return self._ssl if parameters.tls else None
 
     def failed(self, parameters: Parameters, error: Exception) -> None:
-        """Take that an address did not answer.  Raises: the error when it was the last one."""
+        """Record that an address failed.  Raises: the error if it was the last address."""
         self._failures.append((parameters, error))
         if len(self.addresses) == 1:
             raise error

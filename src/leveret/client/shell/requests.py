@@ -1,11 +1,10 @@
-"""What an application may ask of a channel: each request as its method and what its reply means.
+"""The requests of a channel: each function returns a method and a reader of its reply.
 
-The calls of both shells are made of these functions (`awaited`, `waited_for`), so that arguments,
-contract and the meaning of a reply are written once; a shell's call returns, or raises, what the
-request results in.  The session has matched the reply with its request (`Method.REPLIES`), so that
-its class is known here.
+The calls of both shells are built from these functions (`awaited`, `waited_for`), so that
+arguments, contract and result are written once; a shell's call returns or raises the result.  The
+session has matched the reply with its request (`Method.REPLIES`), so its class is known here.
 
-Invariant: a name that cannot be sent is refused with `TypeError` or `ValueError` that says which.
+Invariant: a name that cannot be sent raises `TypeError` or `ValueError` with the argument's name.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ T = TypeVar("T")
 
 
 class DeclareOk(NamedTuple):
-    """A declared queue: its name (the broker's choice for ""), ready messages and consumers."""
+    """A declared queue: its name (generated for ""), ready messages and consumers."""
 
     queue: str
     message_count: int
@@ -63,16 +62,16 @@ class DeclareOk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Request(Generic[T]):
-    """A method to send, and what its reply means to the caller."""
+    """A method to send, and a function that converts its reply into the caller's result."""
 
     method: Method
     result: Callable[[Replied], T]
 
 
 def method_signature(make: Callable[..., object]) -> inspect.Signature:
-    """Return the signature of a shell's method that returns what the request of `make` results in.
+    """Return the signature of a shell's method that returns the result of `make`'s request.
 
-    `make` is one of the functions below, whose annotations are text.
+    `make` is one of the functions below, whose annotations are strings.
     """
     signature = inspect.signature(make)
     shell = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -83,11 +82,11 @@ def method_signature(make: Callable[..., object]) -> inspect.Signature:
 
 
 def _nothing(_: Replied) -> None:
-    """Mean nothing but that it was done."""
+    """Return None: the reply has no content."""
 
 
 def _table(arguments: Mapping[str, object] | None) -> dict[str, object]:
-    """Return arguments as a table of the wire."""
+    """Return arguments as an AMQP table."""
     return dict(arguments or {})
 
 
@@ -103,10 +102,9 @@ def queue_declare(
     auto_delete: bool = False,
     arguments: Mapping[str, object] | None = None,
 ) -> Request[DeclareOk]:
-    """Create a queue, or with `passive` check that it is there.
+    """Create a queue, or with `passive` check that it exists.
 
     It is durable unless it is exclusive, or `durable` says otherwise.
-
     Raises: NotFound (404), ResourceLocked (405), PreconditionFailed (406), AccessRefused (403).
     """
     method = QueueDeclare(
@@ -159,7 +157,7 @@ def queue_unbind(
 
 
 def queue_purge(queue: str) -> Request[int]:
-    """Drop a queue's ready messages; return how many.  Raises: NotFound (404)."""
+    """Drop a queue's ready messages; return their number.  Raises: NotFound (404)."""
     return Request(QueuePurge(queue=checked("queue", queue)), _purged)
 
 
@@ -169,7 +167,7 @@ def _purged(reply: Replied) -> int:
 
 
 def queue_delete(queue: str, *, if_unused: bool = False, if_empty: bool = False) -> Request[int]:
-    """Delete a queue; return how many messages went.  Raises: PreconditionFailed (406)."""
+    """Delete a queue; return its number of messages.  Raises: PreconditionFailed (406)."""
     method = QueueDelete(queue=checked("queue", queue), if_unused=if_unused, if_empty=if_empty)
     return Request(method, _deleted)
 
@@ -192,7 +190,7 @@ def exchange_declare(
     internal: bool = False,
     arguments: Mapping[str, object] | None = None,
 ) -> Request[None]:
-    """Create an exchange, or with `passive` check that it is there.
+    """Create an exchange, or with `passive` check that it exists.
 
     Raises: NotFound (404), PreconditionFailed (406), AccessRefused (403).
     """
@@ -237,7 +235,7 @@ def exchange_unbind(
     binding_key: str = "",
     arguments: Mapping[str, object] | None = None,
 ) -> Request[None]:
-    """Remove such a binding.  Raises: NotFound (404)."""
+    """Remove an exchange-to-exchange binding.  Raises: NotFound (404)."""
     method = ExchangeUnbind(
         destination=checked("destination", destination),
         source=checked("source", source),
@@ -274,12 +272,12 @@ def _consumer_tag(reply: Replied) -> str:
 
 
 def cancel(consumer_tag: str) -> Request[None]:
-    """End a consumer."""
+    """Cancel a consumer."""
     return Request(BasicCancel(consumer_tag=checked("consumer_tag", consumer_tag)), _nothing)
 
 
 def get(queue: str, *, no_ack: bool = False) -> Request[Message | None]:
-    """Return one message, or None when the queue is empty.  Raises: NotFound (404)."""
+    """Return one message, or None if the queue is empty.  Raises: NotFound (404)."""
     return Request(BasicGet(queue=checked("queue", queue), no_ack=no_ack), _got)
 
 
@@ -289,16 +287,16 @@ def _got(reply: Replied) -> Message | None:
 
 
 def qos(prefetch_count: int = 0, *, prefetch_size: int = 0, global_: bool = False) -> Request[None]:
-    """Limit what is delivered before it is acked; 0 is no limit.
+    """Limit the number of unacked messages; 0 means no limit.
 
-    It holds for consumers that start later, with `global_` for the whole channel.
+    Applies to consumers started later, or with `global_` to the whole channel.
     """
     method = BasicQos(prefetch_size=prefetch_size, prefetch_count=prefetch_count, global_=global_)
     return Request(method, _nothing)
 
 
 def recover(*, requeue: bool = True) -> Request[None]:
-    """Have this channel's unacked messages redelivered."""
+    """Redeliver this channel's unacked messages."""
     return Request(BasicRecover(requeue=requeue), _nothing)
 
 
@@ -306,7 +304,7 @@ def recover(*, requeue: bool = True) -> Request[None]:
 
 
 def confirm_select() -> Request[None]:
-    """Have each publish from here on confirmed.  Raises: PreconditionFailed (406) after tx."""
+    """Enable confirm mode for later publishes.  Raises: PreconditionFailed (406) after tx."""
     return Request(ConfirmSelect(), _nothing)
 
 
@@ -316,15 +314,15 @@ def tx_select() -> Request[None]:
 
 
 def tx_commit() -> Request[None]:
-    """Do what was published and acked since the last commit.  Raises: PreconditionFailed."""
+    """Commit publishes and acks since the last commit.  Raises: PreconditionFailed."""
     return Request(TxCommit(), _nothing)
 
 
 def tx_rollback() -> Request[None]:
-    """Forget what was published and acked.  Raises: PreconditionFailed (406) without tx."""
+    """Discard publishes and acks since the last commit.  Raises: PreconditionFailed (406)."""
     return Request(TxRollback(), _nothing)
 
 
 def update_secret(new_secret: str, reason: str) -> Request[None]:
-    """Hand over a fresh token."""
+    """Send a new token."""
     return Request(ConnectionUpdateSecret(new_secret=new_secret.encode(), reason=reason), _nothing)

@@ -1,13 +1,13 @@
-"""Connections that a pool keeps by address: which are idle, how many there are, and who waits.
+"""The connections of a pool by address: the idle ones, the number of all, and waiting callers.
 
-Both shells' pools stand on it.  It opens nothing, waits for nothing and reads no clock; a pool of
-threads calls it under its lock.
+Both shells' pools use it.  It opens nothing, never waits and reads no clock; a thread pool calls it
+under its lock.
 
-A *place* is the right to have one connection to an address.  Who asks gets an idle connection with
-its place, or a place on which to open one; a place goes back by `give_back` or `give_up`.
+A *place* is the right to have one connection to an address.  A caller gets an idle connection with
+its place, or a place on which to open one; the place is returned by `give_back` or `give_up`.
 
-Invariants: an address has at most `size` places; nobody waits while a place or an idle connection
-is free; who asked first is served first.
+Invariants: an address has at most `size` places; no caller waits while a place or an idle
+connection is free; callers are served in the order of their requests.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 C = TypeVar("C")
 
-#: What a shelf is found by: the addresses that are tried in turn.
+#: The key of a shelf: the addresses that are tried in order.
 Key = tuple["Parameters", ...]
 
 
 class Waiter(ABC, Generic[C]):
-    """Someone who asked for a connection; exactly one of both comes, once."""
+    """A caller that waits for a connection; one of the two methods is called, once."""
 
     @abstractmethod
     def served(self, idle: Idle[C] | None) -> None:
@@ -36,11 +36,11 @@ class Waiter(ABC, Generic[C]):
 
     @abstractmethod
     def refused(self, error: Exception) -> None:
-        """Take that the pool was closed."""
+        """Fail with `error`: the pool was closed."""
 
 
 class Idle(Generic[C]):
-    """A connection that nobody uses, and since when (monotonic seconds)."""
+    """An idle connection, and since when (monotonic seconds)."""
 
     __slots__ = ("connection", "since")
 
@@ -50,7 +50,7 @@ class Idle(Generic[C]):
 
 
 class Shelf(Generic[C]):
-    """What there is for one address: `places` counts idle and lent connections together."""
+    """The connections to one address; `places` counts idle and lent ones together."""
 
     def __init__(self) -> None:
         self.places = 0
@@ -63,7 +63,7 @@ class Shelves(Generic[C]):
 
     def __init__(self, size: int, idle_seconds: float, waiters_max: int) -> None:
         if size < 1:
-            raise ValueError(f"a pool has at least one connection for an address, not {size}")
+            raise ValueError(f"a pool needs a size of at least 1, not {size}")
         self.size = size
         self.idle_seconds = idle_seconds
         self.waiters_max = waiters_max
@@ -72,43 +72,43 @@ class Shelves(Generic[C]):
 
     @property
     def lent_count(self) -> int:
-        """How many connections are lent or being opened."""
+        """The number of connections that are lent or being opened."""
         return sum(shelf.places - len(shelf.idle) for shelf in self._shelves.values())
 
     @property
     def idle_count(self) -> int:
-        """How many connections wait to be lent."""
+        """The number of idle connections."""
         return sum(len(shelf.idle) for shelf in self._shelves.values())
 
     @property
     def waiting_count(self) -> int:
-        """How many wait for a connection."""
+        """The number of waiting callers."""
         return sum(len(shelf.waiters) for shelf in self._shelves.values())
 
     def ask(self, key: Key, waiter: Waiter[C]) -> None:
-        """Serve `waiter` at once or in its turn.
+        """Serve `waiter` at once, or queue it.
 
-        Raises: Closed; PoolExhausted when too many wait.
+        Raises: Closed; PoolExhausted when too many are waiting.
         """
         if self.is_closed:
             raise Closed("the pool was closed")
         shelf = self._shelves.setdefault(key, Shelf())
         if shelf.idle:
-            waiter.served(shelf.idle.pop())  # the one used last is the likeliest to live
+            waiter.served(shelf.idle.pop())  # the last one used is the most likely to be alive
         elif shelf.places < self.size:
             shelf.places += 1
             waiter.served(None)
         elif len(shelf.waiters) >= self.waiters_max:
             raise PoolExhausted(
                 f"all {self.size} connections to {_shown(key)} are lent and "
-                f"{len(shelf.waiters)} callers wait for one already: return them sooner, "
+                f"{len(shelf.waiters)} callers already wait for one: return them sooner, "
                 "or give the pool a larger size"
             )
         else:
             shelf.waiters.append(waiter)
 
     def withdraw(self, key: Key, waiter: Waiter[C]) -> bool:
-        """Let `waiter` wait no longer; False when it was served or refused before."""
+        """Remove a waiter; return False if it was already served or refused."""
         shelf = self._shelves.get(key)
         if shelf is None or waiter not in shelf.waiters:
             return False
@@ -116,16 +116,16 @@ class Shelves(Generic[C]):
         return True
 
     def exhausted(self, key: Key, seconds: float) -> PoolExhausted:
-        """Return the error for who has waited so long."""
+        """Return the error for a caller that has waited too long."""
         return PoolExhausted(
-            f"all {self.size} connections to {_shown(key)} are lent and none came back in "
+            f"all {self.size} connections to {_shown(key)} are lent and none was returned in "
             f"{seconds:g} s: return them sooner, or give the pool a larger size"
         )
 
     def give_back(self, key: Key, connection: C, now: float) -> bool:
-        """Take a lent connection that can be used again; False when the pool is closed.
+        """Take back a usable connection; return False if the pool is closed.
 
-        Then its place is gone and the caller closes it.
+        In that case its place is freed and the caller must close the connection.
         """
         if self.is_closed:
             self.give_up(key)
@@ -139,7 +139,7 @@ class Shelves(Generic[C]):
         return True
 
     def give_up(self, key: Key) -> None:
-        """Take the place of a connection that has ended or could not be opened."""
+        """Free the place of a connection that has ended or could not be opened."""
         shelf = self._shelves[key]
         if shelf.waiters:
             shelf.waiters.popleft().served(None)
@@ -151,7 +151,7 @@ class Shelves(Generic[C]):
     def another(self, key: Key) -> Idle[C] | None:
         """Return an idle connection in exchange for the place of one that has ended.
 
-        None when there is none: the caller keeps its place and opens one.
+        Return None if there is none: the caller keeps its place and opens a connection.
         """
         shelf = self._shelves[key]
         if not shelf.idle:
@@ -161,7 +161,7 @@ class Shelves(Generic[C]):
         return found
 
     def take_expired(self, now: float) -> list[C]:
-        """Return the connections that nobody has used for `idle_seconds`, to be closed."""
+        """Return the connections that were unused for `idle_seconds`, to be closed."""
         expired: list[C] = []
         for key, shelf in list(self._shelves.items()):
             while shelf.idle and now - shelf.idle[0].since >= self.idle_seconds:
@@ -170,7 +170,7 @@ class Shelves(Generic[C]):
         return expired
 
     def close(self) -> list[C]:
-        """Refuse all who wait and who ask from here on; return the idle connections."""
+        """Refuse current and later waiters; return the idle connections."""
         self.is_closed = True
         idle: list[C] = []
         for key, shelf in list(self._shelves.items()):
@@ -185,5 +185,5 @@ class Shelves(Generic[C]):
 
 
 def _shown(key: Key) -> str:
-    """Return the addresses as text, without passwords."""
+    """Format the addresses, without passwords."""
     return ", ".join(str(parameters) for parameters in key)

@@ -1,7 +1,6 @@
-"""Which names completion shows: `dir` leaves out what the parts of a shell call on each other.
+"""The names that completion shows: `dir` omits names used only between the parts of a shell.
 
-These names are no part of what users may rely on.  They have no underscore, because parts of the
-client in other modules use them.
+These names are not public.  They have no underscore, because other modules of the client use them.
 """
 
 from __future__ import annotations
@@ -77,5 +76,5 @@ INTERNAL_OF_CONSUMER: Final = frozenset(
 
 
 def shown(names: Iterable[str], internal: frozenset[str]) -> list[str]:
-    """Return the names of an object without those that are internal."""
+    """Return the names without the internal ones."""
     return [name for name in names if name not in internal]
