@@ -679,5 +679,5 @@ def test_a_plain_function_has_no_time_limit() -> None:
         Consumer("t", cluster="c", on_message=lambda _: None, handler_timeout=1)
     with pytest.raises(TypeError, match="no keyword argument 'prefech'"):
         Consumer("t", cluster="c", on_message=Handled().handler(), prefech=1)  # type: ignore[call-arg]  # what is refused
-    with pytest.raises(TypeError, match="on_message is a function, not str"):
+    with pytest.raises(TypeError, match="on_message must be a function, not str"):
         Consumer("t", cluster="c", on_message="handle")  # type: ignore[arg-type]  # what is refused

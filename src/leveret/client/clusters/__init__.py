@@ -1,13 +1,13 @@
 """Topics, producers and consumer clusters, over the asyncio client.
 
-A *topic* is a fanout exchange.  A *cluster* is a group of programs that shares the work of a topic:
+A *topic* is a fanout exchange.  A *cluster* is a group of programs that share the work of a topic:
 each cluster gets every message of the topic once, and one *member* of it handles each message.
-What a cluster is on the broker are exchanges and queues whose names and arguments `names` and
-`topology` give, so that programs with any AMQP client can publish to a topic and join a cluster.
+On the broker, a cluster consists of exchanges and queues; `names` and `topology` define their names
+and arguments, so that programs with any AMQP client can publish to a topic and join a cluster.
 
 `producer.Producer` and `consumer.Consumer` are the public classes, `leveret.Producer` and
 `leveret.Consumer` for short; `blocking` has the same two for programs without asyncio.
 
-Invariants: a message is acked only after its handler has returned; at most one member at a time is
-given the messages of a partition.
+Invariants: a message is acked only after its handler has returned; at most one member at a time
+receives the messages of a partition.
 """

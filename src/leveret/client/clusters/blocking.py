@@ -1,7 +1,7 @@
 """`Producer` and `Consumer` for programs without asyncio.
 
-Each has a thread with an event loop of its own, in which the asyncio class of the same name works.
-So heartbeats are sent and acks leave whatever the program does meanwhile, and any thread may call.
+Each runs the asyncio class of the same name in a thread with its own event loop.  So heartbeats and
+acks are sent while the program is busy, and any thread may call.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Producer:
     def deliver(
         self, body: Body, key: str = "", *, properties: BasicProperties | None = None
     ) -> Acknowledgement:
-        """Deliver a message; return what became of it.  Raises: as `leveret.Producer.deliver`."""
+        """Deliver a message; return its outcome.  Raises: as `leveret.Producer.deliver`."""
         return self._thread.call(lambda: self._producer.deliver(body, key, properties=properties))
 
     def deliver_many(
@@ -50,7 +50,7 @@ class Producer:
         return self._thread.call(lambda: self._producer.deliver_many(messages))
 
     def close(self) -> None:
-        """Wait for the acknowledgements that are due, then close the connection."""
+        """Wait for pending acknowledgements, then close the connection."""
         if self._thread.is_open:
             self._thread.call(self._producer.close)
             self._thread.close()
@@ -69,7 +69,7 @@ class Producer:
 class Consumer:
     """A member of a cluster, for any thread; arguments are those of `leveret.Consumer`.
 
-    `on_message` is called in threads of this library where it is a plain function.
+    If `on_message` is a plain function, it is called in threads of this library.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class Consumer:
 
     @property
     def member(self) -> int | None:
-        """This member's number; None while it has none."""
+        """This member's number; None if it has none."""
         return self._consumer.member
 
     @property
     def is_subscribed(self) -> bool:
-        """Whether this member takes part in its cluster, or is about to join again."""
+        """Whether this member is in its cluster, or about to rejoin it."""
         return self._consumer.is_subscribed
 
     def subscribe(self) -> Self:
@@ -113,7 +113,7 @@ class Consumer:
             self._thread.call(self._consumer.wait)
 
     def run(self) -> None:
-        """Subscribe and wait; leave when the thread is interrupted.  Raises: as both."""
+        """Subscribe and wait; unsubscribe when the thread is interrupted.  Raises: as both."""
         with self:
             self.wait()
 

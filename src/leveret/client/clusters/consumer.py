@@ -1,8 +1,8 @@
-"""A member of a consumer cluster: `Consumer`, which stays in its cluster until it leaves.
+"""A member of a consumer cluster: `Consumer`, which stays in its cluster until it unsubscribes.
 
-When its connection or its channel ends, or its queue is deleted, it joins again, with a growing
-delay between attempts.  Before it does, it waits for the handlers that still run, so that two
-handlers of one member never work on one partition.
+When its connection or its channel ends, or its queue is deleted, it rejoins, with a growing delay
+between attempts.  It first waits for the handlers that are still running, so that two handlers of
+one member never work on one partition.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("leveret.client")
 
-#: What joining again would not mend.
+#: Errors that rejoining cannot fix.
 _FINAL: Final = (
     ClusterDeleted,
     ClusterMismatch,
@@ -43,7 +43,7 @@ _FINAL: Final = (
     NotAllowed,
 )
 
-#: The delay before the first attempt to join again, and the longest one, in seconds.
+#: The delay before the first attempt to rejoin, and the maximum delay, in seconds.
 _REJOIN_SECONDS: Final = 0.1
 _REJOIN_SECONDS_MAX: Final = 5.0
 
@@ -51,33 +51,32 @@ _REJOIN_SECONDS_MAX: Final = 5.0
 class Consumer:
     """A member of cluster `cluster` of topic `topic`; it handles messages while it is subscribed.
 
-    `on_message` is called with a `ClusterMessage`, or with a list of them where `max_batch` is
+    `on_message` is called with a `ClusterMessage`, or with a list of them if `max_batch` is
     given, and returns an `Outcome`; None means `Outcome.ACK`, an exception `Outcome.RETRY`.  For a
     batch it returns one outcome for all messages or a list with one for each.  A coroutine function
     runs in the loop, a plain function in a thread.
 
     Times are in seconds:
 
-    - `uri` and `options`: where the broker is; as for `leveret.client.connect`.
-    - `partitions`: 0 for one queue that all members share, without order.  Otherwise messages of
-      one key are handled in order: the keys are divided among so many partitions, each of which is
-      handled by one member at a time, and the partitions among the members.
-    - `member`: this member's number, 0 to 255, which no other member has.  A member that comes back
-      under its number gets the same partitions.  None takes the lowest free number.
-    - `prefetch`: how many messages of a queue the member holds at most.
-    - `concurrency`: how many messages of a shared queue it handles at the same time.
-    - `max_attempts`, `retry_delay`, `retry_delay_max`: a message that fails waits for
-      `retry_delay` times the number of its attempts, at most `retry_delay_max`, and is
-      dead-lettered when it fails for the `max_attempts`-th time.  In a partition, the messages
-      behind it wait as well.
-    - `max_batch`, `max_wait`: how many messages a batch has at most, and how long the first one
-      waits for others.
-    - `handler_timeout`: a coroutine that runs for longer is cancelled and counts as failed.
-    - `drain_timeout`: how long `unsubscribe` waits for handlers that run.
+    - `uri` and `options`: the broker's address; as for `leveret.client.connect`.
+    - `partitions`: 0 for one queue shared by all members, without order.  Otherwise messages with
+      the same key are handled in order: the keys are divided among this number of partitions, and
+      the partitions among the members.  One member at a time handles a partition.
+    - `member`: this member's number, 0 to 255, unique in the cluster.  A member that rejoins with
+      its number gets the same partitions.  None takes the lowest free number.
+    - `prefetch`: the maximum number of unacked messages per queue.
+    - `concurrency`: the number of messages of a shared queue handled at the same time.
+    - `max_attempts`, `retry_delay`, `retry_delay_max`: a failed message waits for `retry_delay`
+      times the number of its attempts, at most `retry_delay_max`, and is dead-lettered when it
+      fails for the `max_attempts`-th time.  In a partition, the messages behind it wait as well.
+    - `max_batch`, `max_wait`: the maximum size of a batch, and how long its first message waits
+      for others.
+    - `handler_timeout`: a coroutine that runs longer is cancelled and counts as failed.
+    - `drain_timeout`: how long `unsubscribe` waits for running handlers.
     - `member_timeout`: how long `subscribe` waits for the number to become free, as the broker may
-      not have seen yet that the connection of an earlier program is gone.
+      not have noticed yet that the connection of an earlier program is gone.
 
-    Raises: ValueError or TypeError, which name the argument.
+    Raises: ValueError or TypeError with the argument's name.
     """
 
     def __init__(
@@ -102,7 +101,7 @@ class Consumer:
         **options: Unpack[ConnectOptions],
     ) -> None:
         if not callable(on_message):
-            raise TypeError(f"on_message is a function, not {type(on_message).__name__}")
+            raise TypeError(f"on_message must be a function, not {type(on_message).__name__}")
         if handler_timeout is not None and not is_coroutine_function(on_message):
             raise ValueError(
                 "handler_timeout needs a coroutine function as on_message: a thread that runs a "
@@ -124,7 +123,7 @@ class Consumer:
         )
         self._on_message = on_message
         self._uri = uri
-        split(options)  # refuses arguments that nobody takes
+        split(options)  # refuses unknown arguments
         self._options = options
         self._subscribing = asyncio.Lock()
         self._membership: Membership | None = None
@@ -133,22 +132,22 @@ class Consumer:
 
     @property
     def member(self) -> int | None:
-        """This member's number; None while it has none."""
+        """This member's number; None if it has none."""
         return None if self._membership is None else self._membership.member
 
     @property
     def is_subscribed(self) -> bool:
-        """Whether this member takes part in its cluster, or is about to join again."""
+        """Whether this member is in its cluster, or about to rejoin it."""
         return self._ended is not None and not self._ended.done()
 
-    # -- taking part -------------------------------------------------------------------------------
+    # -- membership --------------------------------------------------------------------------------
 
     async def subscribe(self) -> Self:
-        """Join the cluster, which is created if it does not exist; return when that is confirmed.
+        """Join the cluster, creating it if needed; return when the broker has confirmed.
 
-        From then on the cluster gets every message of the topic, whether members are there or not.
+        From then on the cluster gets every message of the topic, even while it has no members.
 
-        Raises: OSError, TimeoutError or ConnectionLost where no broker answers; ClusterMismatch;
+        Raises: OSError, TimeoutError or ConnectionLost if no broker answers; ClusterMismatch;
         MemberInUse; AccessRefused (403).
         """
         async with self._subscribing:
@@ -159,11 +158,11 @@ class Consumer:
         return self
 
     async def unsubscribe(self) -> None:
-        """Leave the cluster: handlers that run finish, and what was not begun goes to others.
+        """Leave the cluster: wait for running handlers, and leave other messages to other members.
 
-        The cluster keeps its place at the topic, and its backlog grows while it has no members.
+        The cluster stays bound to the topic, and its backlog grows while it has no members.
 
-        Raises: RuntimeError when a handler calls it, for whose end it would wait.
+        Raises: RuntimeError if a handler calls it, as it would wait for that handler.
         """
         if self._membership is not None and self._membership.is_handling:
             raise RuntimeError(
@@ -185,7 +184,7 @@ class Consumer:
     async def wait(self) -> None:
         """Wait until this member has left, by `unsubscribe` or by an error.
 
-        Raises: what ended it: ClusterDeleted, ClusterMismatch, HandlerStopped, AccessRefused (403);
+        Raises: the error: ClusterDeleted, ClusterMismatch, HandlerStopped, AccessRefused (403);
         Closed before `subscribe`.
         """
         if self._ended is None:
@@ -193,7 +192,7 @@ class Consumer:
         await asyncio.shield(self._ended)
 
     async def run(self) -> None:
-        """Subscribe and wait; leave when this task is cancelled.  Raises: as both."""
+        """Subscribe and wait; unsubscribe when this task is cancelled.  Raises: as both."""
         async with self:
             await self.wait()
 
@@ -204,10 +203,10 @@ class Consumer:
         await self.unsubscribe()
 
     async def delete_cluster(self, *, dead_letters: bool = False) -> int:
-        """Leave, and delete the cluster with its backlog; return how many messages that had.
+        """Leave and delete the cluster with its backlog; return the number of messages in it.
 
-        Other members end with ClusterDeleted.  The queue of dead letters stays unless
-        `dead_letters` says otherwise.
+        Other members end with ClusterDeleted.  The dead-letter queue is kept unless `dead_letters`
+        is True.
 
         Raises: as `connect`; AccessRefused (403).
         """
@@ -217,7 +216,7 @@ class Consumer:
             names = self.settings.names
             return await topology.delete_cluster(channel, names, dead_letters=dead_letters)
 
-    # -- staying -----------------------------------------------------------------------------------
+    # -- rejoining ---------------------------------------------------------------------------------
 
     async def _join(self, *, is_new: bool) -> Membership:
         """Join once.  Raises: as `subscribe`, and ClusterDeleted unless `is_new`."""
@@ -234,23 +233,23 @@ class Consumer:
         )
 
     async def _supervise(self, membership: Membership) -> None:
-        """Stay in the cluster; `wait` raises what ends it."""
+        """Keep the member in the cluster; `wait` raises the error that ends it."""
         assert self._ended is not None, "it was subscribed"
         try:
             while True:
                 membership = await self._next_membership(membership)
         except asyncio.CancelledError:
-            if self._supervisor is not None:  # by others than `unsubscribe`
+            if self._supervisor is not None:  # not cancelled by `unsubscribe`
                 self._ended.set_exception(Closed("the consumer's task was cancelled"))
                 self._ended.exception()
             raise
-        except Exception as error:  # noqa: BLE001  # whatever it is, `wait` raises it
+        except Exception as error:  # noqa: BLE001  # `wait` raises any error
             log.error("a member of cluster %r ended: %s", self.settings.names.exchange, error)  # noqa: TRY400  # the error is raised by `wait`
             self._ended.set_exception(error)
             self._ended.exception()
 
     async def _next_membership(self, membership: Membership) -> Membership:
-        """Wait for the end of a stay and return the next one.  Raises: what ends the member."""
+        """Wait for the end of a membership and return the next.  Raises: a final error."""
         was_cancelled = False
         try:
             await membership.wait()
@@ -259,7 +258,7 @@ class Consumer:
             if isinstance(error, _FINAL) or not isinstance(error, FAILURES):
                 raise
             was_cancelled = isinstance(error, ConsumerCancelled)
-            log.warning("cluster %r: joining again: %s", self.settings.names.exchange, error)
+            log.warning("cluster %r: rejoining after: %s", self.settings.names.exchange, error)
         delay = _REJOIN_SECONDS
         while True:
             try:
@@ -268,7 +267,7 @@ class Consumer:
             except _FINAL:
                 raise
             except FAILURES as error:
-                text = "cluster %r: could not join again, next attempt in %.1f s: %s"
+                text = "cluster %r: could not rejoin, next attempt in %.1f s: %s"
                 log.warning(text, self.settings.names.exchange, delay, error)
             await asyncio.sleep(delay)
             delay = min(delay * 2, _REJOIN_SECONDS_MAX)

@@ -1,10 +1,10 @@
-"""Calling `on_message`: what it returns, raises or never says, as an outcome for each message.
+"""Calls `on_message` and converts its result, or its error, into an outcome for each message.
 
 A coroutine function runs in the loop.  A plain function runs in a thread of its own, so that
-heartbeats are sent and acks leave while it works.
+heartbeats and acks are sent while it works.
 
-Invariant: whatever a handler does, every message of the call gets an outcome, or an error ends the
-member and the broker keeps the messages.
+Invariant: whatever a handler does, either every message of the call gets an outcome, or an error
+ends the member and the messages stay at the broker.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ log = logging.getLogger("leveret.client")
 
 
 def is_coroutine_function(function: object) -> bool:
-    """Tell whether calling `function` makes a coroutine, also where it is an object with a call."""
-    call = getattr(function, "__call__", None)  # noqa: B004  # its kind is asked for
+    """Return whether calling `function` returns a coroutine; it may be a callable object."""
+    call = getattr(function, "__call__", None)  # noqa: B004  # its kind is needed
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 class Handler:
-    """One caller of `on_message`: it makes one call at a time."""
+    """Calls `on_message`, one call at a time."""
 
     def __init__(
         self, on_message: OnMessage | OnBatch, *, batches: bool, timeout: float | None
@@ -47,17 +47,18 @@ class Handler:
         self._thread = None if is_coroutine_function(on_message) else HandlerThread()
 
     def close(self) -> None:
-        """Make no more calls."""
+        """End the handler's thread."""
         if self._thread is not None:
             self._thread.close()
 
     async def outcomes(self, messages: Sequence[ClusterMessage]) -> list[Outcome]:
         """Call the handler with the messages and return an outcome for each.
 
-        An exception, a time-out and a result that is none mean `RETRY` for all of them.
+        An exception, a timeout or an invalid result means `RETRY` for all of them.
 
-        Raises: HandlerStopped for what is no `Exception`; CancelledError when this task is
-        cancelled.
+        Raises: HandlerStopped for an exception that is no `Exception`; CancelledError when this
+        task
+        is cancelled.
         """
         try:
             async with asyncio.timeout(self._timeout):
@@ -70,7 +71,7 @@ class Handler:
             log.warning("the handler of %r was cancelled", messages[0])
         except GeneratorExit:
             raise
-        except Exception as error:  # noqa: BLE001  # whatever it is, the message is to be retried
+        except Exception as error:  # noqa: BLE001  # any error means a retry
             self._report(messages, error)
         except BaseException as error:
             raise HandlerStopped(f"the handler of {messages[0]!r} raised {error!r}") from error
@@ -87,7 +88,7 @@ class Handler:
         return await result if inspect.isawaitable(result) else result
 
     def _report(self, messages: Sequence[ClusterMessage], error: Exception) -> None:
-        """Log what a handler raised."""
+        """Log an error of the handler."""
         if isinstance(error, TimeoutError) and self._timeout is not None:
             text = "the handler of %r failed, or ran for longer than %s s"
             log.warning(text, messages[0], self._timeout, exc_info=error)
@@ -98,7 +99,7 @@ class Handler:
 def _outcomes(result: object, count: int) -> list[Outcome]:
     """Return a handler's result as an outcome for each message.
 
-    Raises: TypeError or ValueError for a result that is none.
+    Raises: TypeError or ValueError for an invalid result.
     """
     if isinstance(result, list | tuple):
         if len(result) != count:
@@ -111,7 +112,7 @@ def _outcomes(result: object, count: int) -> list[Outcome]:
 
 
 def _outcome(result: object) -> Outcome:
-    """Return what one result means."""
+    """Convert one result."""
     if result is None:
         return Outcome.ACK
     if isinstance(result, Outcome):

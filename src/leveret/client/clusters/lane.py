@@ -1,14 +1,14 @@
-"""A lane takes messages from one consumer, gives them to the handler and settles them, in order.
+"""A lane takes messages from one consumer, passes them to the handler and settles them, in order.
 
 A partition has one lane, so its messages are handled one after the other.  A shared queue has as
 many lanes as the member handles messages at once.
 
-A message to be retried goes back to the queue where the broker delays it there and order does not
-matter; otherwise it is retried *in place*: the lane holds it, waits, and calls the handler again
-before it takes anything newer.
+A message to be retried is requeued if the broker delays it there and order does not matter.
+Otherwise it is retried *in place*: the lane holds it, waits, and calls the handler again before it
+takes a newer message.
 
-Invariant: what a lane has not settled when it ends stays unacked, and the broker has it back when
-the channel ends.
+Invariant: messages that a lane has not settled when it ends stay unacked, and the broker requeues
+them when the channel ends.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("leveret.client")
 
-#: Where the broker says how often a message of a quorum queue has come back: the first where it has
-#: it (RabbitMQ from 4.3 on, which counts only failures in the second).
+#: The headers with the number of redeliveries from a quorum queue, in order of preference (RabbitMQ
+#: has the first from 4.3 on, where the second counts only failures).
 _COUNTS = ("x-acquired-count", "x-delivery-count")
 
 
 class Lane:
-    """One task's work; `stopping` tells it to take nothing more."""
+    """The work of one task; `stopping` tells it to take no more messages."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class Lane:
         self._in_place = in_place
 
     async def run(self) -> None:
-        """Work until `stopping`, or until the consumer ends.
+        """Handle messages until `stopping` is set or the consumer ends.
 
-        Raises: HandlerStopped; ConsumerCancelled; the error of the channel.
+        Raises: HandlerStopped; ConsumerCancelled; the channel's error.
         """
         try:
             while not self._stopping.is_set():
@@ -70,7 +70,7 @@ class Lane:
             self._handler.close()
 
     async def _gather(self) -> list[Message]:
-        """Return the next message, or the messages of a batch; none when the consumer has ended."""
+        """Return the next message or batch; empty when the consumer has ended."""
         batch: list[Message] = []
         size = self._settings.max_batch or 1
         loop = asyncio.get_running_loop()
@@ -90,7 +90,7 @@ class Lane:
             return None
 
     async def _handle(self, batch: Sequence[Message]) -> None:
-        """Give a batch to the handler until every message of it is settled."""
+        """Call the handler until every message of the batch is settled."""
         waiting = [(self._received(message), message) for message in batch]
         calls = 0
         while waiting:
@@ -106,18 +106,18 @@ class Lane:
             waiting = again
 
     def _received(self, message: Message) -> ClusterMessage:
-        """Return a message as handlers get it."""
+        """Wrap a message for the handler."""
         attempt = 1
         if self._partition is None:
             try:
                 counts = [message.headers.get(name) for name in _COUNTS]
             except AmqpError:
-                counts = []  # the handler sees the error when it looks at the properties
+                counts = []  # the handler gets the error when it reads the properties
             attempt += next((count for count in counts if isinstance(count, int)), 0)
         return ClusterMessage(message, attempt, self._partition)
 
     def _settle(self, received: ClusterMessage, message: Message, outcome: Outcome) -> bool:
-        """Do what the outcome says; False when the message is to be retried in place."""
+        """Settle a message by its outcome; return False if it is to be retried in place."""
         if outcome is Outcome.RETRY and received.attempt >= self._settings.max_attempts:
             log.warning("%r failed %d times and is dead-lettered", received, received.attempt)
             outcome = Outcome.DEAD_LETTER
@@ -132,7 +132,7 @@ class Lane:
         return True
 
     async def _pause(self, seconds: float) -> bool:
-        """Wait before a retry in place; False when the lane is to stop instead."""
+        """Wait before a retry in place; return False if the lane must stop instead."""
         try:
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()

@@ -1,10 +1,10 @@
-"""One stay of a member in its cluster: from a connection to the end of it.
+"""One membership in a cluster: from opening a connection to its end.
 
-It joins (connects, declares, takes its place, consumes), works, and leaves.  It does not come back
-by itself: `consumer` begins another stay after one that was lost.
+It joins (connects, declares, takes its place, consumes), works, and leaves.  It does not rejoin by
+itself: `consumer` begins another membership after one that was lost.
 
-A member that has a number holds it by an exclusive queue: the broker gives it to one connection at
-a time and takes it back when that connection ends, however it ends.
+A member with a number holds it by an exclusive queue: the broker grants it to one connection at a
+time and deletes it when that connection ends for any reason.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("leveret.client")
 
-#: What a lost connection, or a broker that ended a channel, may raise.
+#: The errors of a lost connection, or of a channel closed by the broker.
 FAILURES: Final = (OSError, ClientError, AmqpError)
 
-#: How long a cancelled handler may take to end, in seconds.
+#: The time that a cancelled handler has to end, in seconds.
 _CANCEL_SECONDS: Final = 1.0
 
-#: How long to wait before looking again whether a place is free, in seconds.
+#: The delay between two checks for a free place, in seconds.
 _LOOK_SECONDS: Final = 0.1
 
 
 class Membership:
-    """A stay; made by `join`.  `member` is its number, or None in a shared queue without one."""
+    """One membership; created by `join`.  `member` is None in a shared queue without a number."""
 
     def __init__(
         self,
@@ -64,9 +64,9 @@ class Membership:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def begin(self, *, is_new: bool) -> None:
-        """Take part; return when the broker has confirmed every consumer.
+        """Join; return when the broker has confirmed every consumer.
 
-        With `is_new` the cluster is declared in any case, else only if it was not deleted.
+        With `is_new` the cluster is always declared, else only if it was not deleted.
 
         Raises: ClusterMismatch, ClusterDeleted, MemberInUse; as `declare_cluster` and `consume`.
         """
@@ -79,13 +79,13 @@ class Membership:
             self.member = await take_place(self._connection, self._settings)
         await channel.qos(self._settings.held_max)
         if names.partitions:
-            assert self.member is not None, "who consumes partitions has a place"
+            assert self.member is not None, "a consumer of partitions has a place"
             await self._consume_partitions(channel, priorities(names.partitions, self.member))
         else:
             await self._consume_shared(channel)
 
     async def _consume_partitions(self, channel: Channel, wanted: list[int]) -> None:
-        """Consume every partition, with the priority that this member has there."""
+        """Consume every partition, with this member's priorities."""
         self._consumers = [
             channel.consume(
                 queue,
@@ -99,7 +99,7 @@ class Membership:
             self._start(consumer, partition, in_place=True)
 
     async def _consume_shared(self, channel: Channel) -> None:
-        """Consume the queue that all members share."""
+        """Consume the queue shared by all members."""
         tag = "" if self.member is None else f"member-{self.member}"
         consumer = channel.consume(self._settings.names.exchange, consumer_tag=tag)
         self._consumers = [await consumer]
@@ -121,23 +121,23 @@ class Membership:
 
     @property
     def is_handling(self) -> bool:
-        """Whether the calling task is that of a handler."""
+        """Whether the current task runs a handler."""
         return asyncio.current_task() in self._tasks
 
     async def wait(self) -> None:
-        """Wait for the end of the stay.  Raises: what ended it."""
+        """Wait for the end of the membership.  Raises: the error that ended it."""
         done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
 
     def stop(self) -> None:
-        """Have the handlers take nothing more."""
+        """Stop taking messages."""
         self._stopping.set()
 
     async def end(self, drain_timeout: float) -> None:
-        """Leave: take nothing more, let handlers finish for that long, and give back the rest.
+        """Leave: take no more messages, wait up to `drain_timeout` for handlers, requeue the rest.
 
-        It does not fail: what the broker does not hear any more, it sees by the connection's end.
+        Never fails: if the broker misses a request, it still notices the end of the connection.
         """
         self.stop()
         with contextlib.suppress(*FAILURES):  # TimeoutError is an OSError
@@ -154,7 +154,7 @@ class Membership:
             _, running = await asyncio.wait(running, timeout=seconds)
         if running:
             log.warning(
-                "%d handlers of cluster %r did not return in %s s; their messages go back",
+                "%d handlers of cluster %r did not return in %s s; their messages are requeued",
                 len(running),
                 self._settings.names.exchange,
                 seconds,
@@ -164,7 +164,7 @@ class Membership:
             await asyncio.wait(running, timeout=_CANCEL_SECONDS)
         for task in self._tasks:
             if task.done() and not task.cancelled():
-                task.exception()  # looked at: what it was is raised by `wait`
+                task.exception()  # marks it as retrieved: `wait` raises it
 
 
 async def join(
@@ -175,9 +175,9 @@ async def join(
     *,
     is_new: bool,
 ) -> Membership:
-    """Connect and take part in the cluster.
+    """Connect and join the cluster.
 
-    Raises: as `connect` and `Membership.begin`; nothing is left open then.
+    Raises: as `connect` and `Membership.begin`; nothing is left open in that case.
     """
     membership = Membership(await connect(uri, **without_recovery(options)), settings, make_handler)
     try:
@@ -189,7 +189,7 @@ async def join(
 
 
 async def take_place(connection: Connection, settings: MemberSettings) -> int:
-    """Take the place of the member, or the lowest place that is free; return its number.
+    """Take the place of the member, or the lowest free place; return its number.
 
     Raises: MemberInUse.
     """
@@ -212,12 +212,12 @@ async def take_place(connection: Connection, settings: MemberSettings) -> int:
 
 
 async def _is_taken(connection: Connection, place: str) -> bool:
-    """Take a place; False where another connection holds it."""
+    """Take a place; return False if another connection holds it."""
     channel = await connection.channel()
     try:
         await channel.queue_declare(place, exclusive=True)
     except ResourceLocked:
-        return False  # the channel has ended by it
+        return False  # this has closed the channel
     return True
 
 

@@ -1,6 +1,6 @@
-"""A message as the handler of a cluster gets it.
+"""A message as passed to a cluster's handler.
 
-It has no ack: what becomes of it is what the handler returns.
+It has no ack: the handler's return value settles it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class ClusterMessage:
     """A message of a topic.
 
-    `attempt` counts from 1: in a cluster without partitions every time that the message came back
-    counts, also when a member that held it was killed; in a partition the calls of this member.
+    `attempt` counts from 1.  In a cluster without partitions it counts all redeliveries, including
+    those after a member was killed; in a partition it counts the calls of this member.
     `partition` is the number of its partition, or None in a cluster without partitions.
     """
 
@@ -28,7 +28,7 @@ class ClusterMessage:
         self.partition = partition
 
     def again(self) -> ClusterMessage:
-        """Return the message as its next attempt."""
+        """Return the message with the next attempt number."""
         return ClusterMessage(self._message, self.attempt + 1, self.partition)
 
     @property
@@ -38,7 +38,7 @@ class ClusterMessage:
 
     @property
     def key(self) -> str:
-        """The key that it was delivered to the topic with: messages of one key are in order."""
+        """The key given by its producer; messages with the same key are in order."""
         return self._message.routing_key
 
     @property
@@ -48,17 +48,17 @@ class ClusterMessage:
 
     @property
     def headers(self) -> dict[str, object]:
-        """The properties' headers; empty when there are none."""
+        """The headers; empty if there are none."""
         return self._message.headers
 
     @property
     def message_id(self) -> str | None:
-        """The id that its producer gave it."""
+        """The id given by its producer."""
         return self._message.properties.message_id
 
     @property
     def redelivered(self) -> bool:
-        """Whether it may have been given to a handler before, by this or another member."""
+        """Whether it may have been passed to a handler before, by this or another member."""
         return self._message.redelivered
 
     def __repr__(self) -> str:

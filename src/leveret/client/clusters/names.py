@@ -1,15 +1,15 @@
-"""What the exchanges and queues of a topic and its clusters are called.
+"""The names of the exchanges and queues of a topic and its clusters.
 
     topic `orders`             exchange `orders`
-    cluster `billing` of it    exchange `orders@billing`
+    its cluster `billing`      exchange `orders@billing`
       without partitions       queue `orders@billing`
       with partitions          queues `orders@billing@0`, `orders@billing@1`, …
       its dead letters         queue `orders@billing@dead`
       the place of member 3    queue `orders@billing@member-3`, exclusive to that member
-      the number of partitions `orders@billing@partitions-8`, which names nothing that exists
+      the number of partitions `orders@billing@partitions-8`, the name of nothing that exists
 
-Neither a topic nor a cluster has an `@` in its name, so that two clusters never share a name,
-whatever dots the names contain.
+The names of topics and clusters contain no `@`, so that two clusters never share a name, whatever
+dots the names contain.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ SEPARATOR: Final = "@"
 
 
 def checked_name(what: str, name: str) -> str:
-    """Return the name of a topic or a cluster.
+    """Check the name of a topic or a cluster and return it.
 
-    Raises: TypeError for anything but text; ValueError for a name that is empty, contains `@` or a
-    control character, begins with `amq.`, or is too long for AMQP.
+    Raises: TypeError if it is not a str; ValueError if it is empty, contains `@` or a control
+    character, begins with `amq.`, or is too long for AMQP.
     """
     checked(what, name)
     if not name:
-        raise ValueError(f"the {what} has no name")
+        raise ValueError(f"the name of the {what} is empty")
     if SEPARATOR in name:
         raise ValueError(
             f"{what} {name!r} contains {SEPARATOR!r}, which separates the names of topic and "
@@ -46,10 +46,10 @@ def checked_name(what: str, name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClusterNames:
-    """The names of one cluster of a topic; `partitions` is 0 where no order is asked for.
+    """The names of one cluster of a topic; `partitions` is 0 for a cluster without order.
 
-    Raises: as `checked_name`; ValueError when the longest name that follows from them has more than
-    255 bytes, or for a number of partitions that there cannot be.
+    Raises: as `checked_name`; ValueError if the longest derived name has more than 255 bytes, or
+    for an invalid number of partitions.
     """
 
     topic: str
@@ -68,19 +68,19 @@ class ClusterNames:
         )
         if len(longest.encode()) > SHORT_STRING_BYTES_MAX:
             raise ValueError(
-                f"topic {self.topic[:40]!r} and cluster {self.cluster[:40]!r} are too long "
-                f"together: {longest[-20:]!r} ends a name of {len(longest.encode())} bytes, and a "
-                f"queue's name has at most {SHORT_STRING_BYTES_MAX}"
+                f"topic {self.topic[:40]!r} and cluster {self.cluster[:40]!r} are too "
+                f"long together: the name ending in {longest[-20:]!r} has "
+                f"{len(longest.encode())} bytes; the maximum is {SHORT_STRING_BYTES_MAX}"
             )
 
     @property
     def exchange(self) -> str:
-        """The exchange that the topic is bound to; it leads to the cluster's queues."""
+        """The exchange that is bound to the topic and routes to the cluster's queues."""
         return f"{self.topic}{SEPARATOR}{self.cluster}"
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """The queue that all members share, or the queue of each partition."""
+        """The queue shared by all members, or the queue of each partition."""
         if self.partitions == 0:
             return (self.exchange,)
         return tuple(self.queue(partition) for partition in range(self.partitions))
@@ -92,7 +92,7 @@ class ClusterNames:
 
     @property
     def layout(self) -> str:
-        """What the cluster's exchange has as its alternate exchange, which brokers compare."""
+        """The alternate exchange of the cluster's exchange; brokers compare it at a declare."""
         return f"{self.exchange}{SEPARATOR}partitions-{self.partitions}"
 
     def queue(self, partition: int) -> str:
@@ -100,5 +100,5 @@ class ClusterNames:
         return f"{self.exchange}{SEPARATOR}{partition}"
 
     def place(self, member: int) -> str:
-        """Return the queue by which a member holds its place."""
+        """Return the queue that reserves a member's place."""
         return f"{self.exchange}{SEPARATOR}member-{member}"

@@ -1,4 +1,4 @@
-"""What a handler says of a message, and what goes wrong in a cluster apart from messages."""
+"""The outcomes that a handler returns, and the errors of clusters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Outcome(enum.Enum):
 
 
 class ClusterMismatch(ClientError):
-    """The topic or the cluster exists with other arguments: partitions, or delays of retries."""
+    """The topic or the cluster exists with other arguments: partitions or retry delays."""
 
 
 class ClusterDeleted(ClientError):
@@ -27,11 +27,11 @@ class ClusterDeleted(ClientError):
 
 
 class MemberInUse(ClientError):
-    """Another connection is the member of that number, or all numbers are taken."""
+    """Another connection has that member's number, or all numbers are taken."""
 
 
 class HandlerStopped(ClientError):
-    """A handler raised what is no `Exception`, such as SystemExit; it is the `__cause__`.
+    """A handler raised an exception that is no `Exception`, such as SystemExit; see `__cause__`.
 
-    The message was not settled: the broker delivers it again.
+    The message was not settled: the broker redelivers it.
     """

@@ -1,14 +1,13 @@
-"""Which member of a cluster is preferred for which partition, as the priorities of its consumers.
+"""The preferred members of partitions, expressed as consumer priorities.
 
 Every member consumes from every partition, and the single active consumer of a partition is the
-one of the highest priority that is there.  The priorities are a function of the member's number
-alone, so no member has to know of the others, and a member that comes back is preferred for the
-same partitions as before.
+present one with the highest priority.  The priorities depend on the member's number alone, so no
+member has to know the others, and a member that rejoins is preferred for the same partitions.
 
-They are made as if members joined one after the other: member 0 takes all partitions, and each
-member after it takes its equal share from those that have the most, with a priority above theirs.
-With members 0 to n-1 there, no member has more than one partition more than another.  The
-partitions of a member that is gone fall back to those that it took them from.
+They are computed as if members joined one after the other: member 0 takes all partitions, and each
+later member takes an equal share from the members with the most, with a higher priority than
+theirs.  If members 0 to n-1 are present, their numbers of partitions differ by at most one.  The
+partitions of a member that leaves fall back to the members from which it took them.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ def preferred(partitions: int, member: int) -> frozenset[int]:
 def priorities(partitions: int, member: int) -> list[int]:
     """Return the `x-priority` of the member's consumer of each partition.
 
-    It is `member + 1` where the member is preferred, and negative where it stands by for others,
-    differently for each member, so that what has no preferred member is spread as well.
+    It is `member + 1` where the member is preferred, else negative and different for each member,
+    so that partitions without a preferred member are spread as well.
     """
     mine = preferred(partitions, member)
     return [
@@ -48,5 +47,5 @@ def priorities(partitions: int, member: int) -> list[int]:
 
 
 def _standby(partition: int, member: int) -> int:
-    """Return a number below 1,000 that depends on both and looks random."""
+    """Return a pseudo-random number below 1,000 that depends on both."""
     return zlib.crc32(b"%d/%d" % (partition, member)) % 1000

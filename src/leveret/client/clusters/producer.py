@@ -1,7 +1,7 @@
-"""A producer of a topic: every delivery is acknowledged, by what became of it.
+"""A producer of a topic: every delivery returns an acknowledgement with its outcome.
 
-Deliveries are persistent and mandatory: an acknowledgement that says CONFIRMED means that every
-subscribed cluster has the message on disk.
+Deliveries are persistent and mandatory: CONFIRMED means that every subscribed cluster has the
+message on disk.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 
 
 class DeliveryStatus(enum.Enum):
-    """What became of a delivery."""
+    """The outcome of a delivery."""
 
     CONFIRMED = "confirmed"
     """Every cluster of the topic has the message."""
     RETURNED = "returned"
-    """No cluster is subscribed to the topic: nobody has the message."""
+    """No cluster is subscribed to the topic: the message was not stored."""
     REFUSED = "refused"
     """A cluster's queue is full and refused the message; other clusters may have it."""
     FAILED = "failed"
-    """It is not known whether the broker has the message; `error` says why."""
+    """It is unknown whether the broker has the message; `error` gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """What became of one delivery, and the id of its message; `error` tells why it failed."""
+    """The outcome of one delivery, and the id of its message; `error` is set if it FAILED."""
 
     status: DeliveryStatus
     message_id: str
@@ -59,26 +59,26 @@ class Acknowledgement:
 
 
 class Outgoing(NamedTuple):
-    """One message of `Producer.deliver_many`; a plain tuple of these does as well."""
+    """One message of `Producer.deliver_many`; a plain tuple with these fields works as well."""
 
     body: Body
     key: str = ""
     properties: BasicProperties | None = None
 
 
-#: Deliveries that may wait for their acknowledgement at once: enough to share syncs of the disk.
+#: Deliveries that may await acknowledgement at once: enough to share syncs of the disk.
 WINDOW: Final = 1000
 
 
 class Producer:
     """A producer of topic `topic`; the topic is created if it does not exist.
 
-    It connects with the first delivery, or with `start`, and again after a connection was lost.
-    `window` deliveries may wait for their acknowledgement at once, others wait before them.
-    `close_timeout` is how long `close` waits for acknowledgements, in seconds.  `uri` and `options`
-    are those of `leveret.client.connect`.
+    It connects on the first delivery or on `start`, and reconnects after a lost connection.
+    At most `window` deliveries await acknowledgement at once; further ones wait before they are
+    sent.  `close` waits at most `close_timeout` seconds for acknowledgements.  `uri` and
+    `options` are those of `leveret.client.connect`.
 
-    Raises: ValueError or TypeError, which name the argument.
+    Raises: ValueError or TypeError with the argument's name.
     """
 
     def __init__(
@@ -91,10 +91,10 @@ class Producer:
         **options: Unpack[ConnectOptions],
     ) -> None:
         if window < 1:
-            raise ValueError(f"window is {window}: at least one delivery must be possible")
+            raise ValueError(f"window is {window}: it must be at least 1")
         self.topic = checked_name("topic", topic)
         self._uri = uri
-        split(options)  # refuses arguments that nobody takes
+        split(options)  # refuses unknown arguments
         self._options = options
         self._window = window
         self._close_timeout = close_timeout
@@ -111,14 +111,14 @@ class Producer:
     async def start(self) -> Self:
         """Connect and declare the topic.
 
-        Raises: as `connect`; ClusterMismatch when the topic's name is that of another kind of
-        exchange; AccessRefused (403); Closed after `close`.
+        Raises: as `connect`; ClusterMismatch if the topic's name belongs to an exchange of another
+        kind; AccessRefused (403); Closed after `close`.
         """
         await self._open_channel()
         return self
 
     async def close(self) -> None:
-        """Wait for the acknowledgements that are due, then close the connection.
+        """Wait for pending acknowledgements, then close the connection.
 
         Deliveries that are not acknowledged within `close_timeout` end as FAILED.
         """
@@ -142,19 +142,19 @@ class Producer:
     async def deliver(
         self, body: Body, key: str = "", *, properties: BasicProperties | None = None
     ) -> Acknowledgement:
-        """Deliver a message to every cluster of the topic; return what became of it.
+        """Deliver a message to every cluster of the topic; return the outcome.
 
-        Messages of one `key` stay in order in clusters with partitions.  A message without an id
-        gets one.  What the broker does with the message is in the acknowledgement and is not
-        raised.
+        Messages with the same `key` stay in order in clusters with partitions.  A message without
+        an
+        id gets one.  Failures at the broker are reported in the acknowledgement, not raised.
 
-        Raises: Closed after `close`; ValueError or TypeError for what cannot be sent.
+        Raises: Closed after `close`; ValueError or TypeError for an invalid argument.
         """
         if self._is_closed:
             raise Closed(f"the producer of topic {self.topic!r} is closed")
         checked("key", key)
         properties = _completed(properties)
-        properties.encode()  # refuses what cannot be written, before anything is sent
+        properties.encode()  # refuses invalid properties before anything is sent
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._under_way.add(done)
         try:
@@ -171,7 +171,7 @@ class Producer:
 
         A message is a body, or an `Outgoing` or a tuple of its fields.
 
-        Raises: as `deliver`; messages before the one that cannot be sent may have been delivered.
+        Raises: as `deliver`; messages before the invalid one may have been delivered.
         """
         acknowledgements: list[Acknowledgement] = []
         pending: list[asyncio.Task[Acknowledgement]] = []
@@ -208,7 +208,7 @@ class Producer:
         return Acknowledgement(status, properties.message_id, failure)
 
     async def _open_channel(self) -> Channel:
-        """Return the channel, opened anew where it has ended.  Raises: as `start`."""
+        """Return the channel; reopen it if it has ended.  Raises: as `start`."""
         if self._channel is not None and self._channel.is_open:
             return self._channel
         async with self._opening:
@@ -232,7 +232,7 @@ class Producer:
 
 
 def _completed(properties: BasicProperties | None) -> BasicProperties:
-    """Return the properties with an id, and persistent unless they say otherwise."""
+    """Return the properties with an id, persistent unless they say otherwise."""
     given: dict[str, Any] = {"delivery_mode": PERSISTENT, "message_id": str(uuid.uuid4())}
     if properties is not None:
         for name in BasicProperties.FIELDS:

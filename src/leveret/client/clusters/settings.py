@@ -1,4 +1,4 @@
-"""How a member takes part in its cluster: what the arguments of `Consumer` come to."""
+"""The settings of a cluster member, made from the arguments of `Consumer`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from leveret.client.clusters.names import ClusterNames
 from leveret.limits import CLUSTER_MEMBERS_MAX
 
-#: What `basic.qos` can say.
+#: The maximum prefetch count of `basic.qos`.
 PREFETCH_MAX = 65_535
 
 
@@ -15,7 +15,7 @@ PREFETCH_MAX = 65_535
 class MemberSettings:
     """The settings of a member; times are in seconds.
 
-    Raises: ValueError for a value that makes no sense, with the argument's name.
+    Raises: ValueError for an invalid value, with the argument's name.
     """
 
     names: ClusterNames
@@ -41,11 +41,11 @@ class MemberSettings:
         counts |= {"max_attempts": self.max_attempts, "max_batch": self.max_batch or 1}
         for name, count in counts.items():
             if not 1 <= count <= PREFETCH_MAX:
-                raise ValueError(f"{name} is {count}: it is a number from 1 to {PREFETCH_MAX}")
+                raise ValueError(f"{name} is {count}: it must be from 1 to {PREFETCH_MAX}")
         if self.names.partitions and self.concurrency > 1:
             raise ValueError(
                 "concurrency is for clusters without partitions: a partition has one handler at a "
-                "time, and different partitions have theirs at the same time"
+                "time, and partitions are handled in parallel"
             )
         times = {"retry_delay": self.retry_delay, "retry_delay_max": self.retry_delay_max}
         times |= {"max_wait": self.max_wait, "drain_timeout": self.drain_timeout}
@@ -53,13 +53,13 @@ class MemberSettings:
         times |= {"member_timeout": self.member_timeout}
         for name, seconds in times.items():
             if not 0 <= seconds <= 86_400:
-                raise ValueError(f"{name} is {seconds}: it is a time from 0 to 86,400 seconds")
+                raise ValueError(f"{name} is {seconds}: it must be from 0 to 86,400 seconds")
 
     @property
     def held_max(self) -> int:
-        """How many messages of a queue the member holds at once: those of all its handlers."""
+        """The maximum number of unacked messages per queue, for all handlers together."""
         return min(PREFETCH_MAX, max(self.prefetch, (self.max_batch or 1) * self.concurrency))
 
     def delay(self, attempt: int) -> float:
-        """Return how long a message waits after the attempt of that number has failed."""
+        """Return how long a message waits after attempt number `attempt` has failed."""
         return min(attempt * self.retry_delay, self.retry_delay_max)

@@ -1,6 +1,6 @@
-"""Threads for what is not written for asyncio: handlers that are plain functions, and programs.
+"""Threads that connect asyncio with other code: plain handler functions, and programs.
 
-Both kinds are daemons: a handler that never returns keeps no program from ending.
+All of them are daemon threads: a handler that never returns does not keep the program running.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ T = TypeVar("T")
 
 
 class HandlerThread:
-    """A thread that calls functions for a task, one after the other; it starts with the first."""
+    """A thread that runs functions for a task, one after the other; started by the first call."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._started = False
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Call `function` in the thread and return what it returns.
+        """Call `function` in the thread and return its result.
 
-        A task that is cancelled no longer waits; the function runs on to its end.
+        A cancelled task stops waiting; the function still runs to its end.
 
-        Raises: what the function raises.
+        Raises: the function's exception.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
@@ -50,11 +50,11 @@ class HandlerThread:
             try:
                 value = function()
             except StopIteration as stopped:
-                # No future can carry it.
+                # A future cannot carry StopIteration.
                 error = RuntimeError(f"the function raised {stopped!r}")
-            except BaseException as raised:  # noqa: BLE001  # the task decides what it means
+            except BaseException as raised:  # noqa: BLE001  # the task handles it
                 error = raised
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits
                 loop.call_soon_threadsafe(settle, value, error)
 
         self._calls.put(run)
@@ -64,7 +64,7 @@ class HandlerThread:
         return await future
 
     def close(self) -> None:
-        """End the thread when the function that it runs has returned."""
+        """End the thread when its current function has returned."""
         if self._started:
             self._calls.put(None)
 
@@ -75,7 +75,7 @@ class HandlerThread:
 
 
 class LoopThread:
-    """A thread with an event loop, for a program that has none."""
+    """A thread with an event loop, for a program without one."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -86,7 +86,7 @@ class LoopThread:
 
     @property
     def is_open(self) -> bool:
-        """Whether calls are taken."""
+        """Whether calls are accepted."""
         return self._open
 
     def _run(self) -> None:
@@ -97,23 +97,23 @@ class LoopThread:
             self._loop.close()
 
     def call(self, function: Callable[[], Coroutine[object, object, T]]) -> T:
-        """Run the coroutine that `function` makes in the loop; wait for what it returns.
+        """Run the coroutine returned by `function` in the loop; return its result.
 
-        Raises: Closed after `close`; what the coroutine raises.
+        Raises: Closed after `close`; the coroutine's exception.
         """
         with self._lock:
             if not self._open:
-                raise Closed("it was closed before the call")
+                raise Closed("the object was closed before the call")
             future = asyncio.run_coroutine_threadsafe(function(), self._loop)
         try:
             return future.result()
         except BaseException:
-            # The caller was interrupted: nobody waits for the coroutine any longer.
+            # The caller was interrupted: the coroutine's result is no longer needed.
             future.cancel()
             raise
 
     def close(self) -> None:
-        """End the loop and its thread; calls that wait are cancelled."""
+        """Stop the loop and its thread; pending calls are cancelled."""
         with self._lock:
             if not self._open:
                 return
@@ -122,7 +122,7 @@ class LoopThread:
         self._thread.join()
 
     def _cancel_all(self) -> None:
-        """Cancel what still runs, and stop when it has ended."""
+        """Cancel all tasks, and stop the loop when they have ended."""
         tasks = asyncio.all_tasks(self._loop)
         for task in tasks:
             task.cancel()
@@ -131,6 +131,6 @@ class LoopThread:
 
 
 async def _end_of(tasks: set[asyncio.Task[object]]) -> None:
-    """Wait a moment for cancelled tasks."""
+    """Wait briefly for cancelled tasks."""
     if tasks:
         await asyncio.wait(tasks, timeout=1.0)

@@ -1,16 +1,16 @@
-"""What a topic and a cluster are on the broker: declared, checked and deleted.
+"""The exchanges and queues of a topic and a cluster: how they are declared, checked and deleted.
 
 The exchange of the topic is a fanout, to which each cluster binds an exchange of its own: a fanout
-for one shared queue, or an `x-consistent-hash` for partitions, whose queues are bound once and for
-all, so that a key stays in its partition whoever comes and goes.
+for one shared queue, or an `x-consistent-hash` for partitions.  The queues of partitions are bound
+permanently, so that a key stays in its partition whichever members join or leave.
 
-The queues are of the type `quorum`: durable, and with counted deliveries, on Leveret as on
-RabbitMQ.  A queue's arguments are compared at each declare by the broker, so that members that do
-not agree are told.  Those of an exchange are not, except for `alternate-exchange`: the exchange of
-a cluster has one that does not exist and whose name contains the number of partitions.
+The queues are of type `quorum`: durable, and with counted deliveries, on Leveret as on RabbitMQ.
+The broker compares a queue's arguments at each declare, so that a member with different settings
+gets an error.  It does not compare those of an exchange, except `alternate-exchange`: the exchange
+of a cluster has one that does not exist and whose name contains the number of partitions.
 
-Invariant: the exchange is bound to the topic last, when every partition has its queue, so no
-message is routed by a part of them.
+Invariant: the exchange is bound to the topic last, when every partition has its queue, so that no
+message is routed to an incomplete set of partitions.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from leveret.client.clusters.names import ClusterNames
     from leveret.client.clusters.settings import MemberSettings
 
-#: Each partition's weight on the ring: with it shares differ by about 3 %.
+#: Each partition's weight on the hash ring: with this weight, shares differ by about 3 %.
 _WEIGHT: Final = "20"
 
-#: The first version of RabbitMQ whose quorum queues delay what is returned.
+#: The first version of RabbitMQ whose quorum queues delay returned messages.
 _RABBITMQ_WITH_DELAYED_RETRY: Final = (4, 3)
 
 
 def delays_retries(server_properties: Mapping[str, object]) -> bool:
-    """Tell whether the broker itself delays messages that are returned to a queue.
+    """Return whether the broker itself delays messages that are returned to a queue.
 
-    Leveret does, by whatever name it goes, and RabbitMQ from 4.3 on.
+    Leveret does, whatever product name it reports, and RabbitMQ from 4.3 on.
     """
     if "Leveret" in f"{server_properties.get('product')} {server_properties.get('platform')}":
         return True
@@ -80,16 +80,16 @@ async def declare_topic(channel: Channel, topic: str) -> None:
 
 
 async def declare_cluster(channel: Channel, settings: MemberSettings) -> None:
-    """Declare all that the cluster consists of; what exists already must agree.
+    """Declare all parts of the cluster; existing ones must have the same arguments.
 
-    Raises: ClusterMismatch; AccessRefused (403); CommandInvalid (503) where the broker does not
-    know the type of exchange that partitions need.
+    Raises: ClusterMismatch; AccessRefused (403); CommandInvalid (503) if the broker does not
+    support the exchange type needed for partitions.
     """
     names = settings.names
     await declare_topic(channel, names.topic)
     await _agreed(
         channel.queue_declare(names.dead_letters),
-        f"cluster {names.exchange!r}: its queue of dead letters {names.dead_letters!r} exists with "
+        f"cluster {names.exchange!r}: its dead-letter queue {names.dead_letters!r} exists with "
         "other arguments; delete that queue",
     )
     await _agreed(
@@ -125,11 +125,11 @@ async def check_cluster(channel: Channel, names: ClusterNames) -> None:
 
 
 async def delete_cluster(channel: Channel, names: ClusterNames, *, dead_letters: bool) -> int:
-    """Delete a cluster with its backlog; return how many messages were ready in it.
+    """Delete a cluster with its backlog; return the number of its ready messages.
 
-    Its exchange goes first, so that nothing more arrives and members see that the cluster itself
-    is gone.  The queues of all numbers of partitions are deleted, since a queue that does not exist
-    is no error.  Raises: AccessRefused (403).
+    Its exchange is deleted first, so that no more messages arrive and members notice that the
+    cluster is gone.  The queues of all possible partitions are deleted, since deleting a queue
+    that does not exist is no error.  Raises: AccessRefused (403).
     """
     await channel.exchange_delete(names.exchange)
     queues = [names.exchange, *(names.queue(number) for number in range(CLUSTER_PARTITIONS_MAX))]
@@ -140,7 +140,7 @@ async def delete_cluster(channel: Channel, names: ClusterNames, *, dead_letters:
 
 
 async def _agreed(declare: Awaitable[object], otherwise: str) -> None:
-    """Wait for a declare.  Raises: ClusterMismatch, with `otherwise`, where the broker differs."""
+    """Wait for a declare.  Raises: ClusterMismatch, with the text `otherwise`, on a difference."""
     try:
         await declare
     except PreconditionFailed as error:
