@@ -369,15 +369,15 @@ def test_heartbeats_follow(broker: Broker) -> None:
 
 
 def test_time_does_not_go_back(broker: Broker) -> None:
-    with pytest.raises(ValueError, match="does not go back"):
+    with pytest.raises(ValueError, match="cannot go back"):
         broker.advance(-1)
-    with pytest.raises(ValueError, match="cannot arrive before"):
+    with pytest.raises(ValueError, match="must be 0 or more"):
         broker.delay(-1)
 
 
 @pytest.mark.parametrize("seconds", [1e18, float("inf"), float("nan")])
 def test_time_moves_on_by_a_hundred_years_at_most(broker: Broker, seconds: float) -> None:
-    with pytest.raises(ValueError, match="a hundred years at most"):
+    with pytest.raises(ValueError, match="at most a hundred years"):
         broker.advance(seconds)
     broker.advance(100 * 365 * 24 * 3600)
     assert broker.connections() == 0

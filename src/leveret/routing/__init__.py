@@ -1,1 +1,1 @@
-"""Pure matchers of keys and headers, shared by the broker and by the Spark routing job."""
+"""Pure matchers of keys and headers, shared by the broker and the Spark routing job."""

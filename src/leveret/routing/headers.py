@@ -1,18 +1,19 @@
 """The headers matcher: does a message's header table satisfy a binding's arguments?
 
-`x-match` in the arguments says how: `all` (the default) or `any` of the other arguments, of which
-those beginning with `x-` do not count; `all-with-x` and `any-with-x` count them too.  A void
-argument asks only that the header is there.
+`x-match` in the arguments selects the mode: `all` (the default) or `any` of the other arguments,
+ignoring those that begin with `x-`; `all-with-x` and `any-with-x` include them.  A void argument
+requires only that the header is present.
 
-Values compare as RabbitMQ compares them: the AMQP type tag does not matter, the value does,
-strictly.  So an 8-bit 1 equals a 64-bit 1 and a timestamp of 1 s, and a string equals the byte
-array of its UTF-8, while 1, 1.0, true and "1" all differ, and so do decimals of different scale.
-Values inside arrays and tables follow the same rule; there RabbitMQ's, which compares the tags
-too, is stricter, but a decoded table does not hold the tags of integers.
+Values compare as in RabbitMQ: the AMQP type tag is ignored, the value is compared strictly.  So an
+8-bit 1 equals a 64-bit 1 and a timestamp of 1 s, and a string equals the byte array of its UTF-8,
+while 1, 1.0, true and "1" all differ, and so do decimals of different scale.  Values inside arrays
+and tables follow the same rule.  RabbitMQ is stricter there and compares the tags too, but a
+decoded table does not preserve the tags of integers.
 
-An index finds the bindings that a message's headers may satisfy without asking all matchers.
+An index finds the bindings that may match a message's headers without testing every matcher.
 
-Invariant: what a matcher wants never changes after it was made, and `matches` changes nothing.
+Invariant: the conditions of a matcher never change after its creation, and `matches` changes
+nothing.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from leveret.errors import PreconditionFailed
 
 _X_MATCH: Final = "x-match"
 
-#: Characters of equal texts that are compared as fast as an argument is.
+#: Comparing this many characters of equal strings costs as much as one argument.
 _CHARACTERS_PER_LOOK: Final = 1024
 
 
 @final
 class HeadersMatcher:
-    """The condition that one binding to a headers exchange makes.
+    """The condition of one binding to a headers exchange.
 
-    Raises: PreconditionFailed (406) for an `x-match` that is none of the four words.
+    Raises: PreconditionFailed (406) for an invalid `x-match`.
     """
 
     def __init__(self, arguments: dict[str, object]) -> None:
@@ -46,28 +47,28 @@ class HeadersMatcher:
             )
         with_x = mode in ("all-with-x", "any-with-x")
         self.wants_all: Final = mode in ("all", "all-with-x")
-        #: The names and values (`normal_value`) of the arguments that count.
+        #: The names and values (`normal_value`) of the relevant arguments.
         self.wanted: Final[list[tuple[str, object]]] = [
             (name, normal_value(value))
             for name, value in arguments.items()
             if name != _X_MATCH and (with_x or not name.startswith("x-"))
         ]
-        #: What it takes to compare them all, in arguments and values inside of them.
+        #: The cost of comparing them all, in arguments and nested values.
         self.looks: i64 = 1
         for _, value in self.wanted:
             self.looks += looks_at(value)
-        #: The argument under which an index lists it.
+        #: The index of the argument under which `HeadersIndex` lists the matcher.
         self.listed: i64 = 0
 
     def matches(self, headers: dict[str, object]) -> bool:
-        """Tell whether `headers` (a decoded table) satisfy the binding.
+        """Return whether `headers` (a decoded table) satisfy the binding.
 
-        Without arguments that count, `all` matches everything and `any` nothing.
+        Without relevant arguments, `all` matches everything and `any` nothing.
         """
         return self.fits(headers, {})
 
     def fits(self, headers: dict[str, object], normal: dict[str, object]) -> bool:
-        """Tell the same; the normal forms of the headers that it looks at are kept in `normal`."""
+        """Return the same as `matches`; cache normal forms of the compared headers in `normal`."""
         wants_all = self.wants_all
         for name, wanted in self.wanted:
             fits = name in headers
@@ -82,19 +83,19 @@ class HeadersMatcher:
 
 @final
 class _Header:
-    """The bindings that are found by one header: by a value of it, or by its being there."""
+    """The bindings that are found by one header: by its value, or by its presence."""
 
     def __init__(self) -> None:
-        # Each with its matcher, or None where to be found is to match.
+        # The matcher is None where the lookup itself is the match.
         self.present: dict[object, HeadersMatcher | None] = {}
         self.by_value: dict[object, dict[object, HeadersMatcher | None]] = {}
 
     def bucket(self, wanted: object) -> dict[object, HeadersMatcher | None] | None:
-        """Return those that are found by a value, if there are any."""
+        """Return the bindings listed under a value, if any."""
         return self.by_value.get(wanted) if is_looked_up(wanted) else self.present
 
     def grow(self, wanted: object) -> dict[object, HeadersMatcher | None]:
-        """Return those that are found by a value; make the place where it is missing."""
+        """Return the bindings listed under a value; create the list if needed."""
         return self.by_value.setdefault(wanted, {}) if is_looked_up(wanted) else self.present
 
 
@@ -102,12 +103,12 @@ class _Header:
 class HeadersIndex:
     """Targets with a matcher each, found by headers.
 
-    A matcher that wants all of its arguments is listed under the one that the fewest others are
-    listed under, one that wants any of them under each.  So those that have no argument in common
-    with the message, or only what all have, cost nothing.
+    A matcher that needs all of its arguments is listed only under the one with the shortest list; a
+    matcher that needs any of them is listed under each.  So bindings that have no argument in
+    common with the message, or only very common ones, cost nothing.
 
-    `places` counts the entries of all lists: what the index takes of the memory.  `looks` counts
-    the headers and arguments that were compared so far: the cost, the same on every machine.
+    `places` counts the entries of all lists and measures the memory of the index.  `looks` counts
+    the headers and arguments compared so far and measures the cost independently of the machine.
     """
 
     def __init__(self) -> None:
@@ -115,11 +116,11 @@ class HeadersIndex:
         self.looks: i64 = 0
         self._matchers: dict[object, HeadersMatcher] = {}
         self._by_name: dict[str, _Header] = {}
-        #: Those that match all messages.
+        #: The targets that match all messages.
         self._always: dict[object, None] = {}
 
     def insert(self, target: object, matcher: HeadersMatcher) -> None:
-        """Add a target that is not there."""
+        """Add a new target."""
         self._matchers[target] = matcher
         if not matcher.wanted:
             if matcher.wants_all:
@@ -134,7 +135,7 @@ class HeadersIndex:
             self._list(target, condition, None if is_exact(condition[1]) else matcher)
 
     def remove(self, target: object) -> None:
-        """Take out a target that is there."""
+        """Remove an existing target."""
         matcher = self._matchers.pop(target)
         if not matcher.wanted:
             if matcher.wants_all:
@@ -147,15 +148,15 @@ class HeadersIndex:
                 self._unlist(target, condition)
 
     def find(self, headers: dict[str, object], looks_max: i64) -> list[object]:
-        """Return the targets whose matchers fit, each once; `looks` grows by what it takes.
+        """Return the targets whose matchers fit, each once; add the cost to `looks`.
 
-        It ends after about `looks_max`, with those that were found until then.
+        It stops after about `looks_max` and returns the targets found until then.
         """
         last = self.looks + looks_max
         found: dict[object, None] = dict(self._always)
         normal: dict[str, object] = {}
         by_name = self._by_name
-        # Whichever are fewer: a message has up to thousands of headers.
+        # Iterate over the smaller set: a message has up to thousands of headers.
         names = headers if len(headers) < len(by_name) else by_name
         for name in names:
             self.looks += 1
@@ -181,7 +182,7 @@ class HeadersIndex:
         found: dict[object, None],
         last: i64,
     ) -> None:
-        """Add those of one list that fit."""
+        """Add the matching targets of one list."""
         for target, matcher in bucket.items():
             self.looks += 1 if matcher is None else matcher.looks
             if self.looks > last:
@@ -190,14 +191,14 @@ class HeadersIndex:
                 found[target] = None
 
     def _rarest(self, wanted: list[tuple[str, object]]) -> int:
-        """Return the place of the condition under which the fewest are listed."""
+        """Return the index of the condition with the shortest list."""
         best = 0
         fewest = -1
         for place, (name, value) in enumerate(wanted):
             listed = self._by_name.get(name)
             bucket = None if listed is None else listed.bucket(value)
             size = 0 if bucket is None else len(bucket)
-            # Where lists are as long, one by a value: messages that have the header are more.
+            # Prefer a list by value: more messages have the header than have the value.
             if not is_looked_up(value):
                 size = size * 2 + 1
             if fewest < 0 or size < fewest:
@@ -230,17 +231,17 @@ class HeadersIndex:
 
 
 def is_looked_up(normal: object) -> bool:
-    """Tell whether a table finds a value: neither arrays and tables, nor the void that fits all."""
+    """Return whether a value is a key of `by_value`: not an array, a table or void."""
     return normal is not None and not isinstance(normal, (list, dict))
 
 
 def is_exact(normal: object) -> bool:
-    """Tell whether whoever is found by a condition's value, or by its header, meets it."""
+    """Return whether a lookup by a condition's value, or by its header, is already a match."""
     return not isinstance(normal, (list, dict))
 
 
 def looks_at(normal: object) -> i64:
-    """Return what it takes to compare a value: itself and those inside of it."""
+    """Return the cost of comparing a value, including nested values."""
     looks: i64 = 1
     if isinstance(normal, list):
         for item in normal:
@@ -254,9 +255,9 @@ def looks_at(normal: object) -> i64:
 
 
 def normal_value(value: object) -> object:
-    """Return a form of a table's value in which `==` is the strict comparison described above.
+    """Convert a table's value so that `==` is the strict comparison described above.
 
-    Text and integers, the usual values, stand for themselves; others get a mark of their kind.
+    Strings and integers, the usual values, are kept; other values get a tag of their kind.
     """
     if isinstance(value, str) or value is None:
         return value
@@ -267,7 +268,7 @@ def normal_value(value: object) -> object:
     if isinstance(value, float):
         return ("float", value)
     if isinstance(value, bytes):
-        # Text never holds a lone surrogate, so bytes that are not UTF-8 equal no text.
+        # A decoded string has no lone surrogates, so bytes that are not UTF-8 equal no string.
         return value.decode("utf-8", "surrogateescape")
     if isinstance(value, list):
         return [normal_value(item) for item in value]
@@ -276,5 +277,5 @@ def normal_value(value: object) -> object:
     if isinstance(value, Decimal):
         # 1.0 and 1.00 are equal, but their texts are not.
         return ("decimal", str(value))
-    # What is left is a timestamp, known by its attribute: `wire` is a neighbour, not below.
+    # Only timestamps remain, recognised by an attribute: this package must not import `wire`.
     return getattr(value, "seconds", value)

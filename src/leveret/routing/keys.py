@@ -1,12 +1,11 @@
-"""Topic keys as lists of words; a key is taken apart and judged here and nowhere else.
+"""Topic keys as lists of words; the only place where keys are split and checked.
 
-The words of a key are what its dots separate, and a word may be empty: "a." is two words, of which
-the second is empty.  The empty key alone is no words at all (as RabbitMQ has it), which `#` matches
-and `*` does not.
+The words of a key are separated by dots, and a word may be empty: "a." is two words, the second of
+them empty.  Only the empty key has no words (as in RabbitMQ); `#` matches it and `*` does not.
 
-Strict keys are a vhost's wish: words of ASCII letters, digits and `_`, at least one and none empty;
-in a binding key a word may be a wildcard, but `#` stands beside no other wildcard, for such a
-pattern says what a plainer one says too.
+Strict keys are an option of a vhost: words of ASCII letters, digits and `_`, at least one and none
+empty.  In a binding key a word may be a wildcard, but `#` must not be adjacent to another wildcard,
+because a simpler pattern is equivalent.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from typing import Final
 from leveret.errors import PreconditionFailed
 from leveret.limits import TOPIC_WORDS_MAX
 
-#: In a binding key: exactly one word, whichever; it may be empty.
+#: In a binding key: exactly one word, which may be empty.
 ONE_WORD: Final = "*"
 
-#: In a binding key: any number of words, also none.
+#: In a binding key: any number of words, including none.
 ANY_WORDS: Final = "#"
 
 _STRICT_WORD: Final = re.compile("[A-Za-z0-9_]+")
@@ -29,8 +28,8 @@ _STRICT_WORD: Final = re.compile("[A-Za-z0-9_]+")
 def split_words(key: str) -> list[str]:
     """Return the words of a binding key or routing key.
 
-    Raises: PreconditionFailed (406) for more than `TOPIC_WORDS_MAX` words, which no AMQP short
-    string holds.
+    Raises: PreconditionFailed (406) for more than `TOPIC_WORDS_MAX` words, more than an AMQP
+    short string can hold.
     """
     if not key:
         return []
@@ -41,9 +40,9 @@ def split_words(key: str) -> list[str]:
 
 
 def pattern_words(binding_key: str) -> list[str]:
-    """Return the words of the plainest binding key that matches the same as `binding_key`.
+    """Return the words of the simplest binding key that is equivalent to `binding_key`.
 
-    Of neighbouring wildcards the `*` come first and one `#` stands for all: `#.*.#` is `*.#`.
+    In a run of wildcards the `*` come first and a single `#` replaces all: `#.*.#` is `*.#`.
 
     Raises: PreconditionFailed (406) for more than `TOPIC_WORDS_MAX` words.
     """
@@ -66,13 +65,13 @@ def pattern_words(binding_key: str) -> list[str]:
 
 
 def check_strict_routing_key(key: str) -> None:
-    """Refuse a routing key that is not strict.  Raises: PreconditionFailed (406)."""
+    """Check that a routing key is strict.  Raises: PreconditionFailed (406)."""
     for word in split_words(key) or [""]:
         _check_strict_word("routing key", key, word)
 
 
 def check_strict_binding_key(key: str) -> None:
-    """Refuse a topic's binding key that is not strict.  Raises: PreconditionFailed (406)."""
+    """Check that a topic binding key is strict.  Raises: PreconditionFailed (406)."""
     before = ""
     for word in split_words(key) or [""]:
         if word not in (ONE_WORD, ANY_WORDS):

@@ -1,7 +1,7 @@
-"""MurmurHash3, its 32-bit variant for x86: what tells the partition of a routing key.
+"""MurmurHash3, its 32-bit variant for x86: the hash that maps routing keys to partitions.
 
-RabbitMQ's exchanges of the type x-super-stream and its stream clients use it with this seed, so a
-key has the same partition there and here.
+RabbitMQ's exchanges of type x-super-stream and its stream clients use it with this seed, so a key
+has the same partition in both brokers.
 
 Source: Austin Appleby's MurmurHash3_x86_32, which is in the public domain.
 """
@@ -19,7 +19,7 @@ _MASK: Final = 0xFFFF_FFFF
 
 
 def murmur3(data: bytes, seed: int) -> int:
-    """Return the 32-bit hash of `data`, without a sign."""
+    """Return the unsigned 32-bit hash of `data`."""
     digest: i64 = i64(seed) & _MASK
     size: i64 = len(data)
     whole: i64 = size - size % 4
@@ -53,19 +53,19 @@ def murmur3(data: bytes, seed: int) -> int:
 
 
 def partition_of(routing_key: bytes, partitions: int) -> int:
-    """Return the number of the partition, of so many, that a routing key belongs to."""
+    """Return the partition of a routing key, out of `partitions`."""
     return murmur3(routing_key, PARTITION_SEED) % partitions
 
 
 def _mixed(block: i64) -> i64:
-    """Return what one block of four bytes adds."""
+    """Mix one block of four bytes."""
     mixed = _product(block, 0xCC9E_2D51)
     mixed = ((mixed << 15) | (mixed >> 17)) & _MASK
     return _product(mixed, 0x1B87_3593)
 
 
 def _product(one: i64, other: i64) -> i64:
-    """Return the lower 32 bits of a product of two such numbers; the whole would not fit 64."""
+    """Return the lower 32 bits of a product, without overflowing 64 bits."""
     low: i64 = one * (other & 0xFFFF)
     high: i64 = ((one * (other >> 16)) & 0xFFFF) << 16
     return (low + high) & _MASK

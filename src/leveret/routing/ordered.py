@@ -1,8 +1,9 @@
-"""Names in their order, of which the n-th can be asked for: an index of many destinations.
+"""Sorted names with access by index: an index of many destinations.
 
-They lie in blocks of some hundred, so that one more or one less moves the names of one block.
+They are stored in blocks of some hundred names, so that an insert or remove moves only the names of
+one block.
 
-Invariants: no block is empty; all names of a block come before those of the next.
+Invariants: no block is empty; all names of a block sort before those of the next.
 """
 
 from __future__ import annotations
@@ -12,23 +13,23 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-#: A block of so many names becomes two.  A million names are a thousand blocks or two.
+#: A larger block is split in two.  A million names are one or two thousand blocks.
 _BLOCK_MAX: Final = 1024
 
-#: A name, and what kind of thing it names.
+#: The kind of the named object, and the name.
 Key = tuple[bool, str]
 
 
 @final
 class OrderedNames:
-    """Different names in order; `size` says how many."""
+    """Distinct names in order; `size` is their number."""
 
     def __init__(self) -> None:
         self.size: i64 = 0
         self.blocks: list[list[Key]] = []
 
     def insert(self, key: Key) -> None:
-        """Add a name that is not there."""
+        """Add a new name."""
         self.size += 1
         blocks = self.blocks
         if not blocks:
@@ -43,7 +44,7 @@ class OrderedNames:
             del block[half:]
 
     def remove(self, key: Key) -> None:
-        """Take out a name that is there."""
+        """Remove an existing name."""
         self.size -= 1
         place = self._block(key)
         block = self.blocks[place]
@@ -52,7 +53,7 @@ class OrderedNames:
             del self.blocks[place]
 
     def at(self, number: int) -> Key:
-        """Return the name that `number` others come before; there must be as many."""
+        """Return the name at index `number`.  Raises: IndexError."""
         left: i64 = number
         for block in self.blocks:
             if left < len(block):
@@ -61,7 +62,7 @@ class OrderedNames:
         raise IndexError(number)
 
     def _block(self, key: Key) -> int:
-        """Return the place of the first block that does not end before `key`."""
+        """Return the index of the first block that does not end before `key`."""
         blocks = self.blocks
         low, high = 0, len(blocks)
         while low < high:

@@ -1,26 +1,26 @@
-"""The hash ring: which of several targets does a value belong to, and to it again next time?
+"""A consistent hash ring that maps a value to one of several targets.
 
     ring 0 ..... a3 .... b1 .. a1 ....... b2 ... a2 ....... end, and round to 0
                                ^ hash of a value: the next point upwards is b2, its target is b
 
-A target has `RING_POINTS_PER_WEIGHT` points for each unit of its weight.  Where they lie is a hash
-of its label and their number alone, so that the ring is the same whatever was done in which order,
-before and after a restart; a new target takes keys only to itself, and one that goes gives up only
-its own.
+A target has `RING_POINTS_PER_WEIGHT` points for each unit of its weight.  The position of a point
+is a hash of the target's label and the point's number alone.  So the ring does not depend on the
+order of changes and survives a restart unchanged; a new target takes keys only for itself, and a
+removed one gives up only its own.
 
-It is a ring of targets, not of nodes: nothing is replicated, and nobody is asked.  It lies in
-segments.  New points are put at the end of theirs, and those of a target that went stay where they
-are: a segment is put in order when a value is looked for there.
+It is a ring of targets, not of nodes: nothing is replicated.  It is stored in segments.  New points
+are appended to their segment, and points of a removed target stay in place: a segment is cleaned
+and sorted when a value is looked up in it.
 
-A change takes effect by and by, because a target may have 100,000 points.  `insert` and `remove`
-only note what they *owe*, and `settle` does some of it: it makes the points of new targets, and
-puts as many points in order as each removal has left, so that they do not gather.  A new target has
-its share when nothing is owed; until then values come to it one after the other, and none goes
-back.  One that went has nothing any more from the beginning.
+A change takes effect gradually, because a target may have 100,000 points.  `insert` and `remove`
+only record the pending work, and `settle` does part of it: it creates the points of new targets,
+and cleans as many points as each removal has left, so that they do not accumulate.  A new target
+has its full share when no work is pending; until then it gains values one after the other and
+loses none.  A removed target gets no values from the start.
 
-Invariants: a point is 42 bits of hash above 20 bits of the place of its target; the points of a
-segment, those with the same upper bits, are sorted and of targets that are there unless it is
-marked as stale; a place is given to another target when no point of the former one is left.
+Invariants: a point is 42 bits of hash above 20 bits of its target's place; the points of a segment,
+those with the same upper bits, are sorted and belong to existing targets unless the segment is
+marked as stale; a place is reused only when no point of its former target is left.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ _PLACE_BITS: Final = 20
 _PLACE_MASK: Final = (1 << _PLACE_BITS) - 1
 _DROPPED_BITS: Final = 22
 
-#: A million points are 4,000 in each, which are put in order in some 0.2 ms.
+#: A million points are 4,000 in each segment, which are sorted in some 0.2 ms.
 _SEGMENTS: Final = 256
 _SEGMENT_SHIFT: Final = 62 - 8
 
-#: The last digits of the numbers of points, as the first thousand have them and as others do.
+#: The last digits of the points' numbers, for the first thousand points and for later ones.
 _THOUSAND: Final = 1000
 _DIGITS: Final = [b"%d" % number for number in range(_THOUSAND)]
 _PADDED_DIGITS: Final = [b"%03d" % number for number in range(_THOUSAND)]
 
-#: What it takes to look at a point and to sort it, where it takes 1 to make one.
+#: The cost of checking and sorting a point, relative to 1 for creating it.
 _ORDERING: Final = 2
 
 
@@ -63,9 +63,9 @@ class Placed:
     def __init__(self, target: object, place: int, prefix: bytes, points: i64) -> None:
         self.target: Final = target
         self.place: Final = place
-        #: What the hash of each of its points begins with.
+        #: The prefix of the hash input of each of its points.
         self.prefix: Final = prefix
-        #: How many points it has, and how many of them are made.
+        #: The number of its points, and how many of them are created.
         self.points: Final[i64] = points
         self.made: i64 = 0
 
@@ -74,37 +74,38 @@ class Placed:
 class HashRing:
     """Weighted targets on a ring.
 
-    `size` is the number of their points, made or not; `held` counts those that are made, and those
-    of targets that went too.  `work` counts the points that were made so far, and twice those that
-    were put in order: the cost, in a unit of some 0.2 µs that is the same on every machine.
+    `size` is the number of points of all targets, created or not; `held` counts created points,
+    including those of removed targets.  `work` counts the points created so far, plus twice the
+    points sorted.  It measures the cost in units of some 0.2 µs, independently of the machine.
     """
 
     def __init__(self) -> None:
         self.size: i64 = 0
         self.held: i64 = 0
         self.work: i64 = 0
-        #: Points that are made of targets that are there.
+        #: Created points of existing targets.
         self._live: i64 = 0
         self._segments: list[list[int]] = [[] for _ in range(_SEGMENTS)]
         self._stale: list[bool] = [False] * _SEGMENTS
-        #: Who is at each place; None for those of targets that went.
+        #: The target at each place; None for removed targets.
         self.places: list[Placed | None] = []
         self._by_target: dict[object, Placed] = {}
-        #: Places that may be given away, and those of targets that went, each with the number of
-        #: segments that must have been swept before.
+        #: Places that may be reused, and places of removed targets, each with the number of
+        #: segments that
+        #: must have been swept before reuse.
         self._free: list[int] = []
         self._leaving: deque[tuple[int, int]] = deque()
         self._swept = 0
-        #: Targets that have fewer points than they shall have; they may be gone by now.
+        #: Targets that do not have all their points yet; they may have been removed by now.
         self._growing: deque[Placed] = deque()
-        #: The work that sweeping segments is still to take, and the segment at which it ends.
+        #: The remaining work of sweeping segments, and the segment at which sweeping ends.
         self._unswept: i64 = 0
         self._sweep_end = 0
 
     def insert(self, target: object, label: str, weight: int) -> None:
-        """Put `target`, which is not on the ring, there; equal labels have the same points.
+        """Add a new `target`; equal labels have the same points.
 
-        Its points are owed.
+        Its points are created later, by `settle`.
         """
         place = self._new_place()
         count: i64 = i64(weight) * RING_POINTS_PER_WEIGHT
@@ -115,13 +116,13 @@ class HashRing:
         self._growing.append(placed)
 
     def owes(self) -> bool:
-        """Return whether `settle` has something to do."""
+        """Return whether `settle` has pending work."""
         return self._unswept > 0 or len(self._growing) > 0
 
     def settle(self, units: i64) -> None:
-        """Do what is owed, until that has taken so many units of `work` or a few more.
+        """Do pending work of about `units` of `work`, slightly more at most.
 
-        The points of targets that went come first: so they do not gather whatever comes and goes.
+        The points of removed targets come first, so that they never accumulate.
         """
         last = self.work + units
         while self.work < last:
@@ -133,7 +134,7 @@ class HashRing:
                 break
 
     def _sweep_on(self) -> None:
-        """Put the next segment in order on account of the targets that went."""
+        """Sweep the next segment because of removed targets."""
         before = self.work
         self._sweep()
         self._unswept -= self.work - before
@@ -141,7 +142,7 @@ class HashRing:
             self._unswept = 0
 
     def _grow(self, placed: Placed) -> None:
-        """Make the next points of the target that grows first, up to a thousand."""
+        """Create up to a thousand points of the first growing target."""
         left = placed.points - placed.made
         if left == 0 or self.places[placed.place] is not placed:
             self._growing.popleft()
@@ -158,7 +159,7 @@ class HashRing:
         self.work += count
 
     def _make(self, prefix: bytes, digits: list[bytes], count: i64, place: i64) -> None:
-        """Make up to a thousand points, whose numbers are written as `prefix` and these digits."""
+        """Create up to a thousand points, numbered by `prefix` followed by these digits."""
         segments = self._segments
         stale = self._stale
         if count < _THOUSAND:
@@ -171,7 +172,7 @@ class HashRing:
             stale[at] = True
 
     def remove(self, target: object) -> None:
-        """Take `target`, which is on the ring, off it; to put its points out of the way is owed."""
+        """Remove an existing `target`; its points are removed later, by `settle`."""
         placed = self._by_target.pop(target)
         self.places[placed.place] = None
         self.size -= placed.points
@@ -183,7 +184,7 @@ class HashRing:
             self._sweep_end = self._swept + _SEGMENTS
 
     def empty(self) -> list[list[int]]:
-        """Drop all points, and return them for the caller to let go of them."""
+        """Remove all points, and return them for the caller to free."""
         segments = self._segments
         self._segments = [[] for _ in range(_SEGMENTS)]
         self._growing.clear()
@@ -208,7 +209,7 @@ class HashRing:
         return None if placed is None else placed.target
 
     def _new_place(self) -> int:
-        """Return a place that no point names."""
+        """Return a place that no point refers to."""
         leaving = self._leaving
         while leaving and (leaving[0][0] <= self._swept or len(self.places) > _PLACE_MASK):
             if leaving[0][0] <= self._swept:
@@ -221,13 +222,13 @@ class HashRing:
         return len(self.places) - 1
 
     def _sweep(self) -> None:
-        """Put the next segment in order."""
+        """Clean and sort the next segment."""
         self._ordered(self._swept % _SEGMENTS)
         self._swept += 1
         self.work += 1
 
     def _ordered(self, number: int) -> list[int]:
-        """Return a segment in order."""
+        """Return a segment, cleaned and sorted."""
         segment = self._segments[number]
         if not self._stale[number]:
             return segment

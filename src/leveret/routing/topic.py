@@ -1,22 +1,22 @@
-"""The topic trie: which targets do the binding keys send a routing key to?
+"""The topic trie: which targets match a routing key?
 
     keys            trie                        match("a.x")
     a.*  -> q1      root ─a─ node ─*─ node q1   states: {root, #} ─a─► {a, #} ─x─► {a.*, #}
     #    -> q2           └#─ node q2            targets of the last states: q1, q2
 
-A binding key is a path of words from the root, in its plainest form: neighbouring wildcards are
-put in one order (`#.#` is `#`, `#.*` is `*.#`).  `*` and `#` are edges of their own, so that the
-same characters in a routing key are plain words.  Matching walks all paths at once: it keeps the
-nodes that the words so far may have led to (its states) and steps them on by one word at a time.
-A node is at most once among the states, therefore a match costs at most words x nodes steps, and
-no number of `#` makes it search back; nodes that the words so far did not lead to cost nothing.
+A binding key is a path of words from the root, in its simplest form: adjacent wildcards are put in
+one order (`#.#` is `#`, `#.*` is `*.#`).  `*` and `#` are separate edges, so that the same
+characters in a routing key are plain words.  Matching follows all paths at once: it keeps the set
+of nodes reached by the words so far (its states) and advances them word by word.  A node occurs at
+most once in the states, so a match takes at most words x nodes steps, and no number of `#` causes
+backtracking; nodes that were not reached cost nothing.
 
-It is not the table of bindings: arguments and the identity of bindings are the broker's.  Targets
-are anything that hashes; they are kept and returned, never called.
+It is not the table of bindings: the broker stores arguments and the identity of bindings.  Targets
+are any hashable objects; they are stored and returned, never called.
 
-Invariants: a leaf holds a target, hence a trie without targets is the root alone; results come in
-an order that depends only on the calls made.  One thread uses a trie at a time: `match` marks the
-nodes it has seen.
+Invariants: a leaf has a target, hence a trie without targets is the root alone; results are in an
+order that depends only on the calls made.  A trie is used by one thread at a time: `match` marks
+the nodes it has visited.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mypy_extensions import i64
 
 from leveret.routing.keys import ANY_WORDS, ONE_WORD, pattern_words, split_words
 
-#: More states than any match visits.
+#: Larger than the number of states of any match.
 _NO_LIMIT: Final[i64] = 1 << 60
 
 
@@ -40,13 +40,13 @@ class Node:
         self.one_word: Node | None = None
         self.any_words: Node | None = None
         self.targets: dict[object, int] = {}
-        #: Reached by `#`: whatever word follows, this node stays reached.
+        #: Reached by `#`: whichever word follows, this node stays reached.
         self.repeats = repeats
-        #: The step that last reached this node, so that no step has it twice.
+        #: The step that last reached this node, so that each step contains it once.
         self.step: i64 = 0
 
     def child(self, word: str) -> Node | None:
-        """Return the node that `word` of a binding key leads to, if there is one."""
+        """Return the node reached by `word` of a binding key, if it exists."""
         if word == ONE_WORD:
             return self.one_word
         if word == ANY_WORDS:
@@ -54,7 +54,7 @@ class Node:
         return self.words.get(word)
 
     def grow(self, word: str) -> Node:
-        """Return the node that `word` of a binding key leads to; make it where it is missing."""
+        """Return the node reached by `word` of a binding key; create it if needed."""
         node = self.child(word)
         if node is None:
             node = Node(word == ANY_WORDS)
@@ -67,7 +67,7 @@ class Node:
         return node
 
     def cut(self, word: str) -> None:
-        """Drop the node that `word` of a binding key leads to."""
+        """Remove the node reached by `word` of a binding key."""
         if word == ONE_WORD:
             self.one_word = None
         elif word == ANY_WORDS:
@@ -76,7 +76,7 @@ class Node:
             del self.words[word]
 
     def is_bare(self) -> bool:
-        """Tell whether the node holds nothing and leads nowhere."""
+        """Return whether the node has neither targets nor children."""
         return not (self.targets or self.words or self.one_word or self.any_words)
 
 
@@ -84,9 +84,9 @@ class Node:
 class TopicTrie:
     """Targets under binding keys, found by routing key.
 
-    `nodes` counts the nodes but the root: what the trie takes of the memory.  `states_visited`
-    counts the states of all matches so far: the cost, in a unit that is the same on every machine.
-    A match that would cost too much can be given up (`find_within`).
+    `nodes` counts the nodes without the root and measures the memory of the trie.
+    `states_visited` counts the states of all matches so far and measures the cost independently of
+    the machine.  A match that would cost too much can be abandoned (`find_within`).
     """
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class TopicTrie:
         self.states_visited: i64 = 0
 
     def insert(self, binding_key: str, target: object) -> None:
-        """Bind `target`; the same pair once more must be removed once more.
+        """Bind `target`; a repeated pair must be removed as often as it was inserted.
 
         Raises: PreconditionFailed (406) for a key of more than `TOPIC_WORDS_MAX` words.
         """
@@ -110,7 +110,7 @@ class TopicTrie:
         node.targets[target] = node.targets.get(target, 0) + 1
 
     def remove(self, binding_key: str, target: object) -> bool:
-        """Take back one `insert` of the same pair; return False where there was none.
+        """Undo one `insert` of the same pair; return False if there was none.
 
         Raises: PreconditionFailed (406) for a key of more than `TOPIC_WORDS_MAX` words.
         """
@@ -140,9 +140,9 @@ class TopicTrie:
         return list(self.find(routing_key))
 
     def find(self, routing_key: str) -> dict[object, int]:
-        """Return what `match` does as the keys of a dict, which may be the trie's own.
+        """Return the result of `match` as the keys of a dict, which may belong to the trie.
 
-        The caller neither changes the dict nor uses it after the trie has changed.
+        The caller must not change the dict, nor use it after the trie has changed.
 
         Raises: PreconditionFailed (406) for a key of more than `TOPIC_WORDS_MAX` words.
         """
@@ -150,7 +150,7 @@ class TopicTrie:
         return {} if found is None else found
 
     def find_within(self, routing_key: str, states_max: i64) -> dict[object, int] | None:
-        """Return what `find` does, or None where it would visit more than so many states.
+        """Return the result of `find`, or None if it would visit more than `states_max` states.
 
         Raises: PreconditionFailed (406) for a key of more than `TOPIC_WORDS_MAX` words.
         """
@@ -165,11 +165,11 @@ class TopicTrie:
         return _targets_of(states)
 
     def is_empty(self) -> bool:
-        """Tell whether nothing is bound: then no node but the root is left."""
+        """Return whether nothing is bound: then only the root is left."""
         return self._root.is_bare()
 
     def _prune(self, path: list[Node], words: list[str]) -> None:
-        """Cut the nodes at the end of `path` that became bare."""
+        """Remove the nodes at the end of `path` that became bare."""
         depth = len(words)
         while depth > 0 and path[depth].is_bare():
             depth -= 1
@@ -185,9 +185,9 @@ class TopicTrie:
         return states
 
     def _next_states(self, states: list[Node], word: str, last: i64) -> list[Node]:
-        """Return the states that one more word leads to from any of `states`.
+        """Return the states reached from `states` by one more word.
 
-        It ends early where `states_visited` comes to exceed `last`.
+        It stops early when `states_visited` exceeds `last`.
         """
         following: list[Node] = []
         self._step += 1
@@ -205,7 +205,7 @@ class TopicTrie:
         return following
 
     def _reach(self, node: Node | None, states: list[Node]) -> None:
-        """Add `node` and what its `#` edges lead to for no word at all; each node once a step."""
+        """Add `node` and the nodes that its `#` edges reach with no word; each once a step."""
         step = self._step
         while node is not None and node.step != step:
             node.step = step
@@ -214,7 +214,7 @@ class TopicTrie:
 
 
 def _targets_of(states: list[Node]) -> dict[object, int]:
-    """Return the distinct targets of the states as keys; those of one node in its own dict."""
+    """Return the distinct targets of the states as keys; one node's targets are its own dict."""
     found: dict[object, int] | None = None
     several = False
     for node in states:

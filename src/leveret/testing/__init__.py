@@ -1,10 +1,10 @@
-"""A real broker for tests, inside the process that runs them, and a pytest plugin for it.
+"""A real broker for tests, inside the test process, and a pytest plugin for it.
 
     with leveret.testing.Broker() as broker:
         connection = pika.BlockingConnection(pika.URLParameters(broker.url))
 
-`plugin` has the fixtures.  Names are loaded when they are first used: pytest imports the plugin in
-every run, also where no test wants a broker.
+`plugin` contains the fixtures.  Names are loaded on first use: pytest imports the plugin in every
+run, even if no test needs a broker.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Broker", "BrokerFailed", "NotRunning", "VirtualHost"]
 
 
 def __getattr__(name: str) -> object:
-    """Load a name of this package when it is first used."""
+    """Load a name of this package on first use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module("leveret.testing.broker"), name)

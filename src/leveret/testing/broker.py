@@ -1,4 +1,4 @@
-"""The embedded broker: a real one, in a thread of the process that tests something with it."""
+"""The embedded broker: a real broker, in a thread of the test process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from leveret.testing.thread import BrokerThread, Ended
 
 T = TypeVar("T")
 
-#: How far the clock moves on at once: the times that a broker writes down have an end.
+#: The maximum step of the clock: the broker's stored times have a limit.
 ADVANCE_SECONDS_MAX: Final = 100 * 366 * 24 * 3600
 
 
@@ -32,20 +32,20 @@ class NotRunning(RuntimeError):
 
 
 class BrokerFailed(RuntimeError):
-    """The broker ended by itself; the cause is why."""
+    """The broker failed; the exception's cause is the reason."""
 
 
 class Broker:
     """A broker for tests: `with Broker() as broker`, or `async with` in an asyncio program.
 
     It listens on a free port of `127.0.0.1` and keeps its data in memory; with `temporary_dir` in a
-    directory that goes with it, with `data_dir` in one that stays.  Every setting of the broker may
-    be named as a keyword argument; what the environment and settings files say does not count.
+    directory that is deleted at the end, with `data_dir` in one that is kept.  Every setting of the
+    broker can be given as a keyword argument; the environment and settings files are ignored.
 
-    All methods may be called by any thread, also while clients wait for the broker.  A process that
-    was forked has no broker, and may only leave the `with` block.
+    All methods may be called from any thread, also while clients wait for the broker.  A forked
+    process has no broker, and may only leave the `with` block.
 
-    Raises: ConfigError: a setting that there is not, or whose value does not fit.
+    Raises: ConfigError: an unknown setting or an invalid value.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Broker:
         self._parts: EmbeddedParts | None = None
         self._thread: BrokerThread | None = None
         self._pid = os.getpid()
-        #: Holds the port while the broker is down.
+        #: Reserves the port while the broker is down.
         self._place: socket.socket | None = None
         self._remove_directory: Callable[[], object] | None = None
 
@@ -77,9 +77,9 @@ class Broker:
     # -- life --------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Start, or start again on what is left after `kill`; return when clients may connect.
+        """Start, or restart with the remaining data after `kill`; return when clients can connect.
 
-        Raises: what hinders the broker, such as CannotListen.
+        Raises: the error that prevents the start, such as CannotListen.
         """
         thread = self._begin()
         if thread is not None:
@@ -91,20 +91,21 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """Stop in order, and leave nothing behind; a broker that does not run stays so."""
+        """Stop in order and delete everything; do nothing if the broker is not running."""
         self._end(kill=False)
         self._clean()
 
     def kill(self) -> None:
-        """End as a process does by SIGKILL: clients are cut off, and nothing more is written.
+        """End like a process killed by SIGKILL: clients are cut off, and nothing more is written.
 
-        `start` or `restart` brings the broker back at the same port, with what was confirmed.
+        `start` or `restart` restarts the broker on the same port, with everything that was
+        confirmed.
         """
         self._check_running()
         self._end(kill=True)
 
     def restart(self) -> None:
-        """Stop in order, if the broker runs, and start again at the same port on the same data."""
+        """Stop in order, if running, and start again on the same port with the same data."""
         self._check_process()
         self._end(kill=False)
         self.start()
@@ -136,7 +137,7 @@ class Broker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Clients in this loop are to hear that their connections are closed.
+        # Clients in this loop need to receive the close of their connections.
         try:
             thread = self._thread
             if thread is not None and self._pid == os.getpid():
@@ -147,7 +148,7 @@ class Broker:
             self.stop()
 
     def _begin(self) -> BrokerThread | None:
-        """Return the thread of a broker that starts; None where one runs."""
+        """Start the thread of a broker and return it; None if one is running."""
         self._check_process()
         if self.is_running:
             return None
@@ -164,7 +165,7 @@ class Broker:
         return thread
 
     def _prepare(self) -> None:
-        """Take a port, and a directory where one is wanted, for as long as this broker is used."""
+        """Reserve a port, and create a temporary directory if requested, until the broker stops."""
         if self._wants_directory:
             path = tempfile.mkdtemp(prefix="leveret-")
             self._remove_directory = weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
@@ -177,7 +178,7 @@ class Broker:
         self._parts = EmbeddedParts(self._settings, self._in_memory)
 
     def _abandon(self, thread: BrokerThread) -> None:
-        """Let go of everything because a start did not come to its end."""
+        """Release everything after a failed start."""
         thread.request_end(kill=True)
         if not thread.ready.done():
             with contextlib.suppress(BaseException):
@@ -187,7 +188,7 @@ class Broker:
         self._clean()
 
     def _end(self, *, kill: bool) -> None:
-        """End the broker's thread, if there is one."""
+        """End the broker's thread, if any."""
         thread = self._thread
         if thread is None or self._pid != os.getpid():
             return
@@ -198,12 +199,12 @@ class Broker:
         self._thread = None
 
     def _heal_disk(self) -> None:
-        """Let a broker on a full disk write what it has to write before it stops."""
+        """Free a full disk, so that the broker can write its data before it stops."""
         if self._parts is not None and self._parts.fillable is not None:
             self._parts.fillable.full = False
 
     def _clean(self) -> None:
-        """Let go of the port, and of a temporary directory."""
+        """Release the port and delete a temporary directory."""
         if self._pid != os.getpid():
             return
         self._thread = None
@@ -217,22 +218,22 @@ class Broker:
             self._remove_directory = None
         self._parts = None
 
-    # -- where it is -------------------------------------------------------------------------------
+    # -- addresses ---------------------------------------------------------------------------------
 
     @property
     def is_running(self) -> bool:
-        """Whether the broker takes connections."""
+        """Whether the broker accepts connections."""
         thread = self._thread
         return thread is not None and thread.is_alive and thread.failure is None
 
     @property
     def host(self) -> str:
-        """The address that the broker listens on."""
+        """The address on which the broker listens."""
         return self._settings.host
 
     @property
     def port(self) -> int:
-        """The port that the broker listens on, from its first start to its stop.
+        """The port on which the broker listens, from its first start to its stop.
 
         Raises: NotRunning.
         """
@@ -245,12 +246,12 @@ class Broker:
         """The port of AMQP over TLS, with the setting `tls_certificate`.  Raises: NotRunning."""
         port = self._call(lambda handles: handles.tls_port())
         if port == 0:
-            raise NotRunning("the broker has no TLS; make it by Broker(tls_certificate=...)")
+            raise NotRunning("the broker has no TLS; use Broker(tls_certificate=...)")
         return port
 
     @property
     def url(self) -> str:
-        """The URL of the default vhost, with user and password, as all AMQP clients take it."""
+        """The URL of the default vhost with user and password, as accepted by AMQP clients."""
         return self.url_of(self._settings.default_vhost)
 
     def url_of(self, vhost: str) -> str:
@@ -264,25 +265,25 @@ class Broker:
 
     @property
     def http_url(self) -> str:
-        """Where streams are served over HTTP, with the setting `http`.  Raises: NotRunning."""
+        """The URL of streams over HTTP, with the setting `http`.  Raises: NotRunning."""
         port = self._call(lambda handles: handles.http_port())
         if port == 0:
-            raise NotRunning("the broker does not listen for HTTP; make it by Broker(http=True)")
+            raise NotRunning("the broker does not listen for HTTP; use Broker(http=True)")
         return f"http://{self._settings.http_host}:{port}"
 
     # -- vhosts ------------------------------------------------------------------------------------
 
     def add_vhost(self, name: str = "") -> VirtualHost:
-        """Add a vhost that the default user may do everything in; return it.
+        """Add a vhost with full permissions for the default user; return it.
 
-        Without a name it gets one that is new.
+        Without a name it gets a new, unique one.
         """
         chosen = name or f"test-{secrets.token_hex(6)}"
         self._call(lambda handles: handles.add_vhost(chosen))
         return VirtualHost(self, chosen)
 
     def delete_vhost(self, name: str) -> None:
-        """Delete a vhost with all that is in it; its connections are closed.
+        """Delete a vhost with everything in it; its connections are closed.
 
         Raises: NotFound (404).
         """
@@ -291,11 +292,11 @@ class Broker:
     # -- faults ------------------------------------------------------------------------------------
 
     def connections(self) -> int:
-        """Return how many clients are connected."""
+        """Return the number of connected clients."""
         return self._call(lambda handles: handles.connections())
 
     def drop_connections(self) -> int:
-        """Cut all clients off, as a network does that fails; return how many there were."""
+        """Cut off all clients, like a failing network; return their number."""
         return self._call(lambda handles: handles.drop_connections())
 
     @contextlib.contextmanager
@@ -307,41 +308,41 @@ class Broker:
                 undo()
 
     def block(self) -> contextlib.AbstractContextManager[None]:
-        """Block publishers (`connection.blocked`), as a broker does whose memory is short.
+        """Block publishers (`connection.blocked`), like a broker short of memory.
 
-        It holds until `unblock`, or to the end of the block of `with broker.block()`.
+        Lasts until `unblock`, or to the end of `with broker.block()`.
         """
         self._call(lambda handles: handles.block(True))
         return self._undone(self.unblock)
 
     def unblock(self) -> None:
-        """Let publishers go on (`connection.unblocked`)."""
+        """Unblock publishers (`connection.unblocked`)."""
         self._call(lambda handles: handles.block(False))
 
     def fill_disk(self) -> contextlib.AbstractContextManager[None]:
-        """Have the disk be full: publishers are blocked, and nothing is confirmed.
+        """Simulate a full disk: publishers are blocked, and nothing is confirmed.
 
-        It holds until `free_disk`, or to the end of the block of `with broker.fill_disk()`.
+        Lasts until `free_disk`, or to the end of `with broker.fill_disk()`.
         """
         self._call(lambda handles: handles.fill_disk(True))
         return self._undone(self.free_disk)
 
     def free_disk(self) -> None:
-        """Give the disk room again: the broker writes and confirms what waits."""
+        """Free the disk: the broker writes and confirms the pending messages."""
         self._call(lambda handles: handles.fill_disk(False))
 
     def delay(self, seconds: float) -> contextlib.AbstractContextManager[None]:
-        """Have everything that clients send arrive so much later, until `delay(0)`.
+        """Delay everything that clients send by `seconds`, until `delay(0)`.
 
-        It ends too with the block of `with broker.delay(seconds)`.
+        Also ends with the block of `with broker.delay(seconds)`.
         """
         if not seconds >= 0:
-            raise ValueError(f"what was sent cannot arrive before, or never be due: {seconds} s")
+            raise ValueError(f"the delay must be 0 or more seconds, not {seconds}")
         self._call(lambda handles: handles.delay(seconds))
         return self._undone(lambda: self._call(lambda handles: handles.delay(0)))
 
     def nack_next(self, count: int = 1) -> None:
-        """Refuse the next publishes on channels with confirms by `basic.nack`; 0 refuses none."""
+        """Nack the next `count` publishes on channels in confirm mode; 0 cancels this."""
         self._call(lambda handles: handles.nack_next(count))
 
     def refuse_next(
@@ -352,14 +353,15 @@ class Broker:
         code: int = 403,
         text: str = "refused because the test asked for it",
     ) -> None:
-        """Refuse the next connections, or the next methods of a kind; 0 refuses none.
+        """Refuse the next `count` connections, or methods of one kind; 0 cancels this.
 
-        `method` is `connection`: the socket is closed before the broker says a word; `login`: the
-        password is refused; or a method by its name in AMQP, such as `queue.declare` or
-        `basic.publish`: the broker closes the channel with `code` and `text`, or the connection if
-        the method belongs to that.
+        `method` is `connection`: the socket is closed before the broker sends anything; `login`:
+        the
+        password is refused; or an AMQP method name, such as `queue.declare` or `basic.publish`: the
+        broker closes the channel with `code` and `text`, or the connection if the method belongs to
+        the connection.
 
-        Raises: ValueError: there is no such method, or it cannot be refused by such a code.
+        Raises: ValueError: an unknown method, or a code that does not fit the method.
         """
         if method == "connection":
             self._call(lambda handles: handles.reset_next(count))
@@ -368,28 +370,28 @@ class Broker:
         self._call(lambda handles: handles.refuse_next(name, count, code, text))
 
     def advance(self, seconds: float, *, heartbeats: bool = True) -> None:
-        """Move the broker's clock on, and return when all that is due by then has been done.
+        """Advance the broker's clock, and return when everything due by then has been done.
 
-        The TTL of messages and queues, delays, retries and leases follow, and so do heartbeats: to
-        a connection that negotiated some, all that time is silence of its client.  It is not with
-        `heartbeats=False`, as if the clients had sent theirs.
+        This applies to the TTL of messages and queues, delays, retries and leases.  It also applies
+        to heartbeats: for a connection with heartbeats, the whole time counts as silence of its
+        client.  With `heartbeats=False` it does not, as if the clients had sent theirs.
 
-        Raises: ValueError: the time is negative, or more than a hundred years.
+        Raises: ValueError: a negative time, or more than a hundred years.
         """
         if seconds < 0:
-            raise ValueError("time does not go back")
+            raise ValueError("the clock cannot go back")
         if not seconds <= ADVANCE_SECONDS_MAX:
-            raise ValueError(f"time moves on by a hundred years at most, not by {seconds} s")
+            raise ValueError(f"the clock can advance by at most a hundred years, not {seconds} s")
         self._call(lambda handles: handles.advance(seconds, heartbeats))
 
     def heal(self) -> None:
-        """Undo all faults: blocks, delays, a full disk, and what is still to be refused."""
+        """Undo all faults: blocks, delays, a full disk, and pending refusals."""
         self._call(lambda handles: handles.heal())
 
     # -- checks ------------------------------------------------------------------------------------
 
     def _call(self, work: Callable[[Handles], Awaitable[T]]) -> T:
-        """Have the broker do something.  Raises: NotRunning, BrokerFailed."""
+        """Run `work` in the broker's loop.  Raises: NotRunning, BrokerFailed."""
         thread = self._check_running()
         try:
             return thread.call(work)
@@ -402,7 +404,7 @@ class Broker:
         self._check_process()
         thread = self._thread
         if thread is None:
-            raise NotRunning("the broker does not run; start() or restart() starts it")
+            raise NotRunning("the broker is not running; call start() or restart()")
         if thread.failure is not None:
             raise BrokerFailed(f"the broker failed: {thread.failure}") from thread.failure
         return thread
@@ -414,7 +416,7 @@ class Broker:
 
 
 class VirtualHost:
-    """A vhost by its name; `broker` has the faults."""
+    """A vhost by its name; use `broker` to inject faults."""
 
     def __init__(self, broker: Broker, name: str) -> None:
         self.broker = broker
@@ -422,7 +424,7 @@ class VirtualHost:
 
     @property
     def url(self) -> str:
-        """The URL of the vhost, as all AMQP clients take it."""
+        """The URL of the vhost, as accepted by AMQP clients."""
         return self.broker.url_of(self.name)
 
     def connect(self) -> blocking.Connection:
@@ -434,14 +436,14 @@ class VirtualHost:
         return await asynchronous.connect(self.url, heartbeat=0)
 
     def delete(self) -> None:
-        """Delete it with all that is in it."""
+        """Delete the vhost with everything in it."""
         self.broker.delete_vhost(self.name)
 
 
 def _take_port(host: str) -> socket.socket:
     """Return a socket that is bound to a free port and does not listen.
 
-    The broker may listen there beside it, and no other program is given the port.
+    The broker can listen on the same port, and no other program gets it.
 
     Raises: CannotListen.
     """
@@ -453,6 +455,6 @@ def _take_port(host: str) -> socket.socket:
     except OSError as error:
         sock.close()
         reason = error.strerror or str(error)
-        text = f"cannot listen for AMQP on {host}: {reason}; choose another by host"
+        text = f"cannot listen for AMQP on {host}: {reason}; choose another host"
         raise CannotListen(text) from None
     return sock

@@ -1,10 +1,10 @@
-"""The pytest plugin: an embedded broker for the session, and a fresh vhost of it for each test.
+"""The pytest plugin: an embedded broker for the session, and a fresh vhost for each test.
 
-pytest loads it where Leveret is installed.  It imports the broker when a test first asks for it, so
-that other test runs pay nothing.  Every process of pytest-xdist has a broker of its own.
+pytest loads it if Leveret is installed.  It imports the broker when a test first needs it, so that
+other test runs have no overhead.  Every process of pytest-xdist has its own broker.
 
-No fixture is asynchronous: what a test awaits are methods of `leveret`, so that any plugin for
-asynchronous tests will do.
+No fixture is asynchronous: tests await only methods of `leveret`, so that any plugin for
+asynchronous tests works.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def leveret_settings() -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def leveret_server(leveret_settings: dict[str, Any]) -> Iterator[Broker]:
-    """Give the broker of the session; it stops when the last test is done."""
+    """Yield the broker of the session; it stops after the last test."""
     from leveret.testing.broker import Broker
 
     with Broker(**leveret_settings) as broker:
@@ -37,7 +37,7 @@ def leveret_server(leveret_settings: dict[str, Any]) -> Iterator[Broker]:
 
 @pytest.fixture
 def leveret(leveret_server: Broker) -> Iterator[VirtualHost]:
-    """Give a vhost that this test has for itself; faults of the broker end with the test."""
+    """Yield a vhost used by this test only; faults of the broker end with the test."""
     from leveret.errors import NotFound
 
     leveret_server.start()
@@ -45,11 +45,11 @@ def leveret(leveret_server: Broker) -> Iterator[VirtualHost]:
     try:
         yield vhost
     finally:
-        # A test may have killed the broker, which then has the vhost again when it is back.
+        # A test may have killed the broker, which has the vhost again after a restart.
         leveret_server.start()
         leveret_server.heal()
         with contextlib.suppress(NotFound):
-            # A test may have stopped it, and all its data went, or deleted the vhost.
+            # A test may have deleted the vhost, or stopped the broker and so lost its data.
             vhost.delete()
 
 
@@ -61,6 +61,6 @@ def leveret_url(leveret: VirtualHost) -> str:
 
 @pytest.fixture
 def leveret_connection(leveret: VirtualHost) -> Iterator[Connection]:
-    """Give a connection of the blocking client to this test's vhost."""
+    """Yield a connection of the blocking client to this test's vhost."""
     with leveret.connect() as connection:
         yield connection

@@ -1,6 +1,6 @@
-"""A broker in a thread of its own, with a loop of its own, from its start to its end.
+"""A broker in its own thread, with its own event loop, from start to end.
 
-Nothing of the process is changed but that there are more threads: the loop's, four for the disk and
+The process gets additional threads and no other changes: one for the loop, four for the disk and
 one or two for passwords.  All of them end with the broker.
 """
 
@@ -17,38 +17,38 @@ from leveret.app.node import Node
 
 T = TypeVar("T")
 
-#: How long clients have at a stop to answer that their connection is closed.  A client that a test
-#: left open does not read any more, so that the broker waits for this long.
+#: The time for clients to answer connection.close at a stop.  A client left open by a test no
+#: longer reads, so that the broker waits this long.
 GRACE_SECONDS: Final = 0.1
 
-#: How long a thread may take to notice that it has ended.
+#: The maximum time for a thread to end, in seconds.
 JOIN_SECONDS: Final = 30.0
 
 
 class Ended(Exception):
-    """The broker has ended, or ends; the cause is what made it fail, if anything did."""
+    """The broker has ended or is ending; the cause is its failure, if any."""
 
 
 class BrokerThread:
-    """One life of a broker; `port` is where it listens, once `ready` is done."""
+    """One run of a broker; `port` is set once `ready` is done."""
 
     def __init__(self, parts: EmbeddedParts) -> None:
         self.port = 0
-        #: Done when the broker takes connections, or could not start.  Nobody may cancel it.
+        #: Done when the broker accepts connections, or could not start.  It must not be cancelled.
         self.ready: Future[None] = Future()
-        #: Done when nothing of the broker is left but the end of its thread.
+        #: Done when nothing remains but the end of the thread.
         self.ended: Future[None] = Future()
         self._parts = parts
         self._loop: asyncio.AbstractEventLoop | None = None
         self._node: Node | None = None
         self._handles: Handles | None = None
         self._killed = False
-        #: What the broker failed by.
+        #: The error that made the broker fail.
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="leveret-broker", daemon=True)
 
     def start(self) -> None:
-        """Start the thread; `ready` says when the broker takes connections."""
+        """Start the thread; `ready` is done when the broker accepts connections."""
         self._thread.start()
 
     @property
@@ -58,18 +58,18 @@ class BrokerThread:
 
     @property
     def failure(self) -> BaseException | None:
-        """What the broker failed by, if it did."""
+        """The error that made the broker fail, if any."""
         return self._failure
 
     def request_end(self, kill: bool) -> None:
-        """Ask the broker to end, in order or as if it were killed; again has no effect."""
+        """Ask the broker to stop, in order or as if killed; repeated calls have no effect."""
         self._killed = self._killed or kill
         node, loop = self._node, self._loop
         if node is not None and loop is not None:
             try:
                 loop.call_soon_threadsafe(node.request_stop)
             except RuntimeError:
-                # The loop is closed: it has ended already.
+                # The loop is closed: the broker has already ended.
                 return
 
     def join(self) -> None:
@@ -79,9 +79,9 @@ class BrokerThread:
             raise RuntimeError(f"the broker's thread did not end within {JOIN_SECONDS} s")
 
     def call(self, work: Callable[[Handles], Awaitable[T]]) -> T:
-        """Have the broker's loop do `work`; return what it returns.
+        """Run `work` in the broker's loop; return its result.
 
-        Raises: Ended: the broker ended meanwhile.  What `work` raises.
+        Raises: Ended: the broker ended meanwhile.  Also the exceptions of `work`.
         """
         if self._loop is None or self._handles is None:
             raise Ended from self._failure
@@ -100,10 +100,10 @@ class BrokerThread:
 
     def _run(self) -> None:
         try:
-            # Not what the process's policy makes: a loop of another kind is not needed here.
+            # The loop does not depend on the process's event loop policy.
             with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
                 runner.run(self._serve())
-        except BaseException as failure:  # noqa: BLE001 (whoever started the broker is told)
+        except BaseException as failure:  # noqa: BLE001 (it is passed to the caller of `start`)
             self._failure = failure
             if not self.ready.done():
                 self.ready.set_exception(failure)
@@ -131,11 +131,11 @@ class BrokerThread:
         try:
             await node.stop(GRACE_SECONDS)
         except BaseException:
-            # What is left of it must not stay in the process.
+            # No part of the node may stay in the process.
             await node.kill()
             raise
 
 
 async def _work(work: Callable[[Handles], Awaitable[T]], handles: Handles) -> T:
-    """Do `work` as a coroutine, which is what a loop takes from another thread."""
+    """Wrap `work` in a coroutine, as needed to pass it to a loop from another thread."""
     return await work(handles)

@@ -176,8 +176,7 @@ class Channel(ShellChannel):
         """Wait until every message published so far is confirmed.
 
         Raises: Nacked or Returned for messages from `publish_nowait`; the channel's error;
-        ValueError
-        outside confirm mode.
+        ValueError outside confirm mode.
         """
         self._one_loop.check()
         confirms = self._confirms()
@@ -214,7 +213,7 @@ class Channel(ShellChannel):
         hold, one_loop = self.connection.hold, self.connection.one_loop
         return Consumer(self, hold, one_loop, queue, request, callback, no_ack)
 
-    # -- what the connection reports ---------------------------------------------------------------
+    # -- events of the connection ------------------------------------------------------------------
 
     def flow_changed(self, active: bool) -> None:
         """Handle channel.flow and wake waiting publishers."""

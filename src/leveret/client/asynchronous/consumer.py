@@ -196,7 +196,7 @@ class Consumer(ShellConsumer):
                     if inspect.isawaitable(result):
                         await result
                 except DeliveryLost as lost:
-                    log.info("consumer %r goes on: %s", self.consumer_tag, lost)
+                    log.info("consumer %r continues: %s", self.consumer_tag, lost)
         except Exception as error:
             if self._running:
                 log.exception("the callback of consumer %r failed", self.consumer_tag)

@@ -171,10 +171,10 @@ class Channel(ShellChannel):
             return sequence
 
     def wait_for_confirms(self) -> None:
-        """Wait until all that was published so far is confirmed.
+        """Wait until every message published so far is confirmed.
 
-        Raises: Nacked or Returned for what `publish_nowait` sent; the channel's error; ValueError
-        without confirm mode.
+        Raises: Nacked or Returned for messages from `publish_nowait`; the channel's error;
+        ValueError outside confirm mode.
         """
         with self.connection.one_thread:
             confirms = self._confirms()
@@ -249,7 +249,7 @@ class Channel(ShellChannel):
             session.scanner = scanner = DeliveryScanner(self.number, with_properties)
             return ColumnConsumer(self, self.consume(queue, arguments=arguments), scanner)
 
-    # -- what the connection reports ---------------------------------------------------------------
+    # -- events of the connection ------------------------------------------------------------------
 
     def ended(self, event: ChannelEnded) -> None:
         """Handle the end of the channel."""

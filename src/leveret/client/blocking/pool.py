@@ -124,7 +124,7 @@ class Pool:
     def connection(self, uri: Address = None) -> Iterator[Connection]:
         """Lend a connection to the pool's address, or to `uri` with the pool's options.
 
-        Raises: PoolExhausted when none comes back in time; Closed; as `connect`.
+        Raises: PoolExhausted when none is free in time; Closed; as `connect`.
         """
         key = self._default if uri is None else addresses(uri, self._where)
         connection = self._borrow(key)
