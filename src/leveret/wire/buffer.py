@@ -1,12 +1,12 @@
-"""The output buffer: `librt`'s native writer where the build is compiled, a `bytearray` where not.
+"""The output buffer: `librt`'s native writer in a compiled build, else a `bytearray`.
 
-This module owns every import of `librt` and stays uncompiled itself: compiled, a choice between
-two imports does not work.  Compiled users are typed against `librt`, so that each call is a few
+This module owns every import of `librt` and is not compiled itself: a compiled module cannot choose
+between two imports.  Compiled users are typed against `librt`, so that each call is a few
 instructions; interpreted users get plain Python, because calling `librt` from the interpreter is
-slower than a `bytearray` by more than ten times.
+more than ten times slower than a `bytearray`.
 
-Integers are signed, as `librt` has them: a caller masks what may exceed the sign.  On the wire they
-are big-endian (`_be`), on disk little-endian (`_le`).
+Integers are signed, as in `librt`: a caller masks values that may exceed the sign.  On the wire
+they are big-endian (`_be`), on disk little-endian (`_le`).
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ if TYPE_CHECKING:
 
 
 def _compiled() -> bool:
-    """Tell whether the modules beside this one are compiled: judged by one of them, not loaded."""
+    """Return whether the package is compiled, judged by one of its modules, without loading it."""
     spec = importlib.util.find_spec("leveret.message")
     origin = spec.origin if spec is not None else None
     return origin is not None and not origin.endswith(".py")
 
 
-#: True where this build runs compiled code.
+#: True if this build runs compiled code.
 COMPILED: Final = _compiled()
 
 #: The name of the build in the log, the API and the metrics.
@@ -112,7 +112,7 @@ if not TYPE_CHECKING:
         _I64_LE: Final = struct.Struct("<q")
 
         class BytesWriter(bytearray):
-            """A growing buffer with `librt`'s verbs."""
+            """A growing buffer with `librt`'s methods."""
 
             __slots__ = ()
 
@@ -121,7 +121,7 @@ if not TYPE_CHECKING:
                 self += data
 
             def getvalue(self) -> bytes:
-                """Return a copy of what was written."""
+                """Return a copy of the written bytes."""
                 return bytes(self)
 
             def truncate(self, size: int) -> None:
@@ -129,11 +129,11 @@ if not TYPE_CHECKING:
                 del self[size:]
 
         def write_i16_be(buffer: BytesWriter, value: int) -> None:
-            """Append the low two bytes of `value`, as a narrowing `i16()` leaves them."""
+            """Append the low two bytes of `value`, like a narrowing `i16()`."""
             buffer += _U16.pack(value & 0xFFFF)
 
         def write_i32_be(buffer: BytesWriter, value: int) -> None:
-            """Append the low four bytes of `value`, as a narrowing `i32()` leaves them."""
+            """Append the low four bytes of `value`, like a narrowing `i32()`."""
             buffer += _U32.pack(value & 0xFFFF_FFFF)
 
         def write_i64_be(buffer: BytesWriter, value: int) -> None:
@@ -157,27 +157,27 @@ if not TYPE_CHECKING:
             return _I64.unpack_from(data, index)[0]
 
         def write_i16_le(buffer: BytesWriter, value: int) -> None:
-            """Append two bytes, the least first."""
+            """Append two bytes, little-endian."""
             buffer += _I16_LE.pack(value)
 
         def write_i32_le(buffer: BytesWriter, value: int) -> None:
-            """Append four bytes, the least first."""
+            """Append four bytes, little-endian."""
             buffer += _I32_LE.pack(value)
 
         def write_i64_le(buffer: BytesWriter, value: int) -> None:
-            """Append eight bytes, the least first."""
+            """Append eight bytes, little-endian."""
             buffer += _I64_LE.pack(value)
 
         def read_i16_le(data: bytes, index: int) -> int:
-            """Return the two bytes at `index`, signed, the least first."""
+            """Return the two bytes at `index`, signed, little-endian."""
             return _I16_LE.unpack_from(data, index)[0]
 
         def read_i32_le(data: bytes, index: int) -> int:
-            """Return the four bytes at `index`, signed, the least first."""
+            """Return the four bytes at `index`, signed, little-endian."""
             return _I32_LE.unpack_from(data, index)[0]
 
         def read_i64_le(data: bytes, index: int) -> int:
-            """Return the eight bytes at `index`, signed, the least first."""
+            """Return the eight bytes at `index`, signed, little-endian."""
             return _I64_LE.unpack_from(data, index)[0]
 
         def read_f32_be(data: bytes, index: int) -> float:

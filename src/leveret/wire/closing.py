@@ -1,4 +1,4 @@
-"""The end of a closing handshake in bytes that cannot be parsed: a close-ok, or a close."""
+"""Finds the end of a closing handshake in unparsable input: a close-ok, or a close."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ def _frame(method: Method) -> bytes:
     return w.getvalue()
 
 
-#: The frame of a connection.close-ok, and the ids that begin a connection.close's payload.
+#: The frame of a connection.close-ok, and the ids at the start of a connection.close's payload.
 _CLOSE_OK: Final = _frame(ConnectionCloseOk())
 _CLOSE_IDS: Final = payload(ConnectionClose())[:4]
 
-#: How a method frame on channel 0 begins.
+#: The start of a method frame on channel 0.
 _METHOD_ON_0: Final = b"\x01\x00\x00"
 
 #: The longest payload of a connection.close: ids, code, a short string, ids.
 _CLOSE_BYTES_MAX: Final = 4 + 2 + 256 + 4
 
-#: Kept between pieces: a whole frame of that.
+#: Bytes kept between pieces: a whole frame of that size.
 _TAIL_BYTES: Final = 8 + _CLOSE_BYTES_MAX
 
 
 @final
 class CloseScanner:
-    """Looks for the frame of either method on channel 0, also when it comes in pieces."""
+    """Finds the frame of either method on channel 0, even if it arrives in pieces."""
 
     def __init__(self) -> None:
         self._tail = b""
@@ -50,7 +50,7 @@ class CloseScanner:
             return CLOSE_OK_FOUND
         ids = tail.find(_CLOSE_IDS)
         if ids >= FRAME_HEAD_BYTES and tail[ids - 7 : ids - 4] == _METHOD_ON_0:
-            # Answered once it is whole: a peer that still sends would meet a closed socket.
+            # Answer only once it is complete: a peer still sending would meet a closed socket.
             size = int.from_bytes(tail[ids - 4 : ids], "big")
             if size > _CLOSE_BYTES_MAX or len(tail) > ids + size:
                 return CLOSE_FOUND

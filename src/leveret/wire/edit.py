@@ -1,9 +1,9 @@
-"""Changing properties as bytes: what is not changed stays as it was sent, types included.
+"""Changes to properties as bytes: unchanged parts stay as they were sent, types included.
 
 Decoding a header table and encoding it again would lose the widths of its integers.  `raw` starts
-with the property flags and was checked when it came in; see `properties.py`.
+with the property flags and was checked on arrival; see `properties.py`.
 
-Invariant: nothing here changes `raw`; what comes back is legal where `raw` is.
+Invariant: nothing here changes `raw`; the result is valid if `raw` is.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from leveret.wire.primitives import write_shortstr
 from leveret.wire.properties import HEADERS, find_property, property_place, skip_property
 from leveret.wire.tables import patch_length, value_end, write_entries
 
-#: A table that has more bytes is searched for a name first, which takes far less than to walk
-#: through its entries; a search of a smaller one takes longer than the walk.
+#: A table with more bytes is first searched for a name, which is much faster than iterating over
+#: its entries; for a smaller table the search takes longer.
 _LOOKED_THROUGH: Final = 256
 
 
 def edit_headers(
     raw: bytes, drop: list[bytes], more: dict[str, object], entries: bytes = b""
 ) -> bytes:
-    """Return `raw` without the headers named in `drop` and with the entries of `more` at the end.
+    """Return `raw` without the headers named in `drop`, and with the entries of `more` appended.
 
-    `entries` are table entries as bytes, to come last.
+    `entries` are encoded table entries, appended last.
 
-    Raises: ValueError for what a table cannot hold.
+    Raises: ValueError for a value that a table cannot contain.
     """
     flags: i64 = i64(read_i16_be(raw, 0)) & 0xFFFF
     w = BytesWriter()
@@ -54,7 +54,7 @@ def edit_headers(
 
 
 def _write_kept(w: BytesWriter, raw: bytes, position: i64, end: i64, drop: list[bytes]) -> None:
-    """Write the entries from `position` to `end` but for those that `drop` names."""
+    """Write the entries from `position` to `end` except those named in `drop`."""
     if end - position > _LOOKED_THROUGH and not _may_have(raw, position, end, drop):
         w.write(raw[position:end])
         return
@@ -67,7 +67,7 @@ def _write_kept(w: BytesWriter, raw: bytes, position: i64, end: i64, drop: list[
 
 
 def _may_have(raw: bytes, position: i64, end: i64, names: list[bytes]) -> bool:
-    """Return whether one of `names` stands anywhere in the bytes from `position` to `end`."""
+    """Return whether one of `names` occurs in the bytes from `position` to `end`."""
     for name in names:
         if raw.find(name, position, end) >= 0:
             return True
@@ -85,7 +85,7 @@ def without_property(raw: bytes, flag: i64) -> bytes:
 def with_text(raw: bytes, flag: i64, text: str) -> bytes:
     """Return `raw` with the short string `text` as the property of that flag.
 
-    Raises: ValueError when `text` is longer than 255 bytes.
+    Raises: ValueError if `text` is longer than 255 bytes.
     """
     flags: i64 = i64(read_i16_be(raw, 0)) & 0xFFFF
     at = property_place(raw, flags, flag)
@@ -99,6 +99,6 @@ def with_text(raw: bytes, flag: i64, text: str) -> bytes:
 
 
 def _with_flags(raw: bytes, kept: i64, added: i64) -> bytes:
-    """Return the flags of `raw` with some taken out and some put in."""
+    """Return the flags of `raw`, masked with `kept` and with `added` set."""
     flags: i64 = ((i64(read_i16_be(raw, 0)) & 0xFFFF) & kept) | added
     return bytes((int(flags >> 8), int(flags & 0xFF)))

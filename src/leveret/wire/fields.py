@@ -1,9 +1,8 @@
-"""Reading the arguments of a method or the properties of a content header, one after the other.
+"""Sequential reading of the arguments of a method or the properties of a content header.
 
-A `FieldReader` walks over bytes that a peer sent, so each step checks that its bytes are there.
-Invariant: nothing but `SyntaxFault` (502), `FrameError` (501, a name that is not UTF-8, as
-RabbitMQ answers it) and `PreconditionFailed` (406, a name of line ends alone) is raised, whatever
-the bytes are.
+A `FieldReader` reads bytes sent by a peer, so each step checks that its bytes exist.
+Invariant: for any input, only `SyntaxFault` (502), `FrameError` (501, a name that is not UTF-8, as
+in RabbitMQ) and `PreconditionFailed` (406, a name of line ends only) are raised.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from leveret.wire.tables import read_table, read_u64, skim_table
 
 @final
 class FieldReader:
-    """A position in `data` that moves on with each field and never beyond `end`."""
+    """A position in `data` that advances with each field and never beyond `end`."""
 
     def __init__(self, data: bytes, position: i64, end: i64) -> None:
         self.data: Final = data
@@ -28,9 +27,9 @@ class FieldReader:
         self.end: Final[i64] = end
 
     def step(self, size: i64) -> i64:
-        """Move on by `size` bytes; return where they start.
+        """Advance by `size` bytes; return their start.
 
-        Raises: SyntaxFault (502) when they are not there.
+        Raises: SyntaxFault (502) if there are fewer.
         """
         start = self.position
         if size < 0 or size > self.end - start:
@@ -51,7 +50,7 @@ class FieldReader:
         return i64(read_i32_be(self.data, self.step(4))) & 0xFFFF_FFFF
 
     def longlong(self) -> i64:
-        """Return a 64-bit integer, signed: a tag of 2^63 and more is one that nobody gave out."""
+        """Return a 64-bit integer, signed: a tag of 2^63 or more was never assigned."""
         return read_i64_be(self.data, self.step(8))
 
     def timestamp(self) -> int:
@@ -61,7 +60,7 @@ class FieldReader:
     def shortstr(self) -> str:
         """Return a short string that must be UTF-8.
 
-        Raises: FrameError (501) when it is not.
+        Raises: FrameError (501) if it is not.
         """
         size = self.octet()
         start = self.step(size)
@@ -73,14 +72,14 @@ class FieldReader:
     def name(self) -> Name:
         """Return the name of an exchange or a queue, without line ends.
 
-        Raises: FrameError (501) when it is not UTF-8; PreconditionFailed (406) for line ends alone.
+        Raises: FrameError (501) if it is not UTF-8; PreconditionFailed (406) for line ends only.
         """
         return cleaned(self.shortstr())
 
     def text(self) -> str:
-        """Return a short string in which bytes that are not UTF-8 come as surrogates (PEP 383).
+        """Return a short string; bytes that are not UTF-8 become surrogates (PEP 383).
 
-        Properties are the publisher's own: some put raw bytes into a correlation_id, and RabbitMQ
+        Properties belong to the publisher: some put raw bytes into a correlation_id, and RabbitMQ
         passes them on.
         """
         size = self.octet()
@@ -99,25 +98,25 @@ class FieldReader:
         return table
 
     def headers(self) -> dict[str, object]:
-        """Return the headers of a message; one frame bounds them, and brokers add to them."""
+        """Return the headers of a message, limited by the frame only, as brokers add entries."""
         most = self.end - self.position
         table, self.position = read_table(self.data, self.position, self.end, most)
         return table
 
     def skip_shortstr(self) -> None:
-        """Step over a short string, whatever it holds."""
+        """Skip a short string, whatever its content."""
         self.step(self.octet())
 
     def skip_longstr(self) -> None:
-        """Step over a long string."""
+        """Skip a long string."""
         self.step(self.long())
 
     def skip_table(self) -> None:
-        """Step over a field table that must be legal."""
+        """Skip a field table, which must be valid."""
         self.position = skim_table(self.data, self.position, self.end)
 
     def finish(self) -> None:
-        """Check that nothing is left.
+        """Check that all bytes were read.
 
         Raises: SyntaxFault (502).
         """

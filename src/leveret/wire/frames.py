@@ -1,14 +1,14 @@
-"""Frames: writing them, and finding them in a stream of bytes that comes in any pieces.
+"""Frames: writing them, and finding them in a stream of bytes split anywhere.
 
     octet  short    long   size octets   octet
     +----+---------+------+-------------+------+
     |kind| channel | size |   payload   | 0xCE |
     +----+---------+------+-------------+------+
 
-A `FrameReader` finds whole frames and knows nothing of what they mean; whether a frame may come now
-is the session's matter.  Invariants: a frame that is refused is refused as soon as its 7 bytes of
-head are there; what is held back is at most one frame and the piece that came last; a payload is
-never copied by the reader, only pointed at, unless it came in several pieces.
+A `FrameReader` finds whole frames and ignores their meaning; the session decides whether a frame is
+allowed.  Invariants: an invalid frame is refused as soon as the 7 bytes of its head have arrived;
+at most one frame and the last piece are buffered; the reader copies no payload, it only points at
+it, unless it arrived in several pieces.
 
 Source: AMQP 0-9-1 section 4.2.3; RabbitMQ's tolerance of `FRAME_OVERHEAD_BYTES` in a frame's size.
 """
@@ -42,20 +42,20 @@ FRAME_END: Final = 0xCE
 #: Kind, channel and size.
 FRAME_HEAD_BYTES: Final = 7
 
-#: What is behind the end of a frame in the same piece, and worth not to be copied.
+#: A remainder of a piece after a frame that is too long to be copied.
 _LONG_REST_BYTES: Final = 4096
 
-#: Two pieces of a frame that are put together at once: to copy so few bytes costs less than the
-#: read of a piece, and what the objects of longer ones take beside their bytes is little.
+#: Two pieces of a frame up to this size are joined at once: copying so few bytes costs less than
+#: reading a piece, and the object overhead of longer pieces is small.
 _SMALL_PIECES_BYTES: Final = 1024
 
-#: What a client sends first, and what a server answers to anything else (section 4.2.2).
+#: The first bytes from a client, and a server's answer to anything else (section 4.2.2).
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 
 #: A whole heartbeat frame.
 HEARTBEAT: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
-#: Class id, weight and body size: the property flags come next.
+#: Class id, weight and body size; the property flags follow.
 CONTENT_HEAD_BYTES: Final = 12
 
 
@@ -72,7 +72,7 @@ def write_frame_head(w: BytesWriter, kind: i64, channel: i64, size: i64) -> None
 def write_method(w: BytesWriter, channel: i64, method: Method) -> None:
     """Write a method frame.
 
-    Raises: ValueError for a field that cannot be written; then `w` is as it was.
+    Raises: ValueError for an invalid field; `w` is then unchanged.
     """
     start: i64 = len(w)
     write_frame_head(w, FRAME_METHOD, channel, 0)
@@ -97,9 +97,9 @@ def write_header(
 
 
 def write_body(w: BytesWriter, channel: i64, body: bytes, frame_max: i64) -> None:
-    """Write `body` in as many frames as `frame_max` asks for: none when it is empty.
+    """Write `body` in as many frames as `frame_max` requires: none if it is empty.
 
-    `frame_max` counts whole frames; 0 is no limit.
+    `frame_max` counts whole frames; 0 means no limit.
     """
     size: i64 = len(body)
     room: i64 = size if frame_max == 0 else frame_max - FRAME_OVERHEAD_BYTES
@@ -132,7 +132,7 @@ def write_heartbeat(w: BytesWriter) -> None:
 def header_class_id(data: bytes, start: i64, end: i64) -> i64:
     """Return the class id of the content header in `data[start:end]`.
 
-    Raises: FrameError (501) when it is too short to be one.
+    Raises: FrameError (501) if it is too short.
     """
     if end - start < CONTENT_HEAD_BYTES + 2:
         raise FrameError(f"a content header of {end - start} bytes")
@@ -142,7 +142,7 @@ def header_class_id(data: bytes, start: i64, end: i64) -> i64:
 def header_body_size(data: bytes, start: i64, end: i64) -> i64:
     """Return the body size of the content header in `data[start:end]`.
 
-    Raises: FrameError (501) when it is too short to be one, or says 2^63 bytes or more.
+    Raises: FrameError (501) if it is too short, or the size is 2^63 bytes or more.
     """
     if end - start < CONTENT_HEAD_BYTES + 2:
         raise FrameError(f"a content header of {end - start} bytes")
@@ -153,10 +153,10 @@ def header_body_size(data: bytes, start: i64, end: i64) -> i64:
 
 
 class PieceReader:
-    """Input that comes in pieces: `data` from `position` on is what no frame was made of yet.
+    """Input that arrives in pieces: `data` from `position` on is not parsed yet.
 
-    Pieces of one frame are gathered and joined once, when the frame is whole.  Small ones are put
-    together before, because the object of a piece of two bytes takes 27 times what it holds.
+    Pieces of one frame are collected and joined once, when the frame is complete.  Small ones are
+    joined earlier, because the object of a piece of two bytes takes 27 times its size.
     """
 
     def __init__(self) -> None:
@@ -167,7 +167,7 @@ class PieceReader:
         self._missing: i64 = 0
 
     def feed(self, piece: bytes) -> None:
-        """Take more input."""
+        """Add input."""
         if self._missing > 0:
             self._gather(piece)
             self._missing -= len(piece)
@@ -181,7 +181,7 @@ class PieceReader:
             self.position = 0
 
     def _gather(self, piece: bytes) -> None:
-        """Put a piece behind the others, which are joined later."""
+        """Add a piece to the others, which are joined later."""
         pieces = self._pieces
         if pieces and len(piece) + len(pieces[-1]) <= _SMALL_PIECES_BYTES:
             pieces[-1] += piece
@@ -190,7 +190,7 @@ class PieceReader:
         self._gathered += len(piece)
 
     def _join(self) -> None:
-        """Put what is left and the pieces together."""
+        """Join the rest of `data` and the pieces."""
         self.data = self.data[self.position :] + b"".join(self._pieces)
         self.position = 0
         self._pieces = []
@@ -198,21 +198,21 @@ class PieceReader:
         self._missing = 0
 
     def held(self) -> int:
-        """Return how many bytes wait for more."""
+        """Return the number of buffered bytes of an incomplete frame."""
         return int(i64(len(self.data)) - self.position + self._gathered)
 
     def memory(self) -> i64:
-        """Return the memory of the input: what was parsed of the last piece is there still."""
+        """Return the memory of the input, including the parsed part of the last piece."""
         return i64(len(self.data)) + self._gathered
 
     def trim(self) -> None:
-        """Let go of what was parsed."""
+        """Free the parsed input."""
         if self.position > 0:
             self.data = self.data[self.position :]
             self.position = 0
 
     def forget(self) -> None:
-        """Let go of all input: none of it is parsed any more."""
+        """Free all input: it will not be parsed."""
         self.data = b""
         self.position = 0
         self._pieces = []
@@ -220,7 +220,7 @@ class PieceReader:
         self._missing = 0
 
     def wait_for(self, missing: i64, there: i64) -> None:
-        """Note how much is missing; with nothing there the next piece can stand for itself."""
+        """Record the number of missing bytes; if `there` is 0, the next piece is used as it is."""
         self._missing = missing if there > 0 else 0
 
 
@@ -228,14 +228,14 @@ class PieceReader:
 class FrameReader(PieceReader):
     """Finds frames in pieces of input.
 
-    `feed` a piece, then call `next` until it is False; while it is True, `kind` and `channel` tell
-    the frame and its payload is `data[start:end]`.  A session may also parse `data` itself from
-    `position` on and move `position` over whole frames.
+    `feed` a piece, then call `next` until it is False; while it is True, `kind` and `channel`
+    describe the frame and its payload is `data[start:end]`.  A session may also parse `data` itself
+    from `position` on and advance `position` over whole frames.
 
-    Where a long piece ends a frame that others began, only that frame is joined.  The rest of the
-    piece becomes `data` uncopied when all before it is parsed.
+    If a long piece completes a frame that began in earlier pieces, only that frame is joined.  The
+    rest of the piece becomes `data` without copying once everything before it is parsed.
 
-    `frame_max` bounds a payload (0: no limit) and may be changed between two frames.
+    `frame_max` limits a payload (0: no limit) and may be changed between two frames.
     """
 
     def __init__(self, frame_max: i64 = FRAME_BYTES_MAX) -> None:
@@ -245,15 +245,15 @@ class FrameReader(PieceReader):
         self.channel: i64 = 0
         self.start: i64 = 0
         self.end: i64 = 0
-        #: The piece that came last, of which `data` has nothing from `_rest_at` on; or nothing.
+        #: The last piece, if `data` contains nothing of it from `_rest_at` on; else empty.
         self._rest: bytes = b""
         self._rest_at: i64 = 0
 
     def feed(self, piece: bytes) -> None:
-        """Take more input."""
+        """Add input."""
         missing = self._missing
         if self._rest:
-            # It was not parsed to its end: the session stopped before, and nothing is missing.
+            # It was not fully parsed: the session stopped before the end, and nothing is missing.
             piece = self._rest[self._rest_at :] + piece
             self._rest = b""
         if missing > 0 and i64(len(piece)) - missing >= _LONG_REST_BYTES:
@@ -265,16 +265,16 @@ class FrameReader(PieceReader):
             super().feed(piece)
 
     def reach_rest(self) -> None:
-        """Have `data` hold what is not parsed of the last piece, when nothing is before that."""
+        """Make the unparsed rest of the last piece `data`, once everything before it is parsed."""
         if self._rest and self.position >= len(self.data):
             self.data = self._rest
             self.position = self._rest_at
             self._rest = b""
 
     def complete(self) -> bool:
-        """Add to `data` what the next frame misses, of the last piece; return whether it did.
+        """Add missing bytes of the next frame to `data` from the last piece; return whether it did.
 
-        Whoever parses `data` without `next` goes on then: it was the frame's head, or its payload.
+        Callers that parse `data` without `next` then continue: it was the frame's head or payload.
         """
         if not self._rest:
             return False
@@ -292,7 +292,7 @@ class FrameReader(PieceReader):
         return True
 
     def _take_rest(self, missing: i64) -> None:
-        """Add to `data` what it misses of a frame, as far as the last piece has it."""
+        """Add up to `missing` bytes of a frame to `data` from the last piece."""
         rest = self._rest
         end = min(self._rest_at + missing, i64(len(rest)))
         self.data = self.data[self.position :] + rest[self._rest_at : end]
@@ -303,30 +303,30 @@ class FrameReader(PieceReader):
             self._rest = b""
 
     def unparsed(self) -> bytes:
-        """Return the input that no frame was made of yet."""
+        """Return the input that is not parsed yet."""
         return b"".join([self.data[self.position :], *self._pieces, self._rest[self._rest_at :]])
 
     def held(self) -> int:
-        """Return how many bytes wait to be parsed, or for more."""
+        """Return the number of bytes that are not parsed or incomplete."""
         rest: i64 = i64(len(self._rest)) - self._rest_at if self._rest else 0
         return super().held() + int(rest)
 
     def memory(self) -> i64:
-        """Return the memory of the input: what was parsed of the last piece is there still."""
+        """Return the memory of the input, including the parsed part of the last piece."""
         return super().memory() + i64(len(self._rest))
 
     def trim(self) -> None:
-        """Let go of what was parsed."""
+        """Free the parsed input."""
         self.reach_rest()
         super().trim()
 
     def forget(self) -> None:
-        """Let go of all input: none of it is parsed any more."""
+        """Free all input: it will not be parsed."""
         super().forget()
         self._rest = b""
 
     def next(self) -> bool:
-        """Move to the next frame if it is whole.
+        """Move to the next frame if it is complete.
 
         Raises: FrameError (501) for an unknown kind, a payload above `frame_max`, a heartbeat with
         a payload, or another octet than `FRAME_END` after the payload.
@@ -340,7 +340,7 @@ class FrameReader(PieceReader):
         there: i64 = i64(len(data)) - at
         if there < FRAME_HEAD_BYTES:
             if there == 0:
-                # A connection may be idle for long: it keeps nothing of what it has parsed.
+                # A connection may be idle for long: free the parsed input.
                 self.data = b""
                 self.position = 0
             self.wait_for(FRAME_HEAD_BYTES - there, there)
@@ -362,7 +362,7 @@ class FrameReader(PieceReader):
         return True
 
     def _check(self, kind: i64, size: i64) -> None:
-        """Refuse a frame by its head."""
+        """Check a frame by its head.  Raises: FrameError (501)."""
         if kind < FRAME_METHOD or (kind > FRAME_BODY and kind != FRAME_HEARTBEAT):
             raise FrameError(f"unknown frame type {kind}")
         if size > self.frame_max and self.frame_max != 0:

@@ -1,10 +1,11 @@
-"""Write `methods/` and `basic_properties.py` from the table in `spec.py`.
+"""Generate `methods/` and `basic_properties.py` from the table in `spec.py`.
 
-    python -m leveret.wire.generate          write the files beside this module
-    python -m leveret.wire.generate --check  say which differ; exit 1 if any does
+    python -m leveret.wire.generate          write the files next to this module
+    python -m leveret.wire.generate --check  list the files that differ; exit 1 if any does
 
-The text comes out as `ruff format` would leave it.  This module stays uncompiled: it is a tool of
-the developers, and `python -m` cannot run a compiled module.  `render()` does no I/O.
+The output is formatted like that of `ruff format`.  This module is not compiled: it is a
+developers'
+tool, and `python -m` cannot run a compiled module.  `render()` does no I/O.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _ZEROS = {
     "longstr": 'b""',
     "table": "None",
 }
-#: How many bytes a reserved field of a fixed size takes.
+#: The size of a reserved field of a fixed size, in bytes.
 _SIZES = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
 
 
@@ -74,7 +75,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _read(path: pathlib.Path) -> str:
-    """Return the text of a file, or nothing where there is none."""
+    """Return the text of a file, or an empty text if it does not exist."""
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
@@ -84,7 +85,7 @@ def _lines(parts: Iterator[str]) -> str:
 
 
 def _call(indent: str, head: str, items: list[str], tail: str) -> Iterator[str]:
-    """Yield `head(items)tail` on one line where it fits, else one line for each item."""
+    """Yield `head(items)tail` on one line if it fits, else one line for each item."""
     line = f"{indent}{head}({', '.join(items)}){tail}"
     if len(line) <= 100:
         yield line
@@ -141,7 +142,7 @@ def _class_lines(each: ClassSpec) -> Iterator[str]:
 
 
 def _imports(kinds: set[str]) -> Iterator[str]:
-    """Yield the imports that only some classes need."""
+    """Yield the imports needed only by some classes."""
     primitives = []
     if "longlong" in kinds:
         primitives.append("checked_i64")
@@ -191,7 +192,7 @@ def _method_class(method: MethodSpec) -> Iterator[str]:
 
 
 def _lower(doc: str) -> str:
-    """Return a sentence that goes on after a colon."""
+    """Return a sentence that continues after a colon."""
     return doc[0].lower() + doc[1:]
 
 
@@ -244,7 +245,7 @@ def _constructor(method: MethodSpec, fields: list[Field]) -> Iterator[str]:
 
 
 def _assignment(method: MethodSpec, field: Field) -> Iterator[str]:
-    """Yield the statement that keeps one field."""
+    """Yield the statement that assigns one field."""
     name = field.name
     if name in method.names:
         yield f"        self.{name} = Name({name})"
@@ -264,7 +265,7 @@ def _assignment(method: MethodSpec, field: Field) -> Iterator[str]:
 
 
 def _groups(fields: tuple[Field, ...]) -> Iterator[list[Field]]:
-    """Yield the fields one by one, consecutive bits together, eight at most."""
+    """Yield the fields one by one, with up to eight consecutive bits together."""
     bits: list[Field] = []
     for field in fields:
         if bits and (field.kind != "bit" or len(bits) == 8):
@@ -322,7 +323,7 @@ def _write_bits(bits: list[Field]) -> Iterator[str]:
 
 
 def _write_field(field: Field) -> str:
-    """Return the statement that writes a field that is no bit."""
+    """Return the statement that writes a field other than a bit."""
     if field.reserved:
         size = _SIZES.get(field.kind, 4 if field.kind in {"longstr", "table"} else 1)
         text = "\\x00" * size
@@ -363,16 +364,16 @@ def _read_function(method: MethodSpec) -> Iterator[str]:
 
 
 def _skip(field: Field) -> str:
-    """Return the statement that steps over a reserved field."""
+    """Return the statement that skips a reserved field."""
     if field.kind in _SIZES:
         return f"    fields.step({_SIZES[field.kind]})  # reserved"
     return f"    fields.skip_{field.kind}()  # reserved"
 
 
 def _dispatch(each: ClassSpec) -> Iterator[str]:
-    """Yield the function that finds the method of a number."""
+    """Yield the function that maps a method id to its method."""
     yield f"def read_{each.name}(method_id: i64, fields: FieldReader) -> Method | None:"
-    yield f'    """Return the method of class {each.name} with that id, or None if there is none.'
+    yield f'    """Return the method of class {each.name} with that id, or None if unknown.'
     yield ""
     yield "    Raises: SyntaxFault (502), FrameError (501)."
     yield '    """'
@@ -390,10 +391,10 @@ def _dispatch(each: ClassSpec) -> Iterator[str]:
 
 def _ids_lines() -> Iterator[str]:
     """Yield the lines of the module of constants."""
-    yield '"""The ids of classes, and of methods as they begin a payload: class id, then method id.'
+    yield '"""The ids of classes, and of methods as in a payload: class id, then method id.'
     yield ""
     yield "A payload's first four bytes, read as one number, are compared with these.  mypyc makes"
-    yield "constants of literals alone; a class's own `CLASS_ID` is looked up each time."
+    yield "constants only of literals; a class's own `CLASS_ID` is looked up each time."
     yield ""
     yield GENERATED
     yield '"""'
@@ -415,7 +416,7 @@ def _ids_lines() -> Iterator[str]:
 
 
 def _decode_module() -> str:
-    """Return the module that finds the class of a method."""
+    """Return the module that decodes the methods of all classes."""
     imports = "\n".join(
         f"from leveret.wire.methods.{name} import read_{name}" for name in sorted(_class_names())
     )
@@ -432,11 +433,11 @@ def _class_names() -> list[str]:
 
 
 def _hot_first(each: ClassSpec) -> tuple[bool, int]:
-    """Return a key that puts basic first: its methods come with every message."""
+    """Return a key that sorts basic first: its methods occur with every message."""
     return each.name != "basic", each.class_id
 
 
-_DECODE = '''"""Bytes to methods of any class.
+_DECODE = '''"""Decoding of methods of all classes.
 
 {generated}
 """
@@ -455,10 +456,10 @@ from leveret.wire.method import Method
 def decode_method(payload: bytes, start: i64, end: i64) -> Method:
     """Return the method in `payload[start:end]`, the payload of a method frame.
 
-    Raises: NotImplementedFault (540) for a class or method that AMQP does not have, SyntaxFault
-    (502) for arguments that end early, go on too long or hold no legal value, FrameError (501) for
-    a name that is not UTF-8 or a payload without ids, PreconditionFailed (406) for a name of line
-    ends alone.  The error names class and method.
+    Raises: NotImplementedFault (540) for an unknown class or method, SyntaxFault (502) for
+    arguments that are too short, too long or invalid, FrameError (501) for a name that is not
+    UTF-8 or a payload without ids, PreconditionFailed (406) for a name of line ends only.  The
+    error contains class and method.
     """
     if end - start < 4:
         raise FrameError("a method frame has no room for its class and method")
@@ -480,7 +481,7 @@ def decode_method(payload: bytes, start: i64, end: i64) -> Method:
 
 
 def _read(class_id: i64, method_id: i64, fields: FieldReader) -> Method | None:
-    """Return the method, or None where class or method are unknown."""
+    """Return the method, or None if class or method are unknown."""
 {branches}
     return None
 '''
@@ -495,7 +496,7 @@ def _package() -> str:
 
 def _package_lines(modules: dict[str, list[str]]) -> Iterator[str]:
     """Yield the lines of the package's `__init__`."""
-    yield '"""Every AMQP method as a class, and `decode_method` that reads them.'
+    yield '"""Every AMQP method as a class, and `decode_method`, which reads them.'
     yield ""
     yield GENERATED
     yield '"""'

@@ -1,13 +1,13 @@
 """The base of every AMQP method.
 
-A method is its fields and can write itself; it does nothing else.  The classes are generated
+A method has fields and can write itself; it does nothing else.  The classes are generated
 (`methods/`), one for each method of `spec.py`.
 
-A field that names an exchange or a queue is a `Name`: reading a method cleans it.  Who makes a
-method to send it has it written as it is.
+A field that names an exchange or a queue is a `Name`: reading a method cleans it.  A method that
+is created to be sent writes its name unchanged.
 
-Invariant: two methods are equal when they are of one class and their fields are; a table's order
-does not count.
+Invariant: two methods are equal if their class and their fields are; the order of a table is
+ignored.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from leveret.wire.buffer import BytesWriter
 
 
 class Method:
-    """One method: `CLASS_ID` and `METHOD_ID` name it to machines, `NAME` to people.
+    """One method: `CLASS_ID` and `METHOD_ID` are its numbers, `NAME` is its readable name.
 
-    `REPLIES` names the methods that answer it (none: it is asynchronous).  `FROM_CLIENT` and
-    `FROM_SERVER` tell who may send it: one from the wrong side is a COMMAND_INVALID (503).
+    `REPLIES` are the names of the methods that answer it (none: it is asynchronous).
+    `FROM_CLIENT` and `FROM_SERVER` say which side may send it: a method from the wrong side is a
+    COMMAND_INVALID (503).
     """
 
     CLASS_ID: ClassVar[int] = 0
@@ -32,13 +33,13 @@ class Method:
     FROM_SERVER: ClassVar[bool] = False
     REPLIES: ClassVar[tuple[str, ...]] = ()
     FIELDS: ClassVar[tuple[str, ...]] = ()
-    #: Fields that hold a password or a token: a log shows their size only.
+    #: Fields that contain a password or a token: a log shows only their size.
     SECRETS: ClassVar[tuple[str, ...]] = ()
 
     def write(self, w: BytesWriter) -> None:
         """Write class id, method id and arguments.
 
-        Raises: ValueError for a field that cannot be written; then `w` may hold a part of it.
+        Raises: ValueError for an invalid field; `w` may then contain a part of the method.
         """
         raise RuntimeError(f"{self.NAME} cannot write itself to {w!r}")
 

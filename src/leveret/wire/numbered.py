@@ -1,7 +1,7 @@
-"""The headers `x-publisher` and `x-publishing-id`: who sent a message, and its number.
+"""The headers `x-publisher` and `x-publishing-id`, used for publisher deduplication.
 
-They are read from the property bytes, which are legal, without decoding the rest.  What the number
-means is known to `broker/queue/publishers.py`.
+They are read from valid property bytes without decoding the rest.  For the meaning of the number
+see `broker/queue/publishers.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STRING: Final = 0x53
 
 @final
 class Numbered:
-    """Who sent a message, and its number."""
+    """The publisher of a message, and the message's number."""
 
     def __init__(self, publisher: bytes, number: i64) -> None:
         self.publisher: Final = publisher
@@ -36,9 +36,9 @@ class Numbered:
 
 
 def read_numbered(properties: bytes) -> Numbered | None:
-    """Return what the two headers of legal property bytes say; None without `x-publishing-id`.
+    """Return the two headers of valid property bytes; None without `x-publishing-id`.
 
-    Raises: PreconditionFailed (406) for a number that is none, and one that nobody sent.
+    Raises: PreconditionFailed (406) for an invalid number, or for a missing publisher.
     """
     at = find_property(properties, HEADERS)
     if at < 0:

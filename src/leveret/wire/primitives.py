@@ -1,7 +1,7 @@
-"""AMQP's plain values on the wire: integers and strings, written with their ranges checked.
+"""AMQP's basic values on the wire: integers and strings, written with their ranges checked.
 
-Not here: tables (`tables.py`) and the reading of arguments (`fields.py`).  Invariant: a writer
-refuses an illegal value with `ValueError` before it has written any of it.
+Not here: tables (`tables.py`) and reading arguments (`fields.py`).  Invariant: a writer refuses an
+invalid value with `ValueError` before it has written any of it.
 
 Source: AMQP 0-9-1 section 4.2.5.
 """
@@ -61,12 +61,12 @@ def write_timestamp(w: BytesWriter, value: int) -> None:
 
 
 def seconds_of(moment: datetime) -> int:
-    """Return a moment as AMQP has it: whole seconds since 1970, rounded down.
+    """Convert a datetime to an AMQP time: whole seconds since 1970, rounded down.
 
-    Raises: ValueError for one without its zone, or before 1970.
+    Raises: ValueError for a time without a time zone, or before 1970.
     """
     if moment.tzinfo is None:
-        raise ValueError(f"{moment} needs a zone, as datetime.now(UTC) has")
+        raise ValueError(f"{moment} needs a time zone, for example datetime.now(UTC)")
     seconds = int(moment.timestamp() // 1)
     if seconds < 0:
         raise ValueError(f"{moment}: AMQP has no time before 1970")
@@ -84,9 +84,9 @@ def checked_i64(value: int) -> i64:
 
 
 def write_shortstr(w: BytesWriter, value: str) -> None:
-    """Write text as a short string of UTF-8.
+    """Write text as a short UTF-8 string.
 
-    Bytes that were not UTF-8 and came in as surrogates (PEP 383) go out as the bytes they were.
+    Surrogates that stand for bytes that were not UTF-8 (PEP 383) are written as those bytes.
 
     Raises: ValueError above 255 bytes.
     """

@@ -1,10 +1,10 @@
-"""Properties of a message, one at a time from the bytes of its content header.
+"""The properties of a message, read one at a time from the bytes of its content header.
 
-`raw` starts with the property flags, as a `Message` keeps it.  A feature that needs one property
-reads that one; all of them come from `decode_properties`.  `skim_properties` checks the bytes when
-they come in; on bytes that were never checked the readers raise `SyntaxFault` at worst.
+`raw` starts with the property flags, as stored in a `Message`.  A feature that needs one property
+reads that one; `decode_properties` returns all of them.  `skim_properties` checks the bytes on
+arrival; on unchecked bytes the readers raise at worst `SyntaxFault`.
 
-Invariant: nothing here changes `raw`; what makes changed bytes of it is in `edit`.
+Invariant: nothing here changes `raw`; functions that return changed bytes are in `edit`.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ PERSISTENT: Final = 2
 #: A content header without any property.
 NO_PROPERTIES: Final = b"\x00\x00"
 
-#: Encoded properties with nothing but the delivery mode of a persistent message.
+#: Encoded properties with only the delivery mode of a persistent message.
 ONLY_PERSISTENT: Final = b"\x10\x00\x02"
 
 
 def find_property(raw: bytes, flag: i64) -> i64:
-    """Return where the value of the property with that flag starts in `raw`, or -1.
+    """Return the start of the value of the property with that flag in `raw`, or -1.
 
-    Raises: SyntaxFault (502) when `raw` ends before it.
+    Raises: SyntaxFault (502) if `raw` ends before it.
     """
     if len(raw) < 2:
         raise _short()
@@ -91,7 +91,7 @@ def find_property(raw: bytes, flag: i64) -> i64:
 
 
 def property_place(raw: bytes, flags: i64, flag: i64) -> i64:
-    """Return where the property with that flag starts, or would start."""
+    """Return the position where the property with that flag starts, or would start."""
     end: i64 = len(raw)
     position: i64 = 2
     before: i64 = 0x8000
@@ -103,7 +103,7 @@ def property_place(raw: bytes, flags: i64, flag: i64) -> i64:
 
 
 def skip_property(raw: bytes, at: i64, flag: i64) -> i64:
-    """Return where the property with that flag ends whose value starts at `at`."""
+    """Return the end of the property with that flag whose value starts at `at`."""
     return _skip(raw, at, len(raw), flag)
 
 
@@ -148,9 +148,9 @@ def property_octet(raw: bytes, flag: i64) -> int | None:
 
 
 def property_headers(raw: bytes) -> dict[str, object] | None:
-    """Return the headers as a dict of their own at each call, or None.
+    """Return the headers as a new dict at each call, or None.
 
-    There may be more entries than a publisher may send, because the broker adds to them.
+    They may have more entries than a publisher may send, because the broker adds some.
 
     Raises: SyntaxFault (502).
     """
@@ -182,7 +182,7 @@ def property_reply_to(raw: bytes) -> str | None:
 
 
 def property_expiration(raw: bytes) -> str | None:
-    """Return the expiration as the publisher wrote it (text, milliseconds when legal), or None."""
+    """Return the expiration as sent by the publisher (text, milliseconds if valid), or None."""
     return property_text(raw, EXPIRATION)
 
 

@@ -1,15 +1,15 @@
-"""The one table of AMQP 0-9-1: classes, methods, fields, properties and constants.
+"""The table of AMQP 0-9-1: classes, methods, fields, properties and constants.
 
 `generate.py` turns it into `methods/` and `basic_properties.py`; tests derive their cases from it.
 It is the specification with RabbitMQ's additions (exchange.bind, basic.nack, confirm,
 connection.blocked, connection.update-secret) and the class access of 0-8, which old clients send.
-It is data only: nothing here reads or writes bytes, and nothing that runs a broker imports it, so
-it stays uncompiled.
+It contains only data: nothing here reads or writes bytes, and no part of a broker imports it, so it
+is not compiled.
 
 A field is written `name:kind` or `name:kind=default`; a field named `-` is reserved: written as
-zero or empty, skipped when read, no attribute of the method.  A name ends in `_` where Python or
-the method itself has the bare word already.  Kinds are AMQP's: bit, octet, short,
-long, longlong, shortstr, longstr, table, timestamp.  Consecutive bits share octets, lowest first.
+zero or empty, skipped when read, no attribute of the method.  A name ends in `_` if the bare word
+is already used by Python or by the method itself.  Kinds are AMQP's: bit, octet, short, long,
+longlong, shortstr, longstr, table, timestamp.  Consecutive bits share octets, lowest first.
 
 Source: amqp0-9-1.extended.xml and https://www.rabbitmq.com/amqp-0-9-1-errata.html.
 """
@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-#: Who may send a method.
+#: The allowed senders of a method.
 CLIENT: Final = "client"
 SERVER: Final = "server"
 BOTH: Final = "both"
@@ -39,7 +39,7 @@ KINDS: Final = (
 
 @dataclass(frozen=True)
 class Field:
-    """One argument of a method, or one property; `name` has `_` and is `-` when reserved."""
+    """One argument of a method, or one property; `name` uses `_`, and is `-` if reserved."""
 
     name: str
     kind: str
@@ -47,16 +47,16 @@ class Field:
 
     @property
     def reserved(self) -> bool:
-        """Tell whether the field carries nothing."""
+        """Whether the field is reserved."""
         return self.name == "-"
 
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """One method: its numbers, name with `-`, sender, fields and the replies that answer it.
+    """One method: its numbers, name with `-`, sender, fields and replies.
 
     `names` are the fields that name an exchange or a queue, `named_arguments` the entries of the
-    table `arguments` that do: they are cleaned when they are read (`leveret.names`).
+    table `arguments` that do: they are cleaned when read (`leveret.names`).
     """
 
     class_name: str
@@ -74,7 +74,7 @@ class MethodSpec:
 
     @property
     def full_name(self) -> str:
-        """The name as the specification writes it: `queue.declare-ok`."""
+        """The name as in the specification: `queue.declare-ok`."""
         return f"{self.class_name}.{self.name}"
 
     @property
@@ -84,7 +84,7 @@ class MethodSpec:
 
 
 def _fields(text: str) -> tuple[Field, ...]:
-    """Return the fields that `text` names."""
+    """Parse the fields in `text`."""
     found = []
     for word in text.split():
         name, _, rest = word.partition(":")
@@ -104,7 +104,7 @@ class ClassSpec:
 
 
 class _ClassBuilder:
-    """Gathers the methods of one class, so that the table below reads as a table."""
+    """Collects the methods of one class, so that the definitions below read like a table."""
 
     def __init__(self, name: str, class_id: int, doc: str) -> None:
         self._name = name
@@ -146,7 +146,7 @@ class _ClassBuilder:
         )
 
     def done(self) -> ClassSpec:
-        """Return the class with what was added."""
+        """Return the class with the added methods."""
         return ClassSpec(self._name, self._class_id, self._doc, tuple(self._methods))
 
 
@@ -179,7 +179,7 @@ _connection.method(
     20,
     "secure",
     SERVER,
-    "Asks for another round of the login.",
+    "Requests another round of the login.",
     "challenge:longstr",
     replies=("secure-ok",),
 )
@@ -191,8 +191,8 @@ _connection.method(
     "response:longstr",
     secrets=("response",),
 )
-_connection.method(30, "tune", SERVER, "Offers limits.", _TUNE, replies=("tune-ok",))
-_connection.method(31, "tune-ok", CLIENT, "Accepts limits; none above the offer.", _TUNE)
+_connection.method(30, "tune", SERVER, "Proposes limits.", _TUNE, replies=("tune-ok",))
+_connection.method(31, "tune-ok", CLIENT, "Accepts limits, none above the proposed ones.", _TUNE)
 _connection.method(
     40,
     "open",
@@ -203,43 +203,46 @@ _connection.method(
 )
 _connection.method(41, "open-ok", SERVER, "The virtual host is open.", "-:shortstr")
 _connection.method(
-    50, "close", BOTH, "Ends the connection, saying why.", _CLOSE, replies=("close-ok",)
+    50, "close", BOTH, "Closes the connection with a reason.", _CLOSE, replies=("close-ok",)
 )
-_connection.method(51, "close-ok", BOTH, "Agrees to the end.")
+_connection.method(51, "close-ok", BOTH, "Confirms the close.")
 _connection.method(
-    60, "blocked", SERVER, "The server takes no publishes for now.", "reason:shortstr"
+    60, "blocked", SERVER, "The server blocks publishers for now.", "reason:shortstr"
 )
-_connection.method(61, "unblocked", SERVER, "The server takes publishes again.")
+_connection.method(61, "unblocked", SERVER, "The server accepts publishes again.")
 _connection.method(
     70,
     "update-secret",
     CLIENT,
-    "Hands over a fresh token before the old one expires.",
+    "Sends a new token before the old one expires.",
     "new_secret:longstr reason:shortstr",
     replies=("update-secret-ok",),
     secrets=("new_secret",),
 )
-_connection.method(71, "update-secret-ok", SERVER, "The fresh token counts.")
+_connection.method(71, "update-secret-ok", SERVER, "The new token is in use.")
 
 _channel = _ClassBuilder("channel", 20, "opening and closing channels")
-# Both strings are reserved in AMQP 0-9-1, and empty from others: see `content/publish_marks.py`.
+# Both strings are reserved in AMQP 0-9-1, and empty from other peers: see
+# `content/publish_marks.py`.
 _channel.method(10, "open", CLIENT, "Opens the channel.", "key:shortstr=", replies=("open-ok",))
 _channel.method(11, "open-ok", SERVER, "The channel is open.", "marks:longstr=")
 _channel.method(20, "flow", BOTH, "Starts or stops deliveries.", "active:bit", replies=("flow-ok",))
 _channel.method(21, "flow-ok", BOTH, "Confirms a flow.", "active:bit")
-_channel.method(40, "close", BOTH, "Ends the channel, saying why.", _CLOSE, replies=("close-ok",))
-_channel.method(41, "close-ok", BOTH, "Agrees to the end.")
+_channel.method(
+    40, "close", BOTH, "Closes the channel with a reason.", _CLOSE, replies=("close-ok",)
+)
+_channel.method(41, "close-ok", BOTH, "Confirms the close.")
 
-_access = _ClassBuilder("access", 30, "access tickets of AMQP 0-8, which mean nothing today")
+_access = _ClassBuilder("access", 30, "access tickets of AMQP 0-8, now without meaning")
 _access.method(
     10,
     "request",
     CLIENT,
-    "Asks for a ticket; any answer does.",
+    "Requests a ticket; any answer suffices.",
     "realm:shortstr=/data exclusive:bit passive:bit active:bit write_:bit read_:bit",
     replies=("request-ok",),
 )
-_access.method(11, "request-ok", SERVER, "Hands out a ticket.", "ticket:short=1")
+_access.method(11, "request-ok", SERVER, "Grants a ticket.", "ticket:short=1")
 
 _EXCHANGE_BIND = (
     "-:short destination:shortstr source:shortstr routing_key:shortstr no_wait:bit arguments:table"
@@ -249,14 +252,14 @@ _exchange.method(
     10,
     "declare",
     CLIENT,
-    "Creates an exchange, or checks that it is there.",
+    "Creates an exchange, or checks that it exists.",
     "-:short exchange:shortstr type:shortstr=direct passive:bit durable:bit auto_delete:bit"
     " internal:bit no_wait:bit arguments:table",
     replies=("declare-ok",),
     names=("exchange",),
     named_arguments=("alternate-exchange",),
 )
-_exchange.method(11, "declare-ok", SERVER, "The exchange is there.")
+_exchange.method(11, "declare-ok", SERVER, "The exchange exists.")
 _exchange.method(
     20,
     "delete",
@@ -266,7 +269,7 @@ _exchange.method(
     replies=("delete-ok",),
     names=("exchange",),
 )
-_exchange.method(21, "delete-ok", SERVER, "The exchange is gone.")
+_exchange.method(21, "delete-ok", SERVER, "The exchange is deleted.")
 _exchange.method(
     30,
     "bind",
@@ -276,17 +279,17 @@ _exchange.method(
     replies=("bind-ok",),
     names=("destination", "source"),
 )
-_exchange.method(31, "bind-ok", SERVER, "The binding is there.")
+_exchange.method(31, "bind-ok", SERVER, "The binding exists.")
 _exchange.method(
     40,
     "unbind",
     CLIENT,
-    "Removes such a binding.",
+    "Removes a binding between exchanges.",
     _EXCHANGE_BIND,
     replies=("unbind-ok",),
     names=("destination", "source"),
 )
-_exchange.method(51, "unbind-ok", SERVER, "The binding is gone (51, not 41, as RabbitMQ has it).")
+_exchange.method(51, "unbind-ok", SERVER, "The binding is deleted (51, not 41, as in RabbitMQ).")
 
 _QUEUE_BIND = "-:short queue:shortstr exchange:shortstr routing_key:shortstr"
 _queue = _ClassBuilder("queue", 50, "declaring, binding, purging and deleting queues")
@@ -294,7 +297,7 @@ _queue.method(
     10,
     "declare",
     CLIENT,
-    "Creates a queue, or checks that it is there.",
+    "Creates a queue, or checks that it exists.",
     "-:short queue:shortstr passive:bit durable:bit exclusive:bit auto_delete:bit no_wait:bit"
     " arguments:table",
     replies=("declare-ok",),
@@ -305,7 +308,7 @@ _queue.method(
     11,
     "declare-ok",
     SERVER,
-    "The queue is there.",
+    "The queue exists.",
     "queue:shortstr message_count:long consumer_count:long",
 )
 _queue.method(
@@ -317,7 +320,7 @@ _queue.method(
     replies=("bind-ok",),
     names=("queue", "exchange"),
 )
-_queue.method(21, "bind-ok", SERVER, "The binding is there.")
+_queue.method(21, "bind-ok", SERVER, "The binding exists.")
 _queue.method(
     30,
     "purge",
@@ -327,7 +330,7 @@ _queue.method(
     replies=("purge-ok",),
     names=("queue",),
 )
-_queue.method(31, "purge-ok", SERVER, "So many were dropped.", "message_count:long")
+_queue.method(31, "purge-ok", SERVER, "The messages are dropped.", "message_count:long")
 _queue.method(
     40,
     "delete",
@@ -338,7 +341,7 @@ _queue.method(
     names=("queue",),
 )
 _queue.method(
-    41, "delete-ok", SERVER, "The queue is gone, with so many messages.", "message_count:long"
+    41, "delete-ok", SERVER, "The queue and its messages are deleted.", "message_count:long"
 )
 _queue.method(
     50,
@@ -349,18 +352,18 @@ _queue.method(
     replies=("unbind-ok",),
     names=("queue", "exchange"),
 )
-_queue.method(51, "unbind-ok", SERVER, "The binding is gone.")
+_queue.method(51, "unbind-ok", SERVER, "The binding is deleted.")
 
 _basic = _ClassBuilder("basic", 60, "publishing, consuming and settling messages")
 _basic.method(
     10,
     "qos",
     CLIENT,
-    "Limits what is delivered before it is acked.",
+    "Limits the number of unacked deliveries.",
     "prefetch_size:long prefetch_count:short global_:bit",
     replies=("qos-ok",),
 )
-_basic.method(11, "qos-ok", SERVER, "The limit holds.")
+_basic.method(11, "qos-ok", SERVER, "The limit is in force.")
 _basic.method(
     20,
     "consume",
@@ -371,16 +374,16 @@ _basic.method(
     replies=("consume-ok",),
     names=("queue",),
 )
-_basic.method(21, "consume-ok", SERVER, "The consumer runs.", "consumer_tag:shortstr")
+_basic.method(21, "consume-ok", SERVER, "The consumer is started.", "consumer_tag:shortstr")
 _basic.method(
     30,
     "cancel",
     BOTH,
-    "Ends a consumer; from the server: it has ended.",
+    "Cancels a consumer; from the server: it was cancelled.",
     "consumer_tag:shortstr no_wait:bit",
     replies=("cancel-ok",),
 )
-_basic.method(31, "cancel-ok", BOTH, "The consumer has ended.", "consumer_tag:shortstr")
+_basic.method(31, "cancel-ok", BOTH, "The consumer is cancelled.", "consumer_tag:shortstr")
 _basic.method(
     40,
     "publish",
@@ -394,7 +397,7 @@ _basic.method(
     50,
     "return",
     SERVER,
-    "Hands back a mandatory message that no queue took.",
+    "Returns an unroutable mandatory message.",
     "reply_code:short reply_text:shortstr exchange:shortstr routing_key:shortstr",
     has_content=True,
 )
@@ -410,7 +413,7 @@ _basic.method(
     70,
     "get",
     CLIENT,
-    "Asks for one message.",
+    "Requests one message.",
     "-:short queue:shortstr no_ack:bit",
     replies=("get-ok", "get-empty"),
     names=("queue",),
@@ -419,11 +422,11 @@ _basic.method(
     71,
     "get-ok",
     SERVER,
-    "One message, and how many are left.",
+    "Returns one message, and the number of the others.",
     f"{_SERVED} message_count:long",
     has_content=True,
 )
-_basic.method(72, "get-empty", SERVER, "There is none.", "-:shortstr")
+_basic.method(72, "get-empty", SERVER, "The queue is empty.", "-:shortstr")
 
 _basic.method(
     80,
@@ -436,24 +439,24 @@ _basic.method(
     90,
     "reject",
     CLIENT,
-    "Refuses one delivery.",
+    "Rejects one delivery.",
     "delivery_tag:longlong requeue:bit",
 )
-_basic.method(100, "recover-async", CLIENT, "Redelivers what is unacked; no reply.", "requeue:bit")
+_basic.method(100, "recover-async", CLIENT, "Redelivers unacked messages; no reply.", "requeue:bit")
 _basic.method(
     110,
     "recover",
     CLIENT,
-    "Redelivers what is unacked.",
+    "Redelivers unacked messages.",
     "requeue:bit",
     replies=("recover-ok",),
 )
-_basic.method(111, "recover-ok", SERVER, "It is being redelivered.")
+_basic.method(111, "recover-ok", SERVER, "The messages are being redelivered.")
 _basic.method(
     120,
     "nack",
     BOTH,
-    "Refuses deliveries; from the server: publishes that were not taken.",
+    "Nacks deliveries; from the server: publishes that were not accepted.",
     "delivery_tag:longlong multiple:bit requeue:bit",
 )
 
@@ -462,19 +465,19 @@ _confirm.method(
     10,
     "select",
     CLIENT,
-    "Asks for a confirm of every publish.",
+    "Enables publisher confirms.",
     "no_wait:bit",
     replies=("select-ok",),
 )
-_confirm.method(11, "select-ok", SERVER, "Publishes are confirmed from here on.")
+_confirm.method(11, "select-ok", SERVER, "Publisher confirms are enabled.")
 
 _tx = _ClassBuilder("tx", 90, "transactions of a channel")
 _tx.method(10, "select", CLIENT, "Makes the channel transactional.", replies=("select-ok",))
-_tx.method(11, "select-ok", SERVER, "It is transactional.")
-_tx.method(20, "commit", CLIENT, "Does what was gathered.", replies=("commit-ok",))
-_tx.method(21, "commit-ok", SERVER, "It is done.")
-_tx.method(30, "rollback", CLIENT, "Forgets what was gathered.", replies=("rollback-ok",))
-_tx.method(31, "rollback-ok", SERVER, "It is forgotten.")
+_tx.method(11, "select-ok", SERVER, "The channel is transactional.")
+_tx.method(20, "commit", CLIENT, "Commits the transaction.", replies=("commit-ok",))
+_tx.method(21, "commit-ok", SERVER, "The transaction is committed.")
+_tx.method(30, "rollback", CLIENT, "Rolls back the transaction.", replies=("rollback-ok",))
+_tx.method(31, "rollback-ok", SERVER, "The transaction is rolled back.")
 
 CLASSES: Final[tuple[ClassSpec, ...]] = (
     _connection.done(),

@@ -1,7 +1,7 @@
-"""The headers `x-staged-exchange` and `x-staged-routing-key`: where a staged message is to go.
+"""The headers `x-staged-exchange` and `x-staged-routing-key`: the destination of a staged message.
 
-They are read from legal property bytes without decoding the rest, and taken off again when the
-message goes on.  What staging is, is known to `broker/staging/staging.py`.
+They are read from valid property bytes without decoding the rest, and removed when the message is
+published.  Staging itself is implemented in `broker/staging/staging.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STRING: Final = 0x53
 
 @final
 class Staged:
-    """Where a message is to go: the name of an exchange, without line ends, and a routing key."""
+    """The destination of a message: an exchange's name, without line ends, and a routing key."""
 
     def __init__(self, exchange: bytes, routing_key: bytes) -> None:
         self.exchange: Final = exchange
@@ -38,10 +38,10 @@ class Staged:
 
 
 def read_staged(properties: bytes) -> Staged:
-    """Return what the two headers say.
+    """Return the destination in the two headers.
 
-    Raises: PreconditionFailed (406) unless both are there, as texts of at most 255 bytes, and for
-    an exchange's name of line ends alone.
+    Raises: PreconditionFailed (406) unless both exist, as texts of at most 255 bytes, and for an
+    exchange's name of line ends only.
     """
     exchange: bytes | None = None
     routing_key: bytes | None = None
@@ -69,14 +69,14 @@ def read_staged(properties: bytes) -> Staged:
 
 
 def _text(data: bytes, place: i64, end: i64) -> bytes | None:
-    """Return the text whose type is at `place`, or None where it is none that can be a name."""
+    """Return the text whose type is at `place`, or None if it cannot be a name."""
     if data[place] != _STRING or end - place - 5 > SHORT_STRING_BYTES_MAX:
         return None
     return data[place + 5 : end]
 
 
 def without_staged(properties: bytes) -> bytes:
-    """Return legal property bytes as they were before these headers came in."""
+    """Return valid property bytes without these headers, as before they were added."""
     left = edit_headers(properties, [STAGED_EXCHANGE, STAGED_ROUTING_KEY], {})
     at = find_property(left, HEADERS)
     if at >= 0 and read_i32_be(left, at) == 0:

@@ -8,13 +8,13 @@ Types on the wire and in Python (RabbitMQ's letters and signedness):
     x bytes                    T Timestamp (unsigned seconds)
     A list                     F dict                     V None
 
-Written are t, I or l (by range), d, D, S, x, T, A, F, V: RabbitMQ reads every one of them.  A
-datetime with its zone is written as T too.
+Written types are t, I or l (by range), d, D, S, x, T, A, F, V: RabbitMQ reads all of them.  A
+datetime with its time zone is written as T too.
 
-Invariants: hostile bytes raise `SyntaxFault` and nothing else; no value is built before the whole
-table was checked; nesting is bounded by `TABLE_DEPTH_MAX`, the entries of a table with all in it by
-`TABLE_ENTRIES_MAX`; `skim_table` takes exactly what `read_table` takes.  Of a key that comes twice
-the last value counts.
+Invariants: malformed input raises `SyntaxFault` and nothing else; no value is built before the
+whole table was checked; nesting is limited by `TABLE_DEPTH_MAX`, and the number of all entries,
+including nested ones, by `TABLE_ENTRIES_MAX`; `skim_table` accepts exactly what `read_table`
+accepts.  A repeated key keeps its first value.
 
 Source: AMQP 0-9-1 section 4.2.5.5 and RabbitMQ's errata (section "field types").
 """
@@ -68,7 +68,7 @@ _FIXED: Final = {
     "F": _TABLE,
     "A": _ARRAY,
 }
-#: Where a decimal gets its scale: all digits of 32 bits are within the precision of this context.
+#: The context that scales decimals: all digits of 32 bits are within its precision.
 _DECIMALS: Final = Context(prec=10)
 
 #: The letters of integers: I i s u b B l L.
@@ -79,7 +79,7 @@ _WIDTHS: Final[bytes] = bytes([_FIXED.get(chr(kind), _UNKNOWN) for kind in range
 
 @final
 class Timestamp:
-    """A moment in seconds since the Unix epoch, 0 to 2^64 - 1; equal to its like only."""
+    """A time in seconds since the Unix epoch, 0 to 2^64 - 1; equal only to another Timestamp."""
 
     def __init__(self, seconds: int) -> None:
         self.seconds: Final = seconds
@@ -100,7 +100,7 @@ class Timestamp:
 def skim_table(data: bytes, start: i64, end: i64, entries_max: i64 = TABLE_ENTRIES_MAX) -> i64:
     """Check the table at `start` without building it; return the position after it.
 
-    Nothing from `end` on is looked at, and no more than `entries_max` entries in all.
+    Reads nothing beyond `end`, and at most `entries_max` entries in all.
 
     Raises: SyntaxFault (502).
     """
@@ -116,7 +116,7 @@ def skim_table(data: bytes, start: i64, end: i64, entries_max: i64 = TABLE_ENTRI
 
 
 def _skim_entries(data: bytes, position: i64, end: i64, depth: i64, left: i64, keyed: bool) -> i64:
-    """Check the entries of a table (`keyed`) or an array up to `end`; return how many are left."""
+    """Check the entries of a table (`keyed`) or an array up to `end`; return the allowance left."""
     while position < end:
         left -= 1
         if left < 0:
@@ -151,7 +151,7 @@ def _skim_entries(data: bytes, position: i64, end: i64, depth: i64, left: i64, k
 
 
 def value_end(data: bytes, at: i64) -> i64:
-    """Return where the value ends whose type letter is at `at`, in a table that was skimmed."""
+    """Return the end of the value whose type letter is at `at`, in a checked table."""
     width: i64 = i64(_WIDTHS[i64(data[at])])
     if width < _LONG:
         return at + 1 + width
@@ -159,7 +159,7 @@ def value_end(data: bytes, at: i64) -> i64:
 
 
 def _short() -> SyntaxFault:
-    """Return the error of a table that ends within a value."""
+    """Return the error of a table that ends inside a value."""
     return SyntaxFault("a field table ends within a value")
 
 
@@ -174,7 +174,7 @@ def _deep() -> SyntaxFault:
 
 
 def _unknown(kind: i64) -> SyntaxFault:
-    """Return the error of a type that AMQP does not know."""
+    """Return the error of an unknown type."""
     return SyntaxFault(f"a field table has a value of the unknown type {kind}")
 
 
@@ -184,7 +184,7 @@ def _unknown(kind: i64) -> SyntaxFault:
 def read_table(
     data: bytes, start: i64, end: i64, entries_max: i64 = TABLE_ENTRIES_MAX
 ) -> tuple[dict[str, object], i64]:
-    """Return the table at `start` and the position after it; nothing from `end` on is read.
+    """Return the table at `start` and the position after it; read nothing beyond `end`.
 
     Raises: SyntaxFault (502).
     """
@@ -193,7 +193,7 @@ def read_table(
 
 
 def read_entries(data: bytes, start: i64, end: i64) -> dict[str, object]:
-    """Return the table whose entries, without a length before them, are `data[start:end]`.
+    """Return the table whose entries, without a leading length, are `data[start:end]`.
 
     AMQPLAIN's response is such a table.
 
@@ -205,14 +205,14 @@ def read_entries(data: bytes, start: i64, end: i64) -> dict[str, object]:
 
 @final
 class _TableReader:
-    """Builds the values of a table that was skimmed before: it checks nothing again."""
+    """Builds the values of a table that was already checked: it checks nothing again."""
 
     def __init__(self, data: bytes, position: i64) -> None:
         self.data: Final = data
         self.position: i64 = position
 
     def table(self, end: i64) -> dict[str, object]:
-        """Return the entries up to `end`; of a key that comes twice the first, as in RabbitMQ."""
+        """Return the entries up to `end`; a repeated key keeps its first value, as in RabbitMQ."""
         found: dict[str, object] = {}
         while self.position < end:
             start: i64 = self.position + 1
@@ -229,7 +229,7 @@ class _TableReader:
         return found
 
     def value(self) -> object:
-        """Return the value at the position and step over it."""
+        """Return the value at the position and advance over it."""
         kind = i64(self.data[self.position])
         at = self.position + 1
         width = i64(_WIDTHS[kind])

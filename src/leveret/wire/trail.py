@@ -1,10 +1,10 @@
-"""What a message's address keeps for the broker alone, as bytes behind the stored properties.
+"""The broker's private part of a message's address, stored after the properties.
 
     properties | i32 letters left | entries of the header BCC | u32 size of the last two
 
-Little-endian, as everything that only the disk sees.  Few messages have it, and a flag of the
-record or of the chunk's row tells which.  Readers outside the broker never meet it, because no
-stream keeps it.
+Little-endian, like all data that is only on disk.  Few messages have it; a flag of the record or
+of the chunk's row marks them.  Readers outside the broker never see it, because no stream stores
+it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from mypy_extensions import i32, i64
 from leveret.message import ALL_LETTERS, Address, Message
 from leveret.wire.buffer import BytesWriter, read_i32_le, write_i32_le
 
-#: The letters left and the size, which count for no message.
+#: The letters left and the size, which are not counted as part of a message.
 TRAIL_FIXED_BYTES: Final = 8
 
 
 def has_trail(address: Address) -> bool:
-    """Tell whether an address keeps more than exchange and routing key."""
+    """Return whether an address has more than exchange and routing key."""
     return address.letters_left != ALL_LETTERS or address.blind_bytes > 0
 
 
@@ -39,7 +39,7 @@ def with_trail(message: Message) -> bytes:
 
 
 def trail_place(stored: bytes) -> i64:
-    """Return where the trail begins in stored properties that have one; -1 if none can."""
+    """Return the start of the trail in stored properties that have one; -1 if none is possible."""
     size: i64 = len(stored)
     if size < TRAIL_FIXED_BYTES + 2:
         return -1
@@ -48,7 +48,7 @@ def trail_place(stored: bytes) -> i64:
 
 
 def trailed(address: Address, stored: bytes, place: i64) -> Address:
-    """Return an address with what the trail at `place` keeps for it."""
+    """Return an address with the data of the trail at `place`."""
     return Address(
         address.exchange,
         address.routing_key,

@@ -1,1 +1,1 @@
-"""Methods with their content, whole in bytes, read and written; and what became of publishes."""
+"""Methods with their content as bytes, read and written; and the outcome of publishes."""

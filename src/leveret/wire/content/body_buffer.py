@@ -1,12 +1,13 @@
-"""A body that comes in many pieces, put together as they come.
+"""A body that arrives in many pieces, assembled on arrival.
 
-A buffer that grows is copied where there is no room behind it: of a body of 128 MiB that took up to
-56 ms.  So of a large body only the first quarter is collected, in parts; then the whole is made,
-and each further piece takes as much of the parts with it.  Only then, because the size is what
-somebody announced: nothing is made for bytes that may never come.
+A growing buffer is copied when there is no room behind it, which took up to 56 ms for a body of
+128 MiB.  So only the first quarter of a large body is collected in parts.  Then the whole buffer is
+allocated, and each further piece moves the same amount of the parts into it.  It is not allocated
+earlier, because the size is only an announcement: no memory is reserved for bytes that may never
+arrive.
 
-Invariants: it takes at most a quarter more memory than `taken` says; no write copies more than
-`PART_BYTES`, or twice its piece where that is more.
+Invariants: it uses at most a quarter more memory than `taken` returns; no write copies more than
+`PART_BYTES`, or twice its piece if that is more.
 """
 
 from __future__ import annotations
@@ -21,40 +22,40 @@ from leveret.errors import ResourceFault
 #: A body up to this size grows in place, and so does each part of a larger one.
 PART_BYTES: Final[i64] = 8 * 1024 * 1024
 
-#: The whole of a large body is made when one of so many parts of it has come.
+#: The whole buffer is allocated when this fraction (one quarter) of a large body has arrived.
 _WHOLE_AT: Final[i64] = 4
 
 
 @final
 class BodyBuffer:
-    """The bytes of one body, of `size` bytes in all, as far as they have come."""
+    """The bytes received of one body with `size` bytes in all."""
 
     def __init__(self, size: i64) -> None:
         self._size: Final[i64] = size
-        #: How many bytes have come.
+        #: The number of bytes received.
         self._come: i64 = 0
-        #: The body from its begin; of a large one, as soon as a quarter of it has come.
+        #: The body from its start; for a large one, allocated when a quarter has arrived.
         self._whole: BytesIO | None = None
-        #: The parts of that quarter that are not in the whole yet, and where each begins in it.
+        #: The parts of that quarter that are not moved yet, and the offset of each in the body.
         self._parts: list[BytesIO] = []
         self._places: list[int] = []
-        #: How much of the last part is in the whole.
+        #: How much of the last part has been moved.
         self._moved: i64 = 0
         if size <= PART_BYTES:
             self._whole = BytesIO()
 
     def taken(self) -> i64:
-        """Return the bytes of memory that count for it."""
+        """Return the bytes of memory to account for it."""
         return self._come + self.ahead()
 
     def ahead(self) -> i64:
-        """Return those of them for what has not come yet."""
+        """Return the part of `taken` reserved for bytes that have not arrived."""
         return 0 if self._whole is None or self._size <= PART_BYTES else self._size - self._come
 
     def write(self, piece: bytes) -> None:
-        """Add the next piece; all of them have `size` bytes at most.
+        """Add the next piece; the pieces have at most `size` bytes in all.
 
-        Raises: ResourceFault (506) where the system has no memory for it.
+        Raises: ResourceFault (506) if the system is out of memory.
         """
         try:
             self._write(piece)
@@ -67,7 +68,7 @@ class BodyBuffer:
         if whole is None:
             self._collect(piece)
         elif self._size <= PART_BYTES:
-            # It grows in place and gives away what it holds.
+            # It grows in place, and `getvalue` does not copy it.
             whole.write(piece)
         else:
             whole.seek(int(self._come))
@@ -78,7 +79,7 @@ class BodyBuffer:
             self._whole = BytesIO(bytes(int(self._size)))
 
     def body(self) -> bytes:
-        """Return the body, once all of it has come."""
+        """Return the body, once all of it has arrived."""
         whole = self._whole
         if whole is None:
             return b""
@@ -93,7 +94,7 @@ class BodyBuffer:
         self._parts[-1].write(piece)
 
     def _move(self, whole: BytesIO, size: i64) -> None:
-        """Move `size` bytes of a part to where they belong, or what is left of it."""
+        """Move up to `size` bytes of a part to their place in the body."""
         if not self._parts:
             return
         part = self._parts[-1]

@@ -1,21 +1,21 @@
-"""Deliveries of a stream as columns: for who reads by the hundred thousand and into columns anyway.
+"""Deliveries of a stream as columns, for bulk readers that put messages into columns anyway.
 
 A `DeliveryScanner` takes the deliveries of one channel out of a connection's input before its
-session sees them, and keeps of each what a reader of streams needs: the offset and the time that
-the broker has put into its headers, exchange, routing key and body, and on request the properties.
-All else (replies, closes, heartbeats, other channels) it leaves to the session.
+session sees them.  Of each it keeps the offset and the time that the broker put into its headers,
+its exchange, routing key and body, and on request its properties.  All other frames (replies,
+closes, heartbeats, other channels) are left to the session.
 
-    offsets      8 bytes each, little-endian; NO_OFFSET where the broker sent none
-    timestamps   8 bytes each, milliseconds since 1970; NO_TIMESTAMP where it sent none
+    offsets      8 bytes each, little-endian; NO_OFFSET if the broker sent none
+    timestamps   8 bytes each, milliseconds since 1970; NO_TIMESTAMP if it sent none
     redelivered  1 byte each
-    texts        bodies, exchanges, routing keys, properties: the bytes one after the other, and
-                 where they begin and end: a leading 0, then the end of each, 4 bytes each
+    texts        bodies, exchanges, routing keys, properties: the concatenated bytes, and their
+                 boundaries: a leading 0, then the end of each, 4 bytes each
 
-In the properties the broker's values of offset and time are set to 0, so that what publishers sent
-alike is alike here.
+In the properties the broker's values of offset and time are set to 0, so that equal properties of
+publishers are equal here.
 
-Invariants: a row is whole in all columns or in none; a piece of input may end anywhere; content
-frames come only after the method that announces them (505 otherwise).
+Invariants: a row is complete in all columns or absent from all; input may be split anywhere;
+content frames are accepted only after the method that announces them (505 otherwise).
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ from leveret.wire.tables import skim_table, value_end
 STREAM_OFFSET: Final = b"x-stream-offset"
 STREAM_TIMESTAMP: Final = b"x-stream-timestamp"
 
-#: Where the broker sent none that is an integer.
+#: Used when the broker sent no integer.
 NO_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1
 
-#: The type letter `l` of a signed 64-bit integer, which both brokers send.
+#: The type letter `l` of a signed 64-bit integer, sent by both brokers.
 _LONG_LONG: Final = 108
 
 _CONTENT_TYPE: Final = 0x8000
 _CONTENT_ENCODING: Final = 0x4000
 
-# What a scanner expects of its channel.
+# The next frame that a scanner expects on its channel.
 _METHOD_NEXT: Final = 0
 _HEADER_NEXT: Final = 1
 _BODY_NEXT: Final = 2
@@ -70,7 +70,7 @@ _BODY_NEXT: Final = 2
 
 @final
 class Texts:
-    """Byte strings one after the other; the last may be unfinished."""
+    """Concatenated byte strings; the last may be unfinished."""
 
     def __init__(self) -> None:
         self.data: BytesWriter = BytesWriter()
@@ -79,12 +79,12 @@ class Texts:
         write_i32_le(self.ends, 0)
 
     def finish(self) -> None:
-        """End the string that was written."""
+        """End the current string."""
         self.end = len(self.data)
         write_i32_le(self.ends, i32(self.end))
 
     def take(self) -> tuple[bytes, bytes]:
-        """Return the finished strings and their ends, and forget them."""
+        """Return and clear the finished strings and their ends."""
         data = self.data.getvalue()
         ends = self.ends.getvalue()
         self.data = BytesWriter()
@@ -98,7 +98,7 @@ class Texts:
 
 @final
 class Columns:
-    """The rows that a scanner gathered; the module's docstring says how they lie."""
+    """The rows collected by a scanner; the module's docstring describes their layout."""
 
     def __init__(self, count: int, scanner: DeliveryScanner) -> None:
         self.count: Final = count
@@ -108,16 +108,16 @@ class Columns:
         self.bodies: Final = scanner.bodies.take()
         self.exchanges: Final = scanner.exchanges.take()
         self.routing_keys: Final = scanner.routing_keys.take()
-        #: Empty unless the scanner was asked for them.
+        #: Empty unless the scanner was created with properties.
         self.properties: Final = scanner.properties.take()
 
 
 @final
 class DeliveryScanner:
-    """Gathers the deliveries of one channel.
+    """Collects the deliveries of one channel.
 
-    `count` is how many are whole and wait to be taken, `body_bytes` how large their bodies are;
-    `delivery_tag` and `last_offset` are the last one's.
+    `count` is the number of complete deliveries not taken yet, `body_bytes` the size of their
+    bodies; `delivery_tag` and `last_offset` are those of the last one.
     """
 
     def __init__(self, channel: i64, with_properties: bool) -> None:
@@ -142,7 +142,7 @@ class DeliveryScanner:
         self._timestamp: i64 = NO_TIMESTAMP
 
     def columns(self) -> Columns:
-        """Return the whole deliveries so far, and forget them."""
+        """Return and clear the complete deliveries so far."""
         columns = Columns(int(self.count), self)
         self.count = 0
         self.body_bytes = 0
@@ -152,10 +152,11 @@ class DeliveryScanner:
         return columns
 
     def take(self, reader: FrameReader) -> None:
-        """Take the frames of deliveries at the reader's position, and move it behind them.
+        """Take the frames of deliveries at the reader's position, and advance it.
 
-        It stops before the first frame that is none of them, or not whole; the reader goes on with
-        that, and with what is wrong with it.
+        It stops before the first incomplete frame or frame of another kind; the reader handles
+        that,
+        including its errors.
 
         Raises: UnexpectedFrame (505); SyntaxFault (502); ContentTooLarge (311).
         """
@@ -164,7 +165,7 @@ class DeliveryScanner:
             self._take_from(reader)
 
     def _take_from(self, reader: FrameReader) -> None:
-        """Take those that lie whole in the reader's data."""
+        """Take the deliveries that are complete in the reader's data."""
         data = reader.data
         size: i64 = len(data)
         at = reader.position
@@ -194,7 +195,7 @@ class DeliveryScanner:
                 raise UnexpectedFrame("a delivery without its content")
 
     def _method(self, data: bytes, start: i64, end: i64) -> None:
-        """Take basic.deliver."""
+        """Read basic.deliver."""
         if end - start < 15:
             raise _short()
         tag = start + 5 + i64(data[start + 4])
@@ -211,10 +212,10 @@ class DeliveryScanner:
         self._expects = _HEADER_NEXT
 
     def _header(self, data: bytes, start: i64, end: i64) -> None:
-        """Take a content header."""
+        """Read a content header."""
         size = header_body_size(data, start, end)
         if size > CLIENT_MESSAGE_BYTES_MAX:
-            raise ContentTooLarge(f"a body of {size} bytes; {CLIENT_MESSAGE_BYTES_MAX} are taken")
+            raise ContentTooLarge(f"a body of {size} bytes; {CLIENT_MESSAGE_BYTES_MAX} are allowed")
         self._offset = NO_OFFSET
         self._timestamp = NO_TIMESTAMP
         raw = start + CONTENT_HEAD_BYTES
@@ -225,7 +226,7 @@ class DeliveryScanner:
             self._finish()
 
     def _find(self, data: bytes, raw: i64, end: i64) -> None:
-        """Find offset and time in properties, and keep these without them."""
+        """Find offset and time in the properties, and keep the properties without them."""
         flags: i64 = i64(read_i16_be(data, raw)) & 0xFFFF
         at = raw + 2
         if flags & _CONTENT_TYPE:
@@ -257,7 +258,7 @@ class DeliveryScanner:
             self.properties.data.write(data[copied:end])
 
     def _body(self, data: bytes, start: i64, end: i64) -> None:
-        """Take a piece of a body."""
+        """Read a body frame."""
         self._left -= end - start
         if self._left < 0:
             raise UnexpectedFrame(f"more body than announced on channel {self.channel}")
@@ -266,7 +267,7 @@ class DeliveryScanner:
             self._finish()
 
     def _finish(self) -> None:
-        """Take the delivery, which is whole, as a row."""
+        """Add the complete delivery as a row."""
         self._expects = _METHOD_NEXT
         self.body_bytes += i64(len(self.bodies.data)) - self.bodies.end
         self.bodies.finish()
@@ -283,7 +284,7 @@ class DeliveryScanner:
 
 
 def _integer(data: bytes, letter: i64) -> i64:
-    """Return the value at a type letter if it is an integer that is not negative, else -1."""
+    """Return the value at a type letter if it is a non-negative integer, else -1."""
     kind = i64(data[letter])
     at = letter + 1
     if kind == _LONG_LONG or kind == 0x4C:  # noqa: PLR1714  a set is slower when compiled; L
@@ -302,12 +303,12 @@ def _integer(data: bytes, letter: i64) -> i64:
 
 
 def _after_short_string(data: bytes, at: i64, end: i64) -> i64:
-    """Return where a short string ends.  Raises: SyntaxFault (502)."""
+    """Return the end of a short string.  Raises: SyntaxFault (502)."""
     if at >= end or at + 1 + i64(data[at]) > end:
         raise _short()
     return at + 1 + i64(data[at])
 
 
 def _short() -> SyntaxFault:
-    """Return the error of what ends early."""
+    """Return the error of a truncated delivery."""
     return SyntaxFault("a delivery ends early")

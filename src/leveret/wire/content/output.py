@@ -1,8 +1,8 @@
-"""The frames of one connection that wait to be sent, in the order in which they were written.
+"""The pending output frames of one connection, in the order of writing.
 
-Short payloads are copied into a buffer.  A long body is not: it lies as it is between two buffers.
+Short payloads are copied into a buffer.  A long body is not copied: it is kept between two buffers.
 
-Invariant: `take` gives all that was written before it, once; `parts_bytes` is the size of what lies
+Invariant: `take` returns everything written before it, once; `parts_bytes` is the size of the parts
 outside of `writer`.
 """
 
@@ -23,12 +23,12 @@ from leveret.wire.frames import (
 )
 from leveret.wire.methods.ids import BASIC, BASIC_DELIVER
 
-#: The size of the fields of basic.deliver behind its consumer tag: delivery tag and redelivered.
+#: The size of the fields of basic.deliver after its consumer tag: delivery tag and redelivered.
 _DELIVER_FIXED: Final = 9
 
 
 def content_cost(properties: bytes, body: bytes) -> i64:
-    """Return the steps that it takes to copy a content into the output, beside the message's own.
+    """Return the cost of copying a content into the output, in addition to the message's own.
 
     A long body is not copied.
     """
@@ -39,7 +39,7 @@ def content_cost(properties: bytes, body: bytes) -> i64:
 
 
 def deliver_prefix(consumer_tag: str) -> bytes:
-    """Return the start of every basic.deliver to a consumer: its ids and the consumer tag."""
+    """Return the start of every basic.deliver to a consumer: ids and consumer tag."""
     raw = consumer_tag.encode("utf-8")
     w = BytesWriter()
     write_i32_be(w, i32(BASIC_DELIVER))
@@ -50,15 +50,15 @@ def deliver_prefix(consumer_tag: str) -> bytes:
 
 @final
 class FrameOutput:
-    """What waits to be sent; `body_bytes_max` is the longest payload of a body frame."""
+    """Pending output; `body_bytes_max` is the longest payload of a body frame."""
 
     def __init__(self, body_bytes_max: i64) -> None:
         self.body_bytes_max: i64 = body_bytes_max
         self.writer = BytesWriter()
-        #: How many bytes the parts before `writer` hold.
+        #: The size of the parts before `writer`.
         self.parts_bytes: i64 = 0
         self._parts: list[bytes | memoryview] = []
-        #: The most that `writer` held since `trim`: it keeps room for as much.
+        #: The largest size of `writer` since `trim`: its memory stays allocated.
         self._longest: i64 = 0
 
     def write_delivery(
@@ -73,8 +73,8 @@ class FrameOutput:
     ) -> None:
         """Write a basic.deliver and its content.
 
-        `prefix` is what `deliver_prefix` made; `address` is the exchange and the routing key, each
-        as a short string.
+        `prefix` is the result of `deliver_prefix`; `address` is the exchange and the routing key,
+        each as a short string.
         """
         w = self.writer
         w.append(FRAME_METHOD)
@@ -119,7 +119,7 @@ class FrameOutput:
             start = end
 
     def write_apart(self, body: bytes | memoryview, start: i64, end: i64) -> None:
-        """Put `body[start:end]` behind what was written, uncopied."""
+        """Append `body[start:end]` without copying it."""
         before = self.writer.getvalue()
         self.writer.truncate(0)
         self._parts.append(before)
@@ -128,7 +128,7 @@ class FrameOutput:
         self.parts_bytes += len(before) + end - start
 
     def take(self) -> list[bytes | memoryview]:
-        """Return the bytes to send, in order; there may be none."""
+        """Return the bytes to send, in order; may be empty."""
         parts = self._parts
         size: i64 = len(self.writer)
         if size > 0:
@@ -141,7 +141,7 @@ class FrameOutput:
         return parts
 
     def trim(self) -> None:
-        """Let go of memory that much output took; `writer` may be another one afterwards."""
+        """Free memory that large output has used; this may replace `writer`."""
         if self._longest > OUTPUT_BYTES_KEPT and len(self.writer) == 0:
             self.writer = BytesWriter()
             self._longest = 0

@@ -1,8 +1,8 @@
-"""A publish in bytes: where its parts begin and end, and what its arguments say.
+"""A publish as bytes: the positions of its parts, and its arguments.
 
-A method frame, a header frame and at most one body frame, all of one channel, are recognised by
-looking at a dozen bytes.  What does not have exactly this shape is not judged here: the path frame
-by frame takes it or tells what is wrong with it.
+A method frame, a header frame and at most one body frame, all of one channel, are recognised by a
+dozen bytes.  Input with another shape is not judged here: the frame-by-frame path decodes it or
+reports its error.
 
 Source: AMQP 0-9-1, basic.publish, and section 4.2.6 for the frames of a content.
 """
@@ -26,19 +26,19 @@ from leveret.wire.frames import (
 from leveret.wire.methods.basic import BasicPublish
 from leveret.wire.methods.ids import BASIC, BASIC_PUBLISH
 
-#: The bytes around a payload: type, channel and size before it, the end octet behind it.
+#: The bytes around a payload: type, channel and size before it, the end octet after it.
 _AROUND: Final = 8
 
-#: No publish is shorter: its three shortest frames without a body.
+#: The minimum size of a publish: its three shortest frames without a body.
 _SHORTEST: Final = 32
 
 
 @final
 class PublishShape:
-    """Finds publishes; after `find` said yes its attributes are positions in the data.
+    """Finds publishes; if `find` returns True, the attributes are positions in the data.
 
     `arguments` to `arguments_end` are the method's arguments, `properties` to `properties_end` the
-    property bytes, `body` to `body_end` the body; `after` is where the next frame begins.
+    property bytes, `body` to `body_end` the body; `after` is the start of the next frame.
     """
 
     def __init__(self, payload_bytes_max: i64, body_bytes_max: i64) -> None:
@@ -54,7 +54,7 @@ class PublishShape:
         self.after: i64 = 0
 
     def find(self, data: bytes, size: i64, position: i64) -> bool:
-        """Tell whether a whole publish lies at `position` of `data`, which is `size` long."""
+        """Return whether a whole publish begins at `position` of `data`, which has `size` bytes."""
         if size - position < _SHORTEST:
             return False
         # A frame's type, its channel and the first byte of its size.
@@ -89,7 +89,7 @@ class PublishShape:
         return self._find_body(data, size, body, read_i64_be(data, header + 11))
 
     def _find_body(self, data: bytes, size: i64, start: i64, length: i64) -> bool:
-        """Tell whether the one body frame lies at `start`, or no body was announced."""
+        """Return whether the single body frame begins at `start`, or no body was announced."""
         if length == 0:
             self.body = start
             self.body_end = start
@@ -116,17 +116,17 @@ def _before(data: bytes, start: i64) -> i64:
     return i64(read_i32_be(data, start - 1)) & 0xFFFF_FFFF
 
 
-#: The flags behind the routing key.
+#: The flags after the routing key.
 MANDATORY: Final = 1
 IMMEDIATE: Final = 2
 
 
 def publish_arguments(raw: bytes) -> tuple[bytes, bytes, i64]:
-    """Decode the arguments of a basic.publish, which are the bytes behind the method's ids.
+    """Decode the arguments of a basic.publish: the bytes after the method's ids.
 
-    Returns the exchange's name and the routing key, in bytes as they came, and the flags.
+    Return the exchange's name and the routing key, as raw bytes, and the flags.
 
-    Raises: SyntaxFault (502) for a length that does not fit.
+    Raises: SyntaxFault (502) for a wrong length.
     """
     size: i64 = len(raw)
     # A reserved short comes first.

@@ -1,22 +1,22 @@
-"""What a client and a Leveret broker tell each other about publishes whose confirms went lost.
+"""The exchange between a client and a Leveret broker about publishes whose confirms were lost.
 
-A client that recovers names itself by a *publish session*: the entry `leveret-session` of its
-client properties, 32 hexadecimal digits that it keeps over all its connections.  Each channel that
-it opens has a *key*, a number that only grows, in the reserved string of channel.open; behind a
-colon comes the key that the same channel of the application had on the lost connection:
+A recovering client identifies itself by a *publish session*: the entry `leveret-session` of its
+client properties, 32 hexadecimal digits that it keeps over all its connections.  Each channel has a
+*key*, an increasing number, in the reserved string of channel.open.  After a colon follows the key
+that the same channel of the application had on the lost connection:
 
     channel.open     "12"          a new channel
-    channel.open     "15:12"       the channel that was 12 goes on as 15
+    channel.open     "15:12"       the channel with key 12 continues as 15
 
-channel.open-ok then says in its own reserved string what the broker did with the publishes that
-came on 12 in confirm mode, or nothing where it does not know:
+channel.open-ok then contains, in its own reserved string, the outcome of the publishes on 12 in
+confirm mode, or nothing if it is unknown:
 
-    channel.open-ok  "1043"                  it has handled the publishes 1 to 1043
-    channel.open-ok  "1043 40 n51-53 r60-60" the same; it does not know about those up to 40, it
-                                             refused 51 to 53 by basic.nack, and 60 was returned
+    channel.open-ok  "1043"                  publishes 1 to 1043 were handled
+    channel.open-ok  "1043 40 n51-53 r60-60" the same, but those up to 40 are unknown, 51 to 53 were
+                                             nacked, and 60 was returned
 
-Publishes are numbered as their confirms are: from 1 on, since confirm.select.  Other brokers have
-empty strings there, and ignore what they get.
+Publishes are numbered like their confirms: from 1, since confirm.select.  Other brokers send empty
+strings there, and ignore the client's.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-#: The client property that holds the session.
+#: The client property that contains the session.
 SESSION_PROPERTY: Final = "leveret-session"
 
 _SESSION_DIGITS: Final = 32
 _KEY_DIGITS_MAX: Final = 18
 
-#: What became of publishes that were not taken: a basic.nack, or a basic.return.
+#: The outcome of publishes that were not accepted: a basic.nack, or a basic.return.
 NACKED: Final = 1
 RETURNED: Final = 2
 
-#: The first and the last publish of a run that was not taken, and which of the two it was.
+#: The first and the last publish of a run that was not accepted, and which of the two it was.
 Gap = tuple[int, int, int]
 
 _LETTERS: Final = {NACKED: "n", RETURNED: "r"}
@@ -43,10 +43,11 @@ _LETTERS: Final = {NACKED: "n", RETURNED: "r"}
 
 @final
 class PublishMarks:
-    """What became of the publishes 1 to `through` of a channel.
+    """The outcome of the publishes 1 to `through` of a channel.
 
-    Of those up to `floor` nothing is known any more.  All others were taken, except `gaps`, which
-    ascend and do not overlap.
+    The outcome of those up to `floor` is unknown.  All others were accepted, except `gaps`, which
+    are
+    in ascending order and do not overlap.
     """
 
     def __init__(self, through: i64, floor: i64, gaps: list[Gap]) -> None:
@@ -56,12 +57,12 @@ class PublishMarks:
 
 
 def read_session(value: object) -> bytes:
-    """Return the session that a client property names, or nothing for what is none."""
+    """Return the session in a client property, or nothing if it is invalid."""
     if not isinstance(value, (str, bytes)) or len(value) != _SESSION_DIGITS:
         return b""
     try:
         text = value if isinstance(value, str) else value.decode("ascii")
-        # Only digits: `fromhex` would pass over spaces.
+        # Only digits: `fromhex` would accept spaces.
         session = bytes.fromhex(text)
     except ValueError:
         return b""
@@ -74,7 +75,7 @@ def channel_key(key: int, before: int) -> str:
 
 
 def read_channel_key(text: str) -> tuple[int, int]:
-    """Return the key of a channel and the one it had before; 0 for none, or for what is none."""
+    """Return the key of a channel and its earlier key; 0 if absent or invalid."""
     if not text:
         return 0, 0
     key, _, before = text.partition(":")
@@ -89,7 +90,7 @@ def _number(text: str) -> int:
 
 
 def encode_marks(marks: PublishMarks, size_max: int) -> bytes:
-    """Return marks in at most about `size_max` bytes: where that is little, the oldest go."""
+    """Encode marks in at most about `size_max` bytes; drop the oldest gaps if needed."""
     words: list[str] = []
     size = 48
     floor = int(marks.floor)
@@ -107,7 +108,7 @@ def encode_marks(marks: PublishMarks, size_max: int) -> bytes:
 
 
 def read_marks(data: bytes) -> PublishMarks | None:
-    """Return the marks in a channel.open-ok; None where it has none, or something else."""
+    """Return the marks in a channel.open-ok; None if absent or invalid."""
     words = data.split(b" ")
     numbers = words[:2] if len(words) > 1 else [data, b"0"]
     if not all(0 < len(word) <= _KEY_DIGITS_MAX and word.isdigit() for word in numbers):

@@ -1,11 +1,11 @@
-"""Counting what a broker sends, without making anything of it: the reading side of a load.
+"""Counts a broker's output without decoding it: the reading side of a load test.
 
 A `Scanner` counts deliveries, returns and confirms in pieces of input, remembers the last delivery
 tag, and keeps every other method for its user.  It is not a client: nothing is decoded, no state is
-checked.  At some 50 ns a delivery it is not what a measurement of a broker measures.
+checked.  At some 50 ns per delivery it does not distort the measurement of a broker.
 
-Invariants: a publish counts as settled once, whatever the order and the multiples of the confirms;
-a piece may end anywhere.
+Invariants: a publish counts as settled once, whatever the order and multiples of the confirms;
+input may be split anywhere.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ACK_IDS: Final = b"\x00\x3c\x00\x50"
 #: Ids, delivery tag and bits.
 _ACK_BYTES: Final = 13
 
-#: Each power of two of a latency is cut into this many steps: 3 % at most from the truth.
+#: Each power of two of a latency is divided into this many steps: an error of at most 3 %.
 _STEP_BITS: Final = 5
 _STEPS: Final = 1 << _STEP_BITS
 _BUCKETS: Final = 64 * _STEPS
@@ -40,7 +40,7 @@ _BUCKETS: Final = 64 * _STEPS
 
 @final
 class Latencies:
-    """How often each latency was seen, in buckets that grow with it; in ns."""
+    """A histogram of latencies in ns, with buckets that grow with the latency."""
 
     def __init__(self) -> None:
         self.count: i64 = 0
@@ -63,7 +63,7 @@ class Latencies:
         self._buckets[exponent * _STEPS + step] += 1
 
     def quantile(self, share: float) -> int:
-        """Return the latency that `share` (0 to 1) of all do not exceed; 0 without any."""
+        """Return the latency that `share` (0 to 1) of all do not exceed; 0 if there are none."""
         rank: i64 = i64(share * float(self.count))
         seen: i64 = 0
         place: i64 = 0
@@ -75,7 +75,7 @@ class Latencies:
         return int(self.most)
 
     def _top(self, place: i64) -> i64:
-        """Return the greatest latency of a bucket."""
+        """Return the upper bound of a bucket."""
         if place < 2 * _STEPS:
             return place
         exponent = place // _STEPS - 1
@@ -85,20 +85,20 @@ class Latencies:
 
 @final
 class Scanner:
-    """Counts in the input of one connection with one channel in use."""
+    """Counts the input of one connection with one channel in use."""
 
     def __init__(self, frame_max: i64, latencies: Latencies | None) -> None:
         self._reader: Final = FrameReader(frame_max)
-        #: Bodies begin with the sender's time (ns, 8 bytes) where latencies are kept.
+        #: If latencies are measured, bodies begin with the sender's time (ns, 8 bytes).
         self._latencies: Final = latencies
         self.delivered: i64 = 0
         self.delivered_bytes: i64 = 0
         self.delivery_tag: i64 = 0
         self.returned: i64 = 0
         self.nacked: i64 = 0
-        #: Payloads of all methods but deliveries, returns and confirms: (channel, payload).
+        #: Payloads of all methods except deliveries, returns and confirms: (channel, payload).
         self.others: list[tuple[int, bytes]] = []
-        #: Every publish up to this one is settled, and the ones in `_early`.
+        #: Every publish up to this one is settled, and those in `_early`.
         self._settled_to: i64 = 0
         self._early: set[i64] = set()
         self._delivering = False
@@ -106,11 +106,11 @@ class Scanner:
 
     @property
     def settled(self) -> int:
-        """How many publishes were confirmed or refused."""
+        """The number of publishes that were acked or nacked."""
         return int(self._settled_to) + len(self._early)
 
     def scan(self, piece: bytes, now_ns: i64) -> None:
-        """Count what is whole in the input so far.  Raises: FrameError (501), also for no AMQP."""
+        """Count the complete input so far.  Raises: FrameError (501), also for other protocols."""
         reader = self._reader
         reader.feed(piece)
         while reader.next():
@@ -128,13 +128,13 @@ class Scanner:
                 self._method()
 
     def _timed(self, now_ns: i64) -> None:
-        """Count the latency of the message whose first piece of body is at hand."""
+        """Count the latency of the message whose first body frame is current."""
         reader = self._reader
         if self._latencies is not None and reader.end - reader.start >= 8:
             self._latencies.add(now_ns - read_i64_be(reader.data, reader.start))
 
     def _method(self) -> None:
-        """Take a method."""
+        """Handle a method."""
         reader = self._reader
         start = reader.start
         end = reader.end
@@ -161,7 +161,7 @@ class Scanner:
             self.others.append((int(reader.channel), data[start:end]))
 
     def _settle(self, tag: i64, multiple: bool) -> None:
-        """Take a confirm; tags mostly come in order, so the set of early ones is mostly empty."""
+        """Handle a confirm; most tags are in order, so the set of early ones is usually empty."""
         if multiple and tag > self._settled_to:
             self._settled_to = tag
             if self._early:
@@ -178,7 +178,7 @@ class Scanner:
 def write_acks(channel: i64, first: i64, last: i64, every: i64) -> bytes:
     """Return the acks of the deliveries `first` to `last`, one for `every` of them.
 
-    With `every` above 1 an ack is multiple and falls on its multiples: what is left over at the
+    With `every` above 1 an ack is multiple and its tag a multiple of `every`: the remainder at the
     end is acked by a later call.
     """
     w = BytesWriter()

@@ -1,1 +1,1 @@
-"""HareMQ's protocol: its frames, its requests and its answers."""
+"""HareMQ's protocol: its frames, requests and responses."""

@@ -1,7 +1,7 @@
-"""The body of a push as text, piece by piece: checked, summed, and converted where it is no text.
+"""The body of a push as text, processed in pieces: checked, summed, and converted if not UTF-8.
 
-A body may have 64 MiB, of which the check alone takes 0.1 s, and five times as long where it is no
-text.  One that is text is not copied.
+A body may have 64 MiB.  Checking it takes 0.1 s, and five times as long if it is not UTF-8.  A body
+that is valid text is not copied.
 """
 
 from __future__ import annotations
@@ -14,37 +14,38 @@ from mypy_extensions import i64
 
 from leveret.limits import INPUT_BYTES_PER_COST, TABLE_BYTES_PER_COST
 
-#: Bytes that are looked at at once.
+#: Bytes processed at a time.
 _PIECE_BYTES: Final = 16_384
 
-#: Of ASCII the sum takes most of the time.
+#: For ASCII, most of the time is spent on the checksum.
 _ASCII_BYTES_PER_STEP: Final = 1024
 
 
 @final
 class BodyText:
-    """One body: `advance` until it is over, then `parts` are its text."""
+    """One body: call `advance` until it is over, then `parts` returns its text."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
-        #: How far it was looked at, and the begin of a character that the last piece ended with.
+        #: The processed size, and the start of a character cut off by the last piece.
         self._at: i64 = 0
         self._cut = b""
-        #: The text in pieces once something was converted.
+        #: The text in pieces, once some of it was converted.
         self._converted: list[bytes | memoryview] = []
-        #: True where some of it is no text; the bytes of the text so far, those of them that take
-        #: memory of their own, and the adler32.
+        #: True if some of it is not UTF-8; the bytes of the text so far, those of them that use
+        #: additional
+        #: memory, and the adler32.
         self.garbled = False
         self.bytes: i64 = 0
         self.bytes_own: i64 = 0
         self.checksum: i64 = 1
 
     def is_over(self) -> bool:
-        """Return whether all was looked at."""
+        """Return whether everything is processed."""
         return self._at >= len(self._body)
 
     def advance(self) -> i64:
-        """Look at the next piece; return the steps of that."""
+        """Process the next piece; return its cost in steps."""
         body = self._body
         begin = self._at
         end: i64 = min(begin + _PIECE_BYTES, i64(len(body)))

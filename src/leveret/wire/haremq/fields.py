@@ -1,12 +1,12 @@
-"""The fields of HareMQ's messages, as protobuf encodes them.
+"""The fields of HareMQ's messages, in protobuf encoding.
 
-A message of each direction comes once for each message that passes the broker: basicPublishRequest
-and basicAckRequest from clients, basicCommonResponse and basicConsumeResponse to them.  These are
-read and written here, because protobuf's package costs 2.5 us for a publish and its answer, as much
-as all the rest.  What is not in the shape that protobuf itself writes (each field at most once, in
-the order of their numbers) is left to the package, which reads every shape: see `HareCodec`.
+Four messages occur for each message that passes the broker: basicPublishRequest and
+basicAckRequest from clients, basicCommonResponse and basicConsumeResponse to them.  They are read
+and written here, because protobuf's package costs 2.5 us for a publish and its answer, as much as
+everything else.  Requests in another form than protobuf's own output (each field at most once, in
+ascending order) are left to the package, which accepts every form: see `HareCodec`.
 
-Invariant: what `PublishFields` and `AckFields` find is what protobuf would have read.
+Invariant: `PublishFields` and `AckFields` find the same values as protobuf.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from leveret.wire.haremq.body_text import BodyText
 from leveret.wire.haremq.frames import Package
 from leveret.wire.haremq.scan import FieldScan
 
-#: Tags: the number of a field, and 2 for bytes with a length or 0 for a number.
+#: Tags: the number of a field, and its type: 2 for length-delimited bytes or 0 for a number.
 _FIELD_1: Final = 0x0A
 _FIELD_2: Final = 0x12
 _FIELD_3: Final = 0x1A
@@ -28,7 +28,7 @@ _FIELD_4: Final = 0x22
 _FIELD_5: Final = 0x2A
 _NUMBER_2: Final = 0x10
 
-#: The delivery modes of a message that a restart may lose, and of one that it may not.
+#: The delivery modes of a message that may be lost at a restart, and of one that may not.
 UNDURABLE: Final = 1
 DURABLE: Final = 2
 
@@ -68,7 +68,7 @@ class PublishFields(FieldScan):
         self.delivery_mode: i64 = 0
 
     def find(self, data: bytes, start: i64, end: i64) -> bool:
-        """Find the fields of `data[start:end]`; return whether it has the shape for that."""
+        """Find the fields of `data[start:end]`; return False if it has another form."""
         at = self.take(data, start, end, _FIELD_1)
         self.rid = self.first
         self.rid_end = self.last
@@ -85,7 +85,7 @@ class PublishFields(FieldScan):
         self.body = self.first
         self.body_end = self.last
         if at == end:
-            # Properties that were left out are not empty ones: the queue alone decides.
+            # Omitted properties differ from empty ones: only the queue decides on durability.
             self.id = self.id_end = self.routing_key = self.routing_key_end = end
             self.delivery_mode = DURABLE
             return True
@@ -127,7 +127,7 @@ class AckFields(FieldScan):
         self.id_end: i64 = 0
 
     def find(self, data: bytes, start: i64, end: i64) -> bool:
-        """Find the fields of `data[start:end]`; return whether it has the shape for that."""
+        """Find the fields of `data[start:end]`; return False if it has another form."""
         at = self.take(data, start, end, _FIELD_1)
         self.rid = self.first
         self.rid_end = self.last
@@ -150,7 +150,7 @@ class AckFields(FieldScan):
 
 
 def write_field(w: BytesWriter, tag: i64, value: bytes) -> None:
-    """Write a field of bytes; an empty one is left out, as in protobuf."""
+    """Write a field of bytes; omit an empty one, as in protobuf."""
     size: i64 = len(value)
     if size == 0:
         return
@@ -159,7 +159,7 @@ def write_field(w: BytesWriter, tag: i64, value: bytes) -> None:
 
 
 def write_field_head(w: BytesWriter, tag: i64, size: i64) -> None:
-    """Write what stands before the bytes of a field."""
+    """Write the tag and the size of a field."""
     w.append(tag)
     while size >= 0x80:
         w.append(size & 0x7F | 0x80)
@@ -168,7 +168,7 @@ def write_field_head(w: BytesWriter, tag: i64, size: i64) -> None:
 
 
 def identity_of(rid: bytes, cid: bytes) -> bytes:
-    """Return the fields `rid` and `cid`, with which every request and its answer begin."""
+    """Return the fields `rid` and `cid`, which begin every request and its response."""
     w = BytesWriter()
     write_field(w, _FIELD_1, rid)
     write_field(w, _FIELD_2, cid)
@@ -176,7 +176,7 @@ def identity_of(rid: bytes, cid: bytes) -> bytes:
 
 
 def push_prefix(cid: bytes, consumer_tag: bytes) -> bytes:
-    """Return the fields with which every basicConsumeResponse to a consumer begins."""
+    """Return the fields that begin every basicConsumeResponse to a consumer."""
     return identity_of(cid, consumer_tag)
 
 
@@ -202,7 +202,7 @@ def write_push(
     mode: i64,
     routing_key: bytes,
 ) -> None:
-    """Write a basicConsumeResponse; `prefix` is what `push_prefix` made."""
+    """Write a basicConsumeResponse; `prefix` is the result of `push_prefix`."""
     message = BytesWriter()
     message.write(prefix)
     write_field(message, _FIELD_3, body)
@@ -218,7 +218,7 @@ def push_around(
     mode: i64,
     routing_key: bytes,
 ) -> tuple[bytes, bytes]:
-    """Return what stands before and behind a long body in the frame of its basicConsumeResponse."""
+    """Return the bytes before and after a long body in the frame of its basicConsumeResponse."""
     before = BytesWriter()
     before.write(prefix)
     write_field_head(before, _FIELD_3, body.bytes)

@@ -2,13 +2,13 @@
 
     i32 length | i32 name length | name, NUL | protobuf message | u32 adler32
 
-All numbers are big-endian.  `length` counts everything after itself, the name's length the NUL too,
-and the checksum (seed 1) everything between `length` and itself.  After a frame that does not fit
-this, nothing more can be read.
+All numbers are big-endian.  `length` counts everything after itself, the name's length includes the
+NUL, and the checksum (seed 1) covers everything between `length` and itself.  After an invalid
+frame, no more input can be parsed.
 
 A name is a protobuf package and a message: `hare_mq.openChannelRequest`.  Other brokers have the
 same messages in packages of their own, so the first frame of a connection sets the package of all
-its messages, answers included.
+its messages, including responses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from leveret.wire.haremq.long_publish import LongPublish
 
 # -- the requests of a client ----------------------------------------------------------------------
 
-#: A whole frame whose name is not that of a request below.
+#: A whole frame whose name is none of the requests below.
 UNKNOWN: Final = 0
 
 OPEN_CHANNEL: Final = 1
@@ -48,14 +48,14 @@ CONSUME: Final = 11
 CANCEL: Final = 12
 QUERY: Final = 13
 
-#: A publish that is longer than other requests may be.
+#: A publish that exceeds the size limit of other requests.
 LONG_PUBLISH: Final = 14
 
 #: HareMQ's own package.
 PACKAGE: Final = "hare_mq"
 
-#: A package whose messages look the same but mean something else: its exchange types and delivery
-#: modes begin with 0, so a fanout exchange would become a direct one, and durable messages be lost.
+#: A package with the same messages but another meaning: its exchange types and delivery modes begin
+#: with 0, so a fanout exchange would become a direct one, and durable messages would be lost.
 _OTHERWISE: Final = b"hz_mq."
 
 #: The name of each request.
@@ -75,7 +75,7 @@ REQUESTS: Final = {
     QUERY: "basicQueryRequest",
 }
 
-#: The kinds of requests by their names without the package; some packages name two differently.
+#: The kinds of requests by their names without the package; some packages have two other names.
 _KINDS: Final[dict[bytes, int]] = {
     **{name.encode(): kind for kind, name in REQUESTS.items()},
     b"queueBindRequest": BIND,
@@ -83,7 +83,7 @@ _KINDS: Final[dict[bytes, int]] = {
     b"queueUnbindRequest": UNBIND,
 }
 
-#: The sizes of both lengths, of one of them, and of the checksum.
+#: The size of both lengths together, of one length, and of the checksum.
 _HEAD_BYTES: Final = 8
 _LENGTH_BYTES: Final = 4
 _CHECKSUM_BYTES: Final = 4
@@ -96,7 +96,7 @@ _ADLER: Final[i64] = 65_521
 
 
 def joined_checksum(first: i64, second: i64, second_bytes: i64) -> i64:
-    """Return the adler32 of two texts one behind the other, of which each has its own."""
+    """Return the adler32 of two concatenated texts from the adler32 of each."""
     before: i64 = first & 0xFFFF
     low: i64 = (before + (second & 0xFFFF) - 1) % _ADLER
     high: i64 = ((first >> 16) + (second >> 16) + second_bytes % _ADLER * (before - 1)) % _ADLER
@@ -105,7 +105,7 @@ def joined_checksum(first: i64, second: i64, second_bytes: i64) -> i64:
 
 @final
 class HareFrameWriter:
-    """Writes the frames of messages of one name and package."""
+    """Writes the frames of messages with one name and package."""
 
     def __init__(self, name: str, prefix: bytes = f"{PACKAGE}.".encode()) -> None:
         raw = prefix + name.encode() + b"\0"
@@ -128,9 +128,9 @@ class HareFrameWriter:
     def around(
         self, before: bytes, part_bytes: i64, part_checksum: i64, behind: bytes
     ) -> tuple[bytes, bytes]:
-        """Return what stands before and behind a long part of a message in the frame.
+        """Return the bytes before and after a long part of a message in the frame.
 
-        `before` and `behind` are the rest of the message; the part has an adler32 of its own.
+        `before` and `behind` are the rest of the message; the part's own adler32 is given.
         """
         head = self._head
         size: i64 = len(head) + len(before) + part_bytes + len(behind) + _CHECKSUM_BYTES
@@ -149,7 +149,7 @@ class HareFrameWriter:
 
 @final
 class Package:
-    """A protobuf package: what the names of its messages begin with, and writers of answers."""
+    """A protobuf package: the prefix of its messages' names, and writers of responses."""
 
     def __init__(self, prefix: bytes) -> None:
         """`prefix` ends with a dot, or is empty without a package."""
@@ -171,8 +171,8 @@ class HareFrameReader(PieceReader):
 
     `feed` a piece, then call `next` until it is False; while it is True, `kind` is one of the
     requests above, or `UNKNOWN`, `name` is its whole name, and its message is `data[start:end]`; or
-    `LONG_PUBLISH`, which `take_long` returns.  While nothing is to be parsed, `hold` takes the
-    pieces instead.  The first frame sets `package`.
+    `LONG_PUBLISH`, which `take_long` returns.  While parsing is paused, pass the pieces to `hold`
+    instead.  The first frame sets `package`.
     """
 
     def __init__(self) -> None:
@@ -180,21 +180,21 @@ class HareFrameReader(PieceReader):
         self.package = HARE_MQ
         self._begun = False
         self.kind: i64 = UNKNOWN
-        #: The name of the last frame, and its kind: most frames are like the one before.
+        #: The name of the last frame, and its kind: most frames repeat the last name.
         self.name = b""
         self._name_kind: i64 = UNKNOWN
         self.start: i64 = 0
         self.end: i64 = 0
-        #: A long publish that is not whole, and one that was found.
+        #: An incomplete long publish, and a completed one.
         self._long: LongPublish | None = None
         self.long: LongPublish | None = None
 
     def next(self) -> bool:
-        """Move to the next frame if it is whole.
+        """Move to the next frame if it is complete.
 
-        Raises: FrameError (501) for lengths that cannot be, as soon as they are there, a request
-        that is too long, as soon as its name is there, a wrong checksum, or a name that no message
-        of protobuf can have; and as `LongPublish.take`.
+        Raises: FrameError (501) for impossible lengths, as soon as they have arrived; for a request
+        that is too long, as soon as its name has arrived; for a wrong checksum; or for an invalid
+        protobuf name.  Also as `LongPublish.take`.
         """
         if self._missing > 0:
             return False
@@ -205,7 +205,7 @@ class HareFrameReader(PieceReader):
         there: i64 = i64(len(data)) - at
         if there < _LENGTH_BYTES:
             if there == 0:
-                # A connection may be idle for long: it keeps nothing of what it has parsed.
+                # A connection may be idle for long: free the parsed input.
                 self.data = b""
                 self.position = 0
             self.wait_for(_LENGTH_BYTES - there, there)
@@ -224,7 +224,7 @@ class HareFrameReader(PieceReader):
             )
         size = length + _LENGTH_BYTES
         if length > HAREMQ_REQUEST_BYTES_MAX:
-            # Long ones are refused before they are gathered.
+            # Too long requests are refused before they are buffered.
             if there < _HEAD_BYTES + name_size:
                 self.wait_for(_HEAD_BYTES + name_size - there, there)
                 return False
@@ -234,7 +234,7 @@ class HareFrameReader(PieceReader):
                     f"a frame of {length} bytes of the type {name[:64]!r}; all but publishes have "
                     f"up to {HAREMQ_REQUEST_BYTES_MAX}"
                 )
-            # Also where all of it has come: what is taken must not depend on that.
+            # Also if all of it has arrived: the result must not depend on that.
             return self._begin_long(at, _HEAD_BYTES + name_size, size)
         if there < size:
             self.wait_for(size - there, there)
@@ -243,7 +243,7 @@ class HareFrameReader(PieceReader):
         return True
 
     def _take_whole(self, at: i64, head: i64, size: i64) -> None:
-        """Take a frame of `size` bytes that is there.  Raises: FrameError (501)."""
+        """Take a complete frame of `size` bytes.  Raises: FrameError (501)."""
         data = self.data
         end = at + size - _CHECKSUM_BYTES
         checksum: i64 = i64(zlib.adler32(data[at + _LENGTH_BYTES : end]))
@@ -260,7 +260,7 @@ class HareFrameReader(PieceReader):
     def _kind_of(self, name: bytes) -> i64:
         """Return the kind of a request; the first one sets the package of the connection.
 
-        Raises: FrameError (501) for a name that no message can have.
+        Raises: FrameError (501) for an invalid name.
         """
         if name == self.name:
             return self._name_kind
@@ -281,22 +281,22 @@ class HareFrameReader(PieceReader):
         return kind
 
     def hold(self, piece: bytes) -> None:
-        """Take more input that is not parsed before `take_held`.
+        """Add input that is not parsed before `take_held`.
 
-        To put each piece behind the others at once would copy all of them each time.
+        Appending each piece at once would copy all earlier ones each time.
         """
         self._gather(piece)
         self._missing = max(self._missing - len(piece), 0)
 
     def take_held(self) -> None:
-        """Have what was held parsed by `next`, unless a frame misses more than that."""
+        """Let `next` parse the held input, unless it does not complete a frame."""
         if self._gathered > 0 and self._missing == 0:
             self._join()
 
-    # -- a long publish, which may come in many pieces ---------------------------------------------
+    # -- a long publish, which may arrive in many pieces -------------------------------------------
 
     def _begin_long(self, at: i64, head: i64, size: i64) -> bool:
-        """Take a long publish of `size` bytes piece by piece; its head has come."""
+        """Begin to take a long publish of `size` bytes in pieces; its head has arrived."""
         data = self.data
         if data[at + head - 1] != 0:
             raise FrameError("a frame's name does not end with a NUL")
@@ -306,7 +306,7 @@ class HareFrameReader(PieceReader):
         return self._take_long(long)
 
     def _take_long(self, long: LongPublish) -> bool:
-        """Take what has come of a long publish; return whether it is whole."""
+        """Take the received part of a long publish; return whether it is complete."""
         data = self.data
         self.position = long.take(data, self.position)
         if not long.is_whole():
@@ -319,14 +319,14 @@ class HareFrameReader(PieceReader):
         return True
 
     def take_long(self) -> LongPublish:
-        """Return the long publish that was found."""
+        """Return the completed long publish."""
         long = self.long
         assert long is not None
         self.long = None
         return long
 
     def held(self) -> int:
-        """Return how many bytes wait for more."""
+        """Return the number of buffered bytes of an incomplete frame."""
         long = self._long
         return super().held() + (0 if long is None else int(long.bytes))
 
@@ -336,20 +336,20 @@ class HareFrameReader(PieceReader):
         return super().memory() + (0 if long is None else long.bytes + long.bytes_ahead)
 
     def forget(self) -> None:
-        """Let go of all input: none of it is parsed any more."""
+        """Free all input: it will not be parsed."""
         super().forget()
         self._long = None
         self.long = None
 
 
 def _check_name(name: bytes) -> None:
-    """Refuse a name that no message of protobuf can have.  Raises: FrameError (501)."""
+    """Check a protobuf name.  Raises: FrameError (501)."""
     if not name.replace(b".", b"").replace(b"_", b"").isalnum():
         raise FrameError(f"a frame has the name {name[:64]!r}, which no protobuf message can have")
 
 
 def _check_length(length: i64) -> None:
-    """Refuse a frame by the length that it announces.  Raises: FrameError (501)."""
+    """Check the announced length of a frame.  Raises: FrameError (501)."""
     if length < HAREMQ_FRAME_BYTES_MIN or length > HAREMQ_FRAME_BYTES_MAX:
         raise FrameError(
             f"a frame announces {length} bytes, not {HAREMQ_FRAME_BYTES_MIN} to "

@@ -1,14 +1,14 @@
-"""A publish of HareMQ whose frame comes in many pieces, and is taken as they come.
+"""A HareMQ publish whose frame arrives in many pieces, processed on arrival.
 
-A frame may have 64 MiB.  To join it, to check its sum and its text, and to cut the body out of it
-would each take up to 0.1 s at its end; so each piece is added to the sum, checked, and copied to
-where it belongs.
+A frame may have 64 MiB.  Joining it, checking its checksum and its text, and cutting out the body
+would each take up to 0.1 s at its end.  So each piece is added to the checksum, checked, and copied
+to its place on arrival.
 
-Its fields may be in any order, but its body comes once, and only its own fields come before that:
-what follows the body is read by protobuf's package where it is not in the usual order.
+Its fields may be in any order, but its body occurs once, and only known fields may precede it:
+protobuf's package reads the fields after the body if they are not in the usual order.
 
-Invariants: the body is in memory once; what is made of a frame, or said of it, depends in nothing
-on the pieces that it comes in.
+Invariants: the body is in memory once; the result or error of a frame does not depend on how it is
+split into pieces.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from leveret.wire.buffer import read_i32_be
 from leveret.wire.content.body_buffer import BodyBuffer
 from leveret.wire.haremq.scan import FieldScan
 
-#: What is said of a long publish with two bodies: only one of them is put aside as it comes.
+#: The error of a long publish with two bodies: only one of them is stored on arrival.
 TWO_BODIES: Final = "a long basicPublishRequest has two bodies"
 
-#: What is said of a publish with bytes for a string that are none.
+#: The error of a publish with a string that is not UTF-8.
 NO_TEXT: Final = "a string of a basicPublishRequest is not UTF-8"
 
 #: The tags of a publish's fields: its body, and the others.
@@ -37,7 +37,7 @@ _OTHERS: Final = (0x0A, 0x12, 0x1A, 0x2A)
 
 _CHECKSUM_BYTES: Final = 4
 
-#: A length has at most so many bits in bytes of seven.
+#: The maximum shift of a length, which is encoded in bytes of seven bits.
 _SHIFT_MAX: Final = 28
 
 
@@ -46,24 +46,24 @@ class LongPublish:
     """One publish; `fields` are its message without the body."""
 
     def __init__(self, head_bytes: i64, message_bytes: i64, checksum: i64) -> None:
-        """`checksum` is that of the head, which has come."""
+        """`checksum` is that of the head, which has arrived."""
         self._left: i64 = message_bytes
         self._checksum: i64 = checksum
         self._sum = b""
-        #: Bytes of the body that have not come; -1 before it begins.
+        #: The number of missing bytes of the body; -1 before it begins.
         self._body_left: i64 = -1
         self._body: BodyBuffer | None = None
-        #: The begin of a character with which the last piece of the body ended.
+        #: The start of a character cut off at the end of the last piece of the body.
         self._cut = b""
         self.fields = b""
-        #: Where the field in them begins that is not whole yet, before the body.
+        #: The start of the incomplete field in them, before the body.
         self._field: i64 = 0
-        #: What has come of it, and the memory that is taken for what has not.
+        #: The number of bytes received, and the memory reserved for the missing ones.
         self.bytes: i64 = head_bytes
         self.bytes_ahead: i64 = 0
 
     def is_whole(self) -> bool:
-        """Return whether all of it has come."""
+        """Return whether all of it has arrived."""
         return len(self._sum) == _CHECKSUM_BYTES
 
     def body(self) -> bytes:
@@ -72,10 +72,11 @@ class LongPublish:
         return b"" if body is None else body.body()
 
     def take(self, data: bytes, at: i64) -> i64:
-        """Take its part of `data[at:]`; return what follows that.
+        """Take its part of `data[at:]`; return the position after it.
 
-        Raises: FrameError (501) for a wrong checksum, a body that is no text, and other fields
-        that are too long, or not those of a publish.
+        Raises: FrameError (501) for a wrong checksum, a body that is not UTF-8, and other fields
+        that
+        are too long or unknown.
         """
         end: i64 = min(i64(len(data)), at + self._left)
         if end > at:
@@ -99,7 +100,7 @@ class LongPublish:
             raise FrameError(NO_TEXT)
         if self._body_left != 0:
             raise FrameError("a long basicPublishRequest ends within its body")
-        # An empty one would go unnoticed.
+        # An empty second body would otherwise go unnoticed.
         fields = self.fields
         scan = FieldScan()
         at = self._field
@@ -135,7 +136,7 @@ class LongPublish:
         self.bytes_ahead = body.ahead()
 
     def _find_body(self, part: bytes) -> bytes:
-        """Look for the begin of the body; return what there is of it and of what follows."""
+        """Search for the start of the body; return the received part of it and what follows."""
         known = self.fields + part
         end: i64 = len(known)
         scan = FieldScan()
@@ -164,7 +165,7 @@ class LongPublish:
         return known[begin:]
 
     def _find_length(self, known: bytes, at: i64) -> i64:
-        """Read the length of the body; return what follows it, or 0 where it has not come."""
+        """Read the length of the body; return the position after it, or 0 if it is incomplete."""
         size: i64 = 0
         shift: i64 = 0
         while at < len(known):
@@ -185,7 +186,7 @@ class LongPublish:
 
 
 def _check_fields(size: i64) -> None:
-    """Refuse fields beside the body that are too long.  Raises: FrameError (501)."""
+    """Check the size of the fields other than the body.  Raises: FrameError (501)."""
     if size > HAREMQ_LONG_FIELDS_BYTES_MAX:
         raise FrameError(
             f"all of a long basicPublishRequest but its body has up to "

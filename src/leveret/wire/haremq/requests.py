@@ -1,9 +1,9 @@
 """The requests of HareMQ's protocol, decoded.
 
-Texts are kept as the bytes of their UTF-8.  Each class is one request; its attributes are named as
-the fields are, and what a message left out is empty, 0 or False.
+Texts are stored as UTF-8 bytes.  Each class is one request; its attributes are named like the
+fields, and omitted fields are empty, 0 or False.
 
-The codec is handed in, because protobuf's package is not one that every broker has.
+The codec is passed in, because not every broker has protobuf's package.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from leveret.wire.haremq.fields import identity_of
 
 
 class Request:
-    """Any request; `identity` is what its answer begins with."""
+    """Any request; `identity` is the start of its response."""
 
     def __init__(self, rid: bytes, cid: bytes) -> None:
         self.identity = identity_of(rid, cid)
@@ -182,11 +182,11 @@ class Cancel(Request):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class HareCodec:
-    """Decodes the messages of requests, in whichever shape protobuf allows."""
+    """Decodes the messages of requests, in every form allowed by protobuf."""
 
     @abstractmethod
     def decode(self, kind: int, message: bytes) -> Request:
         """Return the request of a kind (`frames.REQUESTS`).
 
-        Raises: FrameError (501) for what is no such message.
+        Raises: FrameError (501) for an invalid message.
         """

@@ -1,4 +1,4 @@
-"""Fields of bytes in a message of protobuf, found where they lie."""
+"""Finds length-delimited fields in a protobuf message."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from mypy_extensions import i64
 
 
 class FieldScan:
-    """Goes through a message whose fields are in order; `first` to `last` is the last one found."""
+    """Scans a message with ordered fields; `first` to `last` is the last field found."""
 
     def __init__(self) -> None:
         self.first: i64 = 0
         self.last: i64 = 0
 
     def take(self, data: bytes, at: i64, end: i64, tag: i64) -> i64:
-        """Find the bytes of the field with `tag` if it is at `at`, else none of length 0.
+        """Find the bytes of the field with `tag` if it is at `at`, else an empty range.
 
-        Returns what follows it, or -1 where it cannot be read.
+        Return the position after it, or -1 if it is malformed.
         """
         self.first = self.last = at
         if at >= end or i64(data[at]) != tag:

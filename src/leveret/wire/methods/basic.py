@@ -19,7 +19,7 @@ from leveret.wire.tables import write_table
 
 @final
 class BasicQos(Method):
-    """basic.qos (60.10): limits what is delivered before it is acked."""
+    """basic.qos (60.10): limits the number of unacked deliveries."""
 
     CLASS_ID: ClassVar[int] = 60
     METHOD_ID: ClassVar[int] = 10
@@ -45,7 +45,7 @@ class BasicQos(Method):
 
 @final
 class BasicQosOk(Method):
-    """basic.qos-ok (60.11): the limit holds."""
+    """basic.qos-ok (60.11): the limit is in force."""
 
     CLASS_ID: ClassVar[int] = 60
     METHOD_ID: ClassVar[int] = 11
@@ -111,7 +111,7 @@ class BasicConsume(Method):
 
 @final
 class BasicConsumeOk(Method):
-    """basic.consume-ok (60.21): the consumer runs."""
+    """basic.consume-ok (60.21): the consumer is started."""
 
     CLASS_ID: ClassVar[int] = 60
     METHOD_ID: ClassVar[int] = 21
@@ -130,7 +130,7 @@ class BasicConsumeOk(Method):
 
 @final
 class BasicCancel(Method):
-    """basic.cancel (60.30): ends a consumer; from the server: it has ended."""
+    """basic.cancel (60.30): cancels a consumer; from the server: it was cancelled."""
 
     CLASS_ID: ClassVar[int] = 60
     METHOD_ID: ClassVar[int] = 30
@@ -153,7 +153,7 @@ class BasicCancel(Method):
 
 @final
 class BasicCancelOk(Method):
-    """basic.cancel-ok (60.31): the consumer has ended."""
+    """basic.cancel-ok (60.31): the consumer is cancelled."""
 
     CLASS_ID: ClassVar[int] = 60
     METHOD_ID: ClassVar[int] = 31
@@ -205,7 +205,7 @@ class BasicPublish(Method):
 
 @final
 class BasicReturn(Method):
-    """basic.return (60.50): hands back a mandatory message that no queue took."""
+    """basic.return (60.50): returns an unroutable mandatory message."""
 
     CLASS_ID: ClassVar[int] = 60
     METHOD_ID: ClassVar[int] = 50
@@ -274,7 +274,7 @@ class BasicDeliver(Method):
 
 @final
 class BasicGet(Method):
-    """basic.get (60.70): asks for one message."""
+    """basic.get (60.70): requests one message."""
 
     CLASS_ID: ClassVar[int] = 60
     METHOD_ID: ClassVar[int] = 70
@@ -297,7 +297,7 @@ class BasicGet(Method):
 
 @final
 class BasicGetOk(Method):
-    """basic.get-ok (60.71): one message, and how many are left."""
+    """basic.get-ok (60.71): returns one message, and the number of the others."""
 
     CLASS_ID: ClassVar[int] = 60
     METHOD_ID: ClassVar[int] = 71
@@ -338,7 +338,7 @@ class BasicGetOk(Method):
 
 @final
 class BasicGetEmpty(Method):
-    """basic.get-empty (60.72): there is none."""
+    """basic.get-empty (60.72): the queue is empty."""
 
     CLASS_ID: ClassVar[int] = 60
     METHOD_ID: ClassVar[int] = 72
@@ -375,7 +375,7 @@ class BasicAck(Method):
 
 @final
 class BasicReject(Method):
-    """basic.reject (60.90): refuses one delivery."""
+    """basic.reject (60.90): rejects one delivery."""
 
     CLASS_ID: ClassVar[int] = 60
     METHOD_ID: ClassVar[int] = 90
@@ -396,7 +396,7 @@ class BasicReject(Method):
 
 @final
 class BasicRecoverAsync(Method):
-    """basic.recover-async (60.100): redelivers what is unacked; no reply."""
+    """basic.recover-async (60.100): redelivers unacked messages; no reply."""
 
     CLASS_ID: ClassVar[int] = 60
     METHOD_ID: ClassVar[int] = 100
@@ -415,7 +415,7 @@ class BasicRecoverAsync(Method):
 
 @final
 class BasicRecover(Method):
-    """basic.recover (60.110): redelivers what is unacked."""
+    """basic.recover (60.110): redelivers unacked messages."""
 
     CLASS_ID: ClassVar[int] = 60
     METHOD_ID: ClassVar[int] = 110
@@ -435,7 +435,7 @@ class BasicRecover(Method):
 
 @final
 class BasicRecoverOk(Method):
-    """basic.recover-ok (60.111): it is being redelivered."""
+    """basic.recover-ok (60.111): the messages are being redelivered."""
 
     CLASS_ID: ClassVar[int] = 60
     METHOD_ID: ClassVar[int] = 111
@@ -449,7 +449,7 @@ class BasicRecoverOk(Method):
 
 @final
 class BasicNack(Method):
-    """basic.nack (60.120): refuses deliveries; from the server: publishes that were not taken."""
+    """basic.nack (60.120): nacks deliveries; from the server: publishes that were not accepted."""
 
     CLASS_ID: ClassVar[int] = 60
     METHOD_ID: ClassVar[int] = 120
@@ -629,7 +629,7 @@ def _read_nack(fields: FieldReader) -> BasicNack:
 
 
 def read_basic(method_id: i64, fields: FieldReader) -> Method | None:
-    """Return the method of class basic with that id, or None if there is none.
+    """Return the method of class basic with that id, or None if unknown.
 
     Raises: SyntaxFault (502), FrameError (501).
     """

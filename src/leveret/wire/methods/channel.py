@@ -97,7 +97,7 @@ class ChannelFlowOk(Method):
 
 @final
 class ChannelClose(Method):
-    """channel.close (20.40): ends the channel, saying why."""
+    """channel.close (20.40): closes the channel with a reason."""
 
     CLASS_ID: ClassVar[int] = 20
     METHOD_ID: ClassVar[int] = 40
@@ -126,7 +126,7 @@ class ChannelClose(Method):
 
 @final
 class ChannelCloseOk(Method):
-    """channel.close-ok (20.41): agrees to the end."""
+    """channel.close-ok (20.41): confirms the close."""
 
     CLASS_ID: ClassVar[int] = 20
     METHOD_ID: ClassVar[int] = 41
@@ -178,7 +178,7 @@ def _read_close(fields: FieldReader) -> ChannelClose:
 
 
 def read_channel(method_id: i64, fields: FieldReader) -> Method | None:
-    """Return the method of class channel with that id, or None if there is none.
+    """Return the method of class channel with that id, or None if unknown.
 
     Raises: SyntaxFault (502), FrameError (501).
     """

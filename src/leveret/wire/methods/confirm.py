@@ -16,7 +16,7 @@ from leveret.wire.method import Method
 
 @final
 class ConfirmSelect(Method):
-    """confirm.select (85.10): asks for a confirm of every publish."""
+    """confirm.select (85.10): enables publisher confirms."""
 
     CLASS_ID: ClassVar[int] = 85
     METHOD_ID: ClassVar[int] = 10
@@ -36,7 +36,7 @@ class ConfirmSelect(Method):
 
 @final
 class ConfirmSelectOk(Method):
-    """confirm.select-ok (85.11): publishes are confirmed from here on."""
+    """confirm.select-ok (85.11): publisher confirms are enabled."""
 
     CLASS_ID: ClassVar[int] = 85
     METHOD_ID: ClassVar[int] = 11
@@ -55,7 +55,7 @@ def _read_select(fields: FieldReader) -> ConfirmSelect:
 
 
 def read_confirm(method_id: i64, fields: FieldReader) -> Method | None:
-    """Return the method of class confirm with that id, or None if there is none.
+    """Return the method of class confirm with that id, or None if unknown.
 
     Raises: SyntaxFault (502), FrameError (501).
     """

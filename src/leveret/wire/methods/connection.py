@@ -101,7 +101,7 @@ class ConnectionStartOk(Method):
 
 @final
 class ConnectionSecure(Method):
-    """connection.secure (10.20): asks for another round of the login."""
+    """connection.secure (10.20): requests another round of the login."""
 
     CLASS_ID: ClassVar[int] = 10
     METHOD_ID: ClassVar[int] = 20
@@ -141,7 +141,7 @@ class ConnectionSecureOk(Method):
 
 @final
 class ConnectionTune(Method):
-    """connection.tune (10.30): offers limits."""
+    """connection.tune (10.30): proposes limits."""
 
     CLASS_ID: ClassVar[int] = 10
     METHOD_ID: ClassVar[int] = 30
@@ -165,7 +165,7 @@ class ConnectionTune(Method):
 
 @final
 class ConnectionTuneOk(Method):
-    """connection.tune-ok (10.31): accepts limits; none above the offer."""
+    """connection.tune-ok (10.31): accepts limits, none above the proposed ones."""
 
     CLASS_ID: ClassVar[int] = 10
     METHOD_ID: ClassVar[int] = 31
@@ -225,7 +225,7 @@ class ConnectionOpenOk(Method):
 
 @final
 class ConnectionClose(Method):
-    """connection.close (10.50): ends the connection, saying why."""
+    """connection.close (10.50): closes the connection with a reason."""
 
     CLASS_ID: ClassVar[int] = 10
     METHOD_ID: ClassVar[int] = 50
@@ -254,7 +254,7 @@ class ConnectionClose(Method):
 
 @final
 class ConnectionCloseOk(Method):
-    """connection.close-ok (10.51): agrees to the end."""
+    """connection.close-ok (10.51): confirms the close."""
 
     CLASS_ID: ClassVar[int] = 10
     METHOD_ID: ClassVar[int] = 51
@@ -269,7 +269,7 @@ class ConnectionCloseOk(Method):
 
 @final
 class ConnectionBlocked(Method):
-    """connection.blocked (10.60): the server takes no publishes for now."""
+    """connection.blocked (10.60): the server blocks publishers for now."""
 
     CLASS_ID: ClassVar[int] = 10
     METHOD_ID: ClassVar[int] = 60
@@ -288,7 +288,7 @@ class ConnectionBlocked(Method):
 
 @final
 class ConnectionUnblocked(Method):
-    """connection.unblocked (10.61): the server takes publishes again."""
+    """connection.unblocked (10.61): the server accepts publishes again."""
 
     CLASS_ID: ClassVar[int] = 10
     METHOD_ID: ClassVar[int] = 61
@@ -302,7 +302,7 @@ class ConnectionUnblocked(Method):
 
 @final
 class ConnectionUpdateSecret(Method):
-    """connection.update-secret (10.70): hands over a fresh token before the old one expires."""
+    """connection.update-secret (10.70): sends a new token before the old one expires."""
 
     CLASS_ID: ClassVar[int] = 10
     METHOD_ID: ClassVar[int] = 70
@@ -325,7 +325,7 @@ class ConnectionUpdateSecret(Method):
 
 @final
 class ConnectionUpdateSecretOk(Method):
-    """connection.update-secret-ok (10.71): the fresh token counts."""
+    """connection.update-secret-ok (10.71): the new token is in use."""
 
     CLASS_ID: ClassVar[int] = 10
     METHOD_ID: ClassVar[int] = 71
@@ -437,7 +437,7 @@ def _read_update_secret(fields: FieldReader) -> ConnectionUpdateSecret:
 
 
 def read_connection(method_id: i64, fields: FieldReader) -> Method | None:
-    """Return the method of class connection with that id, or None if there is none.
+    """Return the method of class connection with that id, or None if unknown.
 
     Raises: SyntaxFault (502), FrameError (501).
     """

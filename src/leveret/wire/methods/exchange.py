@@ -19,7 +19,7 @@ from leveret.wire.tables import write_table
 
 @final
 class ExchangeDeclare(Method):
-    """exchange.declare (40.10): creates an exchange, or checks that it is there."""
+    """exchange.declare (40.10): creates an exchange, or checks that it exists."""
 
     CLASS_ID: ClassVar[int] = 40
     METHOD_ID: ClassVar[int] = 10
@@ -75,7 +75,7 @@ class ExchangeDeclare(Method):
 
 @final
 class ExchangeDeclareOk(Method):
-    """exchange.declare-ok (40.11): the exchange is there."""
+    """exchange.declare-ok (40.11): the exchange exists."""
 
     CLASS_ID: ClassVar[int] = 40
     METHOD_ID: ClassVar[int] = 11
@@ -113,7 +113,7 @@ class ExchangeDelete(Method):
 
 @final
 class ExchangeDeleteOk(Method):
-    """exchange.delete-ok (40.21): the exchange is gone."""
+    """exchange.delete-ok (40.21): the exchange is deleted."""
 
     CLASS_ID: ClassVar[int] = 40
     METHOD_ID: ClassVar[int] = 21
@@ -169,7 +169,7 @@ class ExchangeBind(Method):
 
 @final
 class ExchangeBindOk(Method):
-    """exchange.bind-ok (40.31): the binding is there."""
+    """exchange.bind-ok (40.31): the binding exists."""
 
     CLASS_ID: ClassVar[int] = 40
     METHOD_ID: ClassVar[int] = 31
@@ -183,7 +183,7 @@ class ExchangeBindOk(Method):
 
 @final
 class ExchangeUnbind(Method):
-    """exchange.unbind (40.40): removes such a binding."""
+    """exchange.unbind (40.40): removes a binding between exchanges."""
 
     CLASS_ID: ClassVar[int] = 40
     METHOD_ID: ClassVar[int] = 40
@@ -225,7 +225,7 @@ class ExchangeUnbind(Method):
 
 @final
 class ExchangeUnbindOk(Method):
-    """exchange.unbind-ok (40.51): the binding is gone (51, not 41, as RabbitMQ has it)."""
+    """exchange.unbind-ok (40.51): the binding is deleted (51, not 41, as in RabbitMQ)."""
 
     CLASS_ID: ClassVar[int] = 40
     METHOD_ID: ClassVar[int] = 51
@@ -300,7 +300,7 @@ def _read_unbind(fields: FieldReader) -> ExchangeUnbind:
 
 
 def read_exchange(method_id: i64, fields: FieldReader) -> Method | None:
-    """Return the method of class exchange with that id, or None if there is none.
+    """Return the method of class exchange with that id, or None if unknown.
 
     Raises: SyntaxFault (502), FrameError (501).
     """

@@ -19,7 +19,7 @@ from leveret.wire.tables import write_table
 
 @final
 class QueueDeclare(Method):
-    """queue.declare (50.10): creates a queue, or checks that it is there."""
+    """queue.declare (50.10): creates a queue, or checks that it exists."""
 
     CLASS_ID: ClassVar[int] = 50
     METHOD_ID: ClassVar[int] = 10
@@ -71,7 +71,7 @@ class QueueDeclare(Method):
 
 @final
 class QueueDeclareOk(Method):
-    """queue.declare-ok (50.11): the queue is there."""
+    """queue.declare-ok (50.11): the queue exists."""
 
     CLASS_ID: ClassVar[int] = 50
     METHOD_ID: ClassVar[int] = 11
@@ -130,7 +130,7 @@ class QueueBind(Method):
 
 @final
 class QueueBindOk(Method):
-    """queue.bind-ok (50.21): the binding is there."""
+    """queue.bind-ok (50.21): the binding exists."""
 
     CLASS_ID: ClassVar[int] = 50
     METHOD_ID: ClassVar[int] = 21
@@ -167,7 +167,7 @@ class QueuePurge(Method):
 
 @final
 class QueuePurgeOk(Method):
-    """queue.purge-ok (50.31): so many were dropped."""
+    """queue.purge-ok (50.31): the messages are dropped."""
 
     CLASS_ID: ClassVar[int] = 50
     METHOD_ID: ClassVar[int] = 31
@@ -219,7 +219,7 @@ class QueueDelete(Method):
 
 @final
 class QueueDeleteOk(Method):
-    """queue.delete-ok (50.41): the queue is gone, with so many messages."""
+    """queue.delete-ok (50.41): the queue and its messages are deleted."""
 
     CLASS_ID: ClassVar[int] = 50
     METHOD_ID: ClassVar[int] = 41
@@ -271,7 +271,7 @@ class QueueUnbind(Method):
 
 @final
 class QueueUnbindOk(Method):
-    """queue.unbind-ok (50.51): the binding is gone."""
+    """queue.unbind-ok (50.51): the binding is deleted."""
 
     CLASS_ID: ClassVar[int] = 50
     METHOD_ID: ClassVar[int] = 51
@@ -370,7 +370,7 @@ def _read_unbind(fields: FieldReader) -> QueueUnbind:
 
 
 def read_queue(method_id: i64, fields: FieldReader) -> Method | None:
-    """Return the method of class queue with that id, or None if there is none.
+    """Return the method of class queue with that id, or None if unknown.
 
     Raises: SyntaxFault (502), FrameError (501).
     """

@@ -31,7 +31,7 @@ class TxSelect(Method):
 
 @final
 class TxSelectOk(Method):
-    """tx.select-ok (90.11): it is transactional."""
+    """tx.select-ok (90.11): the channel is transactional."""
 
     CLASS_ID: ClassVar[int] = 90
     METHOD_ID: ClassVar[int] = 11
@@ -45,7 +45,7 @@ class TxSelectOk(Method):
 
 @final
 class TxCommit(Method):
-    """tx.commit (90.20): does what was gathered."""
+    """tx.commit (90.20): commits the transaction."""
 
     CLASS_ID: ClassVar[int] = 90
     METHOD_ID: ClassVar[int] = 20
@@ -60,7 +60,7 @@ class TxCommit(Method):
 
 @final
 class TxCommitOk(Method):
-    """tx.commit-ok (90.21): it is done."""
+    """tx.commit-ok (90.21): the transaction is committed."""
 
     CLASS_ID: ClassVar[int] = 90
     METHOD_ID: ClassVar[int] = 21
@@ -74,7 +74,7 @@ class TxCommitOk(Method):
 
 @final
 class TxRollback(Method):
-    """tx.rollback (90.30): forgets what was gathered."""
+    """tx.rollback (90.30): rolls back the transaction."""
 
     CLASS_ID: ClassVar[int] = 90
     METHOD_ID: ClassVar[int] = 30
@@ -89,7 +89,7 @@ class TxRollback(Method):
 
 @final
 class TxRollbackOk(Method):
-    """tx.rollback-ok (90.31): it is forgotten."""
+    """tx.rollback-ok (90.31): the transaction is rolled back."""
 
     CLASS_ID: ClassVar[int] = 90
     METHOD_ID: ClassVar[int] = 31
@@ -102,7 +102,7 @@ class TxRollbackOk(Method):
 
 
 def read_tx(method_id: i64, fields: FieldReader) -> Method | None:
-    """Return the method of class tx with that id, or None if there is none.
+    """Return the method of class tx with that id, or None if unknown.
 
     Raises: SyntaxFault (502), FrameError (501).
     """
