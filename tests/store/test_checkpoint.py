@@ -509,7 +509,7 @@ def test_a_checkpoint_that_raises_supersedes_nothing(method: str) -> None:
         store.sync()
         states = [name for name in store.disk.list("state") if not name.endswith(".new")]
         assert (states, store.disk.list("segments")[: len(before[1])]) == before
-        with pytest.raises(RuntimeError, match="after one that failed"):
+        with pytest.raises(RuntimeError, match="after a failed one"):
             store.checkpoints.begin(store.journal, Source(store.state), NOW)
         after = again(store)
         assert after.state.seen() == store.state.seen()

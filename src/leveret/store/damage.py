@@ -54,7 +54,7 @@ class Damage:
 
     @property
     def said(self) -> str:
-        """What was there, and whether nothing is lost."""
+        """Describe the contents, and whether nothing is lost."""
         return f"{self.what}; nothing is lost" if self.records == 0 else self.what
 
     def __str__(self) -> str:

@@ -138,7 +138,7 @@ class Disk(ABC):
         """Return how many bytes this process can still write to the disk."""
 
     def capacity(self) -> int:
-        """Return how many bytes there are on the disk in all; UNBOUNDED where nobody knows."""
+        """Return the total number of bytes of the disk; UNBOUNDED if unknown."""
         return UNBOUNDED
 
     @abstractmethod
@@ -149,20 +149,20 @@ class Disk(ABC):
         """
 
     def spare(self, count: int) -> bool:
-        """Keep `count` spare descriptors, as far as the system gives them; tell whether all are.
+        """Keep `count` spare descriptors if the system has them; return whether it has.
 
-        A disk that needs none has all.
+        A disk that needs none returns True.
         """
         return True
 
-    def close(self) -> None:  # noqa: B027 (a disk may have nothing to let go of)
-        """Let go of the locks and of the spare descriptors."""
+    def close(self) -> None:  # noqa: B027 (a disk may have nothing to release)
+        """Release the locks and the spare descriptors."""
 
 
 def append_whole(file: File, parts: list[bytes], end: int) -> None:
-    """Append all of `parts` at `end`, where the file ends, or nothing of them.
+    """Append all of `parts` at `end`, the end of the file, or nothing.
 
-    Raises: DiskFull: there was no space, and the file ends where it did.  StorageFailure.
+    Raises: DiskFull: there was no space, and the end of the file is unchanged.  StorageFailure.
     """
     try:
         file.append(parts)
@@ -300,7 +300,7 @@ class RealFile(File):
 
 
 def _locker(descriptor: int) -> int:
-    """Return the process that a lock file names, or 0 if it names none that is running."""
+    """Return the process named in a lock file, or 0 if no such process is running."""
     try:
         pid = int(os.pread(descriptor, 20, 0))
         os.kill(pid, 0)
@@ -312,7 +312,7 @@ def _locker(descriptor: int) -> int:
     return max(0, pid)
 
 
-#: The error numbers that mean no descriptor is left for the process, or for the system.
+#: The error numbers for no free descriptors, in the process or in the system.
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 
 

@@ -1,18 +1,18 @@
-"""The file `format`: what made the data directory, which layout it has, and the store's identity.
+"""The file `format`: the product, the layout version, and the identity of the data directory.
 
 A block of 64 bytes, twice, at 0 and at 4096, so that no torn page and no damaged byte hits both:
 
      0  8    magic "LEVERET" and a zero
      8  u32  version of the layout of everything in the directory
     12  u32  zero
-    16  16   uuid, made once; it seeds the digests of journal and snapshots
-    32  i64  time of making, ms since the epoch
+    16  16   uuid, created once; it seeds the digests of journal and snapshots
+    32  i64  time of creation, ms since the epoch
     40  16   zero
     56  8    digest of bytes 0-55
 
-Invariants: it is made by a rename, before any other file with contents, and not changed after.  A
-directory with contents but without it, or of a version that is not known, is refused: it may be
-someone else's.
+Invariants: it is created by a rename, before any other file with contents, and not changed later.
+A directory that has contents but no such file, or one of an unknown version, is refused: it may
+belong to another program.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ SEGMENTS_DIR: Final = "segments"
 STATE_DIR: Final = "state"
 QUARANTINE_DIR: Final = "quarantine"
 
-#: What else may lie in a directory that has no format file yet: what a start that was cut off
-#: left, what the shell puts there, and what a new file system has.
+#: Other files that may exist in a directory without a format file: those of an interrupted start,
+#: those created by the shell, and those of a new file system.
 _MAY_BE_THERE: Final = ("format.new", "lock", "ballast", "management.sock", "lost+found")
 
 _MAGIC: Final = b"LEVERET\x00"
@@ -114,7 +114,7 @@ def check_directory(disk: Disk) -> None:
             if disk.list(name):
                 raise UnknownFormat(f"{name}/ has files, but the format file is missing")
         elif name not in _MAY_BE_THERE and name != QUARANTINE_DIR and not name.startswith("."):
-            raise UnknownFormat(f"not a broker's directory: it holds {name}, and no format file")
+            raise UnknownFormat(f"not a broker's directory: it contains {name}, and no format file")
 
 
 def _blocks(disk: Disk) -> tuple[bytes, bytes, i64]:

@@ -11,7 +11,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-#: The upper ends of the classes of how long a sync took, in ns; longer ones are in a last class.
+#: The upper bounds of the classes of sync durations, in ns; a last class has the longer ones.
 SYNC_CLASSES_NS: Final[tuple[int, ...]] = (
     100_000,
     250_000,
@@ -35,7 +35,7 @@ SYNC_CLASSES_NS: Final[tuple[int, ...]] = (
 class IoCounts:
     """Writes with their bytes and records, and syncs; times in ns of a monotonic clock.
 
-    `sync_classes` says how many syncs took at most as long as the end of each class.
+    `sync_classes` counts the syncs in each class of durations.
     """
 
     def __init__(self) -> None:

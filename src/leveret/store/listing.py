@@ -1,11 +1,12 @@
-"""Which files of a data directory make a copy of it, in an order that makes the copy consistent.
+"""The files of a data directory that make up a copy, in an order that makes the copy consistent.
 
-    snapshots   first: all that they refer to is there, and the journal goes beyond their barrier
-    journal     up to where it was when the snapshots were looked at; its last group may be torn
-    segments    last: what the journal says lies in a chunk lay there before it said so
+    snapshots   first: everything that they refer to exists, and the journal extends past their
+                barrier
+    journal     up to its size at the time of listing; its last group may be torn
+    segments    last: a chunk was written before the journal referred to it
 
-No file may be removed from the look until the copy is made (`CheckpointFiles.hold`).  Sizes are as
-they were at the look: what is there never changes, and what grew since belongs to no copy.
+No file may be removed between the listing and the end of the copy (`CheckpointFiles.hold`).  Sizes
+are those at the time of listing: listed bytes never change, and later growth is not copied.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ FOLDERS: Final = (STATE_DIR, JOURNAL_DIR, SEGMENTS_DIR)
 
 
 def files_in(disk: Disk, folder: str) -> list[tuple[str, int]]:
-    """Return the paths and sizes of a folder's files as they are now, in the order of their names.
+    """Return the paths and sizes of a folder's files, in the order of their names.
 
-    Files without their last name yet, and those that end with the process, are not among them.  A
-    folder that is not there has none.
+    Files that have no final name yet, and those that end with the process, are left out.  A missing
+    folder has none.
 
     Raises: StorageFailure.
     """
@@ -46,9 +47,9 @@ def size_of(disk: Disk, path: str) -> int:
 
 
 def read_some(disk: Disk, path: str, at: int, size: int) -> bytes:
-    """Return `size` bytes of a file from `at` on, nothing where they cannot be read.
+    """Return `size` bytes of a file from `at` on; nothing if they cannot be read.
 
-    It is for who copies: what he cannot read is his loss alone.
+    It is for copying: unreadable bytes are missing only in the copy.
     """
     try:
         file = disk.open(path)

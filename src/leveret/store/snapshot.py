@@ -1,4 +1,4 @@
-"""The state snapshot: what a checkpoint writes down, so that the journal before it can go.
+"""The state snapshot, written by a checkpoint so that the older journal can be removed.
 
     state/<generation>       16 digits; `<generation>.new` while it is written
 
@@ -21,8 +21,8 @@ offset and publisher sequence, which are the journal's:
 
 All of a queue's acked ranges come before its chunks.
 
-Invariants: a snapshot counts as whole when every record checks and the end is there; it gets its
-name when it is synced.  What it says holds together with all journal groups from
+Invariants: a snapshot is complete if every record matches its digest and the end record exists;
+it gets its final name when it is synced.  It is consistent together with all journal groups from
 `replay_from_lsn` on, applied over it.
 """
 
@@ -86,7 +86,7 @@ def scan_snapshot(data: bytes, seed: int, path: str) -> JournalScan:
 
 
 def read_acked(data: bytes, start: i64, end: i64) -> list[tuple[int, int]]:
-    """Return the ranges of sequences that a record of gone ones holds behind its queue's id."""
+    """Return the ranges of gone sequences that follow the queue's id in a record."""
     return [
         (int(read_i64_le(data, at)), int(read_i64_le(data, at + 8)))
         for at in range(start + 8, end - 15, 16)
@@ -109,8 +109,8 @@ class SnapshotHead:
         self.replay_from_lsn: Final[i64] = replay_from_lsn
         self.journal_file: Final[i64] = journal_file
         self.time_ms: Final[i64] = time_ms
-        #: Segment files with lower numbers hold nothing that the kept journal before this snapshot
-        #: does not hold too.
+        #: Segment files with lower numbers contain nothing that is not also in the kept journal
+        #: before this snapshot.
         self.newest_segment: Final[i64] = newest_segment
 
 
@@ -219,7 +219,7 @@ class SnapshotWriter:
         self._add(PUBLISHER_SEQUENCE, writer)
 
     def publish_session(self, progress: PublishProgress) -> None:
-        """Add how far the publishes of a client's channel have come."""
+        """Add the progress of the publishes on a client's channel."""
         writer = BytesWriter()
         write_progress(writer, progress)
         self._add(PUBLISH_SESSION, writer)

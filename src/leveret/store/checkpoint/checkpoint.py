@@ -44,7 +44,7 @@ _COMMITTING: Final = 3
 _DONE: Final = 4
 _FAILED: Final = 5
 
-#: Items that a definition counts as (some 8 µs) beside the one that a message is (some 2 µs).
+#: The cost of a definition (some 8 µs) beyond that of a message (some 2 µs), in items.
 _MORE_FOR_DEFINITION: Final = 3
 
 
@@ -76,7 +76,7 @@ class CheckpointWork:
 
     @property
     def size(self) -> int:
-        """How many bytes are to be written."""
+        """The number of bytes to write."""
         size = len(self.records)
         for write in self.segments:
             for part in write.parts:
@@ -96,7 +96,7 @@ class NewChunk:
 
 @final
 class CheckpointOutput:
-    """The destination of the broker's hand-over.  Offsets of streams are sequences here.
+    """The destination of the broker's state.  Offsets of streams are sequences here.
 
     For each queue the calls come in this order, without calls for another queue between them:
     `define` of the queue itself, `queue`, `acked`, `keep`, `message`, `delivery_count`.
@@ -130,11 +130,11 @@ class CheckpointOutput:
         return self._held + self._snapshot.waiting >= CHECKPOINT_BYTES_HELD_MAX
 
     def counter(self, name: str, value: i64) -> None:
-        """Hand over a counter that never decreases."""
+        """Add a counter that never decreases."""
         self._snapshot.counter(name, value)
 
     def define(self, kind: str, definition: dict[str, object]) -> None:
-        """Hand over a definition, as `Journal.define` takes it."""
+        """Add a definition, in the format of `Journal.define`."""
         self.definitions += 1
         self._close_chunk()
         if kind == "queue":
@@ -152,7 +152,7 @@ class CheckpointOutput:
         self._snapshot.queue(queue_id, next_sequence)
 
     def acked(self, queue_id: i64, ranges: list[tuple[int, int]]) -> None:
-        """Hand over the sequences that are gone from the chunks that `keep` names next."""
+        """Add sequences that are gone from the chunks passed to `keep` next."""
         self._check(queue_id)
         self._snapshot.acked(queue_id, ranges)
 
@@ -171,7 +171,7 @@ class CheckpointOutput:
         expiry_ms: i64 = NEVER,
         priority: i64 = 0,
     ) -> None:
-        """Hand over a live message that is in no kept chunk; sequences ascend."""
+        """Add a live message that is in no kept chunk; sequences ascend."""
         self._check(queue_id)
         builder = self._builder
         if builder is None:
@@ -184,29 +184,29 @@ class CheckpointOutput:
             self._close_chunk()
 
     def delivery_count(self, queue_id: i64, sequence: i64, count: i64) -> None:
-        """Hand over how often a message of a kept chunk was delivered, if it was requeued since."""
+        """Add the number of deliveries of a message in a kept chunk, if it was requeued since."""
         self._check(queue_id)
         self._snapshot.delivery_count(queue_id, sequence, count)
 
     def trim(self, queue_id: i64, first_offset: i64) -> None:
-        """Hand over the first offset of a stream."""
+        """Add the first offset of a stream."""
         self._snapshot.trim(queue_id, first_offset)
 
     def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:
-        """Hand over the stored offset of a named consumer of a stream."""
+        """Add the stored offset of a named consumer of a stream."""
         self._snapshot.consumer_offset(queue_id, consumer, offset)
 
     def publisher_sequence(
         self, queue_id: i64, publisher: bytes, sequence: i64, time_ms: i64
     ) -> None:
-        """Hand over the highest number of a publisher's messages, and the time of the last one.
+        """Add the highest number of a publisher's messages, and the time of the last one.
 
         It follows the chunks, because messages in chunks are not replayed.
         """
         self._snapshot.publisher_sequence(queue_id, publisher, sequence, time_ms)
 
     def publish_session(self, progress: PublishProgress) -> None:
-        """Hand over how far the publishes of a client's channel have come, before the queues."""
+        """Add the progress of the publishes on a client's channel, before the queues."""
         self._snapshot.publish_session(progress)
 
     def take(self) -> CheckpointWork:
@@ -224,13 +224,13 @@ class CheckpointOutput:
         return work
 
     def close_chunk(self) -> None:
-        """Close the open chunk: all messages of its queue were handed over."""
+        """Close the open chunk: all messages of its queue were added."""
         self._close_chunk()
 
     def _check(self, queue_id: i64) -> None:
         """Refuse data of a queue other than the one that was begun."""
         if queue_id != self._queue_id:
-            raise ValueError("a queue's state is handed over in one go, after `queue`")
+            raise ValueError("a queue's state must be added in one go, after `queue`")
 
     def _close_chunk(self) -> None:
         """Assign a position in a segment to the open chunk."""
@@ -258,7 +258,7 @@ class CheckpointOutput:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class CheckpointSource(ABC):
-    """The state of the broker, handed over part by part; the broker implements it.
+    """The state of the broker, passed to the checkpoint part by part; the broker implements it.
 
     The contract:
 
@@ -288,15 +288,15 @@ class CheckpointSource(ABC):
 
     @abstractmethod
     def begin(self, group: i64) -> None:
-        """Note the boundary; `group` is the first group that will be replayed."""
+        """Record the boundary; `group` is the first group that will be replayed."""
 
     @abstractmethod
     def hand_over(self, out: CheckpointOutput) -> Iterator[int]:
-        """Hand the state over to `out`; yield how many items that were since the last time."""
+        """Pass the state to `out`; yield the number of items since the last yield."""
 
     @abstractmethod
     def chunked(self, chunk: NewChunk) -> None:
-        """Take note of a chunk of a queue's messages."""
+        """Record the place of a chunk of a queue's messages."""
 
 
 @final
@@ -319,7 +319,7 @@ class Checkpoint:
         self._journal = journal
         self._source = source
         self._output = output
-        #: What is left to hand over.
+        #: The iterator over the remaining state.
         self._left: Final = source.hand_over(output)
         self._store = store
         self._state: i64 = _GATHERING
@@ -338,7 +338,7 @@ class Checkpoint:
         after it.  RuntimeError: it raised before.
         """
         if self._state == _FAILED:
-            raise RuntimeError("a checkpoint that failed is not gone on with")
+            raise RuntimeError("a failed checkpoint cannot be continued")
         try:
             return self._step()
         except BaseException:
@@ -379,7 +379,7 @@ class Checkpoint:
             if count >= SLICE_MESSAGES or output.full or self._store.spill.overfull:
                 more = True
                 break
-        # What is handed over must be in a chunk before anything else happens to it.
+            # The chunk must be complete before anything else happens to its messages.
         output.close_chunk()
         if not more:
             self._spilled = self._store.spill.submitted
@@ -407,12 +407,12 @@ class CheckpointStore:
         self._previous_segments: set[int] = report.segments_used | report.segments_spilled
         #: No file that was created since the last checkpoint began has a lower number.
         self._newest_segment: i64 = report.head.newest_segment
-        #: The files to remove when nothing needs them; which of them a lost snapshot named is
-        #: unknown.
+        #: The files to remove once nothing needs them; it is unknown which of them a lost snapshot
+        #: referred to.
         self._all_segments: set[int] = set()
         if report.state_whole:
             self._all_segments |= report.segments_found
-        #: True once a checkpoint raised: what queues know of their chunks may then be wrong.
+        #: True once a checkpoint raised: the queues' references to their chunks may then be wrong.
         self.failed = False
 
     def begin(self, journal: Journal, source: CheckpointSource, now_ms: i64) -> Checkpoint:
@@ -421,7 +421,7 @@ class CheckpointStore:
         Raises: RuntimeError: an earlier checkpoint failed.
         """
         if self.failed:
-            raise RuntimeError("no checkpoint begins after one that failed")
+            raise RuntimeError("no checkpoint begins after a failed one")
         # Set until the source has begun, too.
         self.failed = True
         replay_from = journal.roll()
@@ -452,7 +452,7 @@ class CheckpointStore:
         return work
 
     def committed(self, output: CheckpointOutput) -> None:
-        """Take note that a checkpoint is committed."""
+        """Record that a checkpoint is committed."""
         self._all_segments &= output.segments_used | self._previous_segments
         self._all_segments |= output.segments_used
         self._previous = output.head

@@ -1,8 +1,8 @@
 """The disk's side of a checkpoint: it writes segments and the snapshot, and removes old files.
 
-Its work runs in a thread beside the event loop.  Like the journal's files it stops for good at the
-first failure.  If there is no space (`DiskFull`) the same work may be repeated: the finished part
-of it is removed from the work, and no file ends in an incomplete part.
+Its work runs in a separate thread.  Like the journal's files it stops for good at the first
+failure.  If there is no space (`DiskFull`) the same work may be repeated: the finished part of it
+is removed from the work, and no file ends in an incomplete part.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class CheckpointFiles:
                 self._failure.verb, self._failure.path, "failed before", self._failure.errno
             )
         if self._broken:
-            raise RuntimeError("a checkpoint that failed is not gone on with")
+            raise RuntimeError("a failed checkpoint cannot be continued")
         self._broken = True
         try:
             self._run(work)

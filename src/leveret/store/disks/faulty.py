@@ -80,7 +80,7 @@ class FaultyDisk(WrappedDisk):
             elif fault.kind == "short" and verb in ("append", "pwrite"):
                 short = fault
             else:
-                raise StorageFailure(verb, path, "a fault that was asked for", fault.number)
+                raise StorageFailure(verb, path, "a requested fault", fault.number)
         return short
 
     def make_dir(self, path: str) -> None:
@@ -95,7 +95,7 @@ class FaultyDisk(WrappedDisk):
         return FaultyFile(self, self._disk.open(path, create=create), path)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name."""
+        """Rename a file."""
         self.strike("rename", old)
         self._disk.rename(old, new)
 
@@ -146,7 +146,7 @@ class FaultyFile(WrappedFile):
         self._file.allocate(size)
 
     def write_ahead(self, size: int) -> None:
-        """Write zeros behind the end."""
+        """Write zeros after the end."""
         self._disk.strike("write_ahead", self._path)
         self._file.write_ahead(size)
 

@@ -1,4 +1,4 @@
-"""A disk that is full when it is told to be: what needs room fails with ENOSPC."""
+"""A disk that can be made full on command: operations that need space then fail with ENOSPC."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class FillableDisk(WrappedDisk):
         self.full = full
 
     def check(self, verb: str, path: str) -> None:
-        """Refuse what needs room on a full disk.  Raises: StorageFailure."""
+        """Refuse an operation that needs space on a full disk.  Raises: StorageFailure."""
         if self.full:
             raise StorageFailure(verb, path, "No space left on device", errno.ENOSPC)
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open a file; a full disk has no room for a new one, and says so of any it is to make."""
+        """Open a file; a full disk has no space for a new one, and also refuses `create` of any."""
         if create:
             self.check("open", path)
         return FillableFile(self, self._disk.open(path, create=create), path)
 
     def free(self) -> int:
-        """Return how much room there is; none on a full disk."""
+        """Return the free space; none on a full disk."""
         return 0 if self.full else self._disk.free()
 
 
@@ -40,22 +40,22 @@ class FillableFile(WrappedFile):
         self._path = path
 
     def append(self, parts: list[bytes]) -> None:
-        """Append, where there is room."""
+        """Append, if there is space."""
         self._disk.check("append", self._path)
         self._file.append(parts)
 
     def pwrite(self, data: bytes, position: int) -> None:
-        """Write; only what makes the file longer needs room."""
+        """Write; only an extension of the file needs space."""
         if position + len(data) > self._file.size():
             self._disk.check("pwrite", self._path)
         self._file.pwrite(data, position)
 
     def allocate(self, size: int) -> None:
-        """Make room, where there is some."""
+        """Allocate space, if there is any."""
         self._disk.check("allocate", self._path)
         self._file.allocate(size)
 
     def write_ahead(self, size: int) -> None:
-        """Write zeros behind the end, where there is room."""
+        """Write zeros after the end, if there is space."""
         self._disk.check("write_ahead", self._path)
         self._file.write_ahead(size)

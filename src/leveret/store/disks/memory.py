@@ -1,12 +1,11 @@
 """A disk in memory, for a broker whose data need not outlive its process.
 
-It keeps what its files hold now, and nothing of how they came to hold it (`recording` does).  What
-was written is there for the next broker on the same disk, as after the end of a process that was
-killed; a sync has nothing to wait for.
+It stores only the current contents of files, not their history (`recording` does).  Written data
+exists for the next broker on the same disk, as after a process was killed; a sync does nothing.
 
-Invariants: a file is its contents, whatever its name; who has it open keeps it after an unlink.
-One thread at a time changes a file, and others may read it meanwhile.  Several threads may use the
-names: each change and each listing of them is one step of the interpreter.
+Invariants: a file is its contents, whatever its name; an open file survives an unlink.  One thread
+at a time changes a file, and others may read it meanwhile.  Several threads may use the names: each
+change and each listing of them is one step of the interpreter.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ class MemoryDisk(Disk):
 
     @property
     def size(self) -> int:
-        """The bytes that all files hold together."""
+        """The total size of all files."""
         return sum(file.size() for file in list(self._files.values()))
 
     def make_dir(self, path: str) -> None:
-        """Make a folder."""
+        """Create a folder."""
         self._folders.add(path)
 
     def list(self, path: str) -> list[str]:
@@ -40,7 +39,7 @@ class MemoryDisk(Disk):
         return sorted(name.rpartition("/")[2] for name in inside if _folder(name) == path)
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open a file, or make it."""
+        """Open a file, creating it if requested."""
         file = self._files.get(path)
         if file is None:
             if not create:
@@ -50,7 +49,7 @@ class MemoryDisk(Disk):
         return file
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name."""
+        """Rename a file."""
         if old not in self._files:
             raise _missing("rename", old)
         self._files[new] = self._files.pop(old)
@@ -61,11 +60,11 @@ class MemoryDisk(Disk):
             raise _missing("unlink", path)
 
     def fsync_dir(self, path: str) -> None:
-        """Do nothing but look for the folder: memory has nothing to sync."""
+        """Check that the folder exists: memory needs no sync."""
         self._need_folder("fsync_dir", path)
 
     def free(self) -> int:
-        """Say that there is room: how much memory a process may have nobody knows."""
+        """Return that there is space: the memory limit of a process is unknown."""
         return UNBOUNDED
 
     def lock(self, path: str) -> None:
@@ -84,7 +83,7 @@ class MemoryDisk(Disk):
 
 
 class MemoryFile(File):
-    """The contents of a file, which all that have it open share."""
+    """The contents of a file, shared by all who have it open."""
 
     def __init__(self) -> None:
         self._content = bytearray()
@@ -94,7 +93,7 @@ class MemoryFile(File):
         self._content += b"".join(parts)
 
     def pwrite(self, data: bytes, position: int) -> None:
-        """Write at a position; a gap before it becomes zeros."""
+        """Write at a position; a gap before it is filled with zeros."""
         missing = position - len(self._content)
         if missing > 0:
             self._content += bytes(missing)
@@ -109,7 +108,7 @@ class MemoryFile(File):
         return len(self._content)
 
     def truncate(self, size: int) -> None:
-        """Cut the file, or make it longer by zeros."""
+        """Truncate the file, or extend it with zeros."""
         del self._content[size:]
         self.allocate(size)
 
@@ -120,13 +119,13 @@ class MemoryFile(File):
             self._content += bytes(missing)
 
     def write_ahead(self, size: int) -> None:
-        """Do nothing: zeros ahead make a disk's syncs faster, and here they only take memory."""
+        """Do nothing: zeros ahead make a disk's syncs faster, but would only use memory here."""
 
     def sync(self) -> None:
         """Do nothing: memory has nothing to sync."""
 
     def close(self) -> None:
-        """Do nothing: who opens the file next finds the same contents."""
+        """Do nothing: the contents persist for the next open."""
 
 
 def _folder(path: str) -> str:
@@ -135,5 +134,5 @@ def _folder(path: str) -> str:
 
 
 def _missing(verb: str, path: str) -> StorageFailure:
-    """Return the failure of a disk that has no such file or folder."""
+    """Return the failure for a missing file or folder."""
     return StorageFailure(verb, path, "No such file or directory", errno.ENOENT)

@@ -20,7 +20,7 @@ from typing import Final
 
 from leveret.store.disk import UNBOUNDED, Disk, DiskLocked, File, StorageFailure
 
-#: What a device writes atomically, and what the kernel does.
+#: The unit that a device writes atomically, and the kernel's.
 SECTOR_BYTES: Final = 512
 PAGE_BYTES: Final = 4096
 
@@ -70,7 +70,7 @@ class RecordingDisk(Disk):
         return Image(files, self._folders - {""})
 
     def make_dir(self, path: str) -> None:
-        """Make a folder."""
+        """Create a folder."""
         if path not in self._folders:
             self._folders.add(path)
             self.trace.append(Operation("make_dir", path))
@@ -82,7 +82,7 @@ class RecordingDisk(Disk):
         return sorted(name.rpartition("/")[2] for name in inside)
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open a file, or make it."""
+        """Open a file, creating it if requested."""
         number = self._names.get(path)
         if number is None:
             if not create:
@@ -95,7 +95,7 @@ class RecordingDisk(Disk):
         return RecordingFile(self, number, path)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name."""
+        """Rename a file."""
         if old not in self._names:
             raise _missing("rename", old)
         self._names[new] = self._names.pop(old)
@@ -157,7 +157,7 @@ class RecordingFile(File):
         self._write("pwrite", data, position)
 
     def write_ahead(self, size: int) -> None:
-        """Write zeros behind the end."""
+        """Write zeros after the end."""
         end = self._end
         try:
             self._write("write_ahead", bytes(size), end)
@@ -165,7 +165,7 @@ class RecordingFile(File):
             self._end = end
 
     def _write(self, verb: str, data: bytes, position: int) -> None:
-        """Write as much as there is space for.  Raises: StorageFailure: it was not all."""
+        """Write as much as fits.  Raises: StorageFailure: not everything fitted."""
         grown = position + len(data) - len(self._content)
         missing = grown - self._disk.free() if grown > 0 else 0
         fitting = data[: max(0, len(data) - missing)] if missing > 0 else data

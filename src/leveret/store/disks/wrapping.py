@@ -1,4 +1,4 @@
-"""A disk that hands every operation on to another one: what the disks for faults have in common."""
+"""A disk that passes every operation on to another one: the base of the disks with faults."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from leveret.store.disk import Disk, File
 
 
 class WrappedDisk(Disk):
-    """`disk`, unchanged; an heir overrides what is different."""
+    """Passes everything to `disk`; subclasses override operations."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -24,7 +24,7 @@ class WrappedDisk(Disk):
         return self._disk.open(path, create=create)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name."""
+        """Rename a file."""
         self._disk.rename(old, new)
 
     def unlink(self, path: str) -> None:
@@ -36,11 +36,11 @@ class WrappedDisk(Disk):
         self._disk.fsync_dir(path)
 
     def free(self) -> int:
-        """Return how much room there is."""
+        """Return the free space."""
         return self._disk.free()
 
     def capacity(self) -> int:
-        """Return how many bytes there are on it."""
+        """Return the total number of bytes."""
         return self._disk.capacity()
 
     def lock(self, path: str) -> None:
@@ -57,7 +57,7 @@ class WrappedDisk(Disk):
 
 
 class WrappedFile(File):
-    """`file`, unchanged; an heir overrides what is different."""
+    """Passes everything to `file`; subclasses override operations."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -83,11 +83,11 @@ class WrappedFile(File):
         self._file.truncate(size)
 
     def allocate(self, size: int) -> None:
-        """Make room."""
+        """Allocate space."""
         self._file.allocate(size)
 
     def write_ahead(self, size: int) -> None:
-        """Write zeros behind the end."""
+        """Write zeros after the end."""
         self._file.write_ahead(size)
 
     def sync(self) -> None:

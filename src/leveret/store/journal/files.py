@@ -91,7 +91,7 @@ class JournalFiles:
         self._broken = False
 
     def _append_somehow(self, group: Group) -> None:
-        """Write `group`; if there is no space, give up the ballast for it."""
+        """Write `group`; if there is no space, truncate the ballast for it."""
         try:
             self._append(group)
         except DiskFull:

@@ -136,7 +136,7 @@ class Journal:
         self._sealed: list[Group] = []
         #: The records to append to the next group.
         self._late: list[LateRecord] = []
-        #: The records to append behind all others of this group.
+        #: The records to append after all others of this group.
         self._last: list[LateRecord] = []
         self._publish = _scratch(_PUBLISH_START)
         self._targets: i64 = 0
@@ -255,11 +255,11 @@ class Journal:
             record.append_to(self)
 
     def at_end(self, record: LateRecord) -> None:
-        """Append `record` behind all others of the next group that is sealed."""
+        """Append `record` after all others of the next sealed group."""
         self._last.append(record)
 
     def publish_session(self, progress: PublishProgress) -> None:
-        """Append how far the publishes of a client's channel have come."""
+        """Append the progress of the publishes on a client's channel."""
         writer = _scratch(RECORD_HEAD_BYTES)
         write_progress(writer, progress)
         self._append(writer, RECORD_HEAD_BYTES, PUBLISH_SESSION, b"")
@@ -379,7 +379,7 @@ class Journal:
         return group
 
     def synced(self, number: i64) -> None:
-        """Take note that all groups up to `number` are durable."""
+        """Record that all groups up to `number` are durable."""
         while self._sealed and self._sealed[0].number <= number:
             self.unsynced_bytes -= self._sealed.pop(0).size
         if self._sealed and number >= self._sealed[0].number:
@@ -403,13 +403,13 @@ class Journal:
     # -- inside ------------------------------------------------------------------------------------
 
     def _append_last(self) -> None:
-        """Append the records that come behind all others."""
+        """Append the records that come after all others."""
         last, self._last = self._last, []
         for record in last:
             record.append_to(self)
 
     def _begin_group(self) -> None:
-        """Start an empty group after the one that was sealed."""
+        """Start an empty group after the sealed one."""
         self.group += 1
         self._record_seed = self._seed ^ int(self.group)
         self._records = 0
@@ -418,7 +418,7 @@ class Journal:
         self._out = BytesWriter()
 
     def _append_message(self, kind: i64, body: bytes) -> None:
-        """Frame the message in `_publish`: a small body is copied behind its head."""
+        """Frame the message in `_publish`: a small body is copied after its head."""
         writer = self._publish
         if len(body) < _HASH_APART_BYTES:
             writer.write(body)
@@ -426,7 +426,7 @@ class Journal:
         self._append(writer, _PUBLISH_START, kind, body)
 
     def _append(self, writer: BytesWriter, start: i64, kind: i64, body: bytes) -> None:
-        """Frame the payload in `writer`, and `body` behind it, as one record; empty `writer`.
+        """Frame the payload in `writer`, followed by `body`, as one record; empty `writer`.
 
         The first bytes of `writer`, up to `start`, are kept free for the record's head.
         """
@@ -528,7 +528,7 @@ class Journal:
         self._ack_last = last
 
     def _close_ack_run(self) -> None:
-        """Add the open run of acks to those that wait for a record; frame many at once."""
+        """Add the open run of acks to the pending ones; frame many at once."""
         if self._ack_queue < 0:
             return
         writer = self._acks

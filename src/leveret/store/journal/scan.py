@@ -215,6 +215,6 @@ class JournalScan:
     def _damage(
         self, position: i64, size: i64, what: str, records: i64, group: i64, kind: i64 = 0
     ) -> None:
-        """Note a damaged place; `records` is how many it costs, or -1 if that is unknown."""
+        """Record a damaged place; `records` is the number of lost records, or -1 if unknown."""
         lost = None if records < 0 else int(records)
         self.damages.append(Damage(self.path, position, size, what, lost, group, kind))

@@ -4,8 +4,8 @@ A broker applies most definitions at once (`broker/recovery/restore.py`) and kee
 here until both ends are known.  Tools have no broker and must lose nothing: every record of an
 unknown kind is kept.
 
-Invariants: a definition is kept once under what identifies it; deleting a vhost, exchange, queue or
-user deletes what it owns.
+Invariants: a definition is stored once under its identity; deleting a vhost, exchange, queue or
+user deletes the objects that it owns.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ IDENTITY: Final[dict[str, list[str]]] = {
     "binding": ["vhost", "source", "destination_type", "destination", "routing_key", "arguments"],
 }
 
-#: The kinds whose definitions stay until a record deletes them, or their owner.
+#: The kinds whose definitions stay until they or their owner are deleted by a record.
 _LASTING: Final = (
     "vhost", "user", "permission", "topic_permission", "user_limits", "policy", "operator_policy",
     "parameter", "global_parameter", "exchange", "queue", "binding",
@@ -52,10 +52,10 @@ PASSING: Final = ("start",)
 
 Key = tuple[str | bytes, ...]
 
-#: Stands in a kept definition for its arguments, as `encoded_table` encoded them.
+#: The key in a stored definition for its arguments, encoded by `encoded_table`.
 _PACKED: Final = "packed arguments"
 
-#: Arguments with fewer entries are kept as they are: packing would cost time and spare nothing.
+#: Arguments with fewer entries are stored as they are: packing would cost time and save nothing.
 _PACKED_ENTRIES_MIN: Final = 8
 
 
@@ -78,7 +78,7 @@ class Catalog:
             key = (kind, str(self._count))
         elif key in self._kept:
             if kind == "sink":
-                # Of a sink's batches, the one that was recorded last counts.
+                # The last recorded batch of a sink counts.
                 del self._kept[key]
             self._kept[key] = (kind, _packed(definition))
             return
@@ -105,23 +105,23 @@ class Catalog:
                 yield kind, _unpacked(definition)
 
     def take_all_of(self, kind: str) -> Iterator[dict[str, object]]:
-        """Yield the definitions of a kind, and keep none that was yielded.
+        """Yield and remove the definitions of a kind.
 
-        So a start does not hold them twice: as records, and as what they define.
+        So a start does not have them in memory twice: as records, and as the defined objects.
         """
         for key in [key for key, (one, _) in self._kept.items() if one == kind]:
             yield _unpacked(self._kept.pop(key)[1])
 
     def others_than(self, *kinds: str) -> Iterator[tuple[str, dict[str, object]]]:
-        """Yield the kind and definition of each definition that is of none of some kinds."""
+        """Yield the kind and definition of each definition except those of some kinds."""
         for kind, definition in list(self._kept.values()):
             if kind not in kinds:
                 yield kind, _unpacked(definition)
 
     def missing_in(self, other: Catalog) -> list[tuple[str, dict[str, object]]]:
-        """Return the kind and definition of what `other` lacks, for kinds that only a delete ends.
+        """Return the definitions missing in `other`, for kinds that only a delete ends.
 
-        Others end without a delete: a sink that commits nothing for a long time is forgotten.
+        Other kinds end without a delete: a sink that commits nothing for a long time is forgotten.
         """
         found: list[tuple[str, dict[str, object]]] = []
         for key, (kind, definition) in self._kept.items():
@@ -178,7 +178,7 @@ def _owners(kind: str, definition: dict[str, object]) -> list[Key]:
 
 
 def _packed(definition: dict[str, object]) -> dict[str, object]:
-    """Return a definition as it is kept: large arguments take less memory encoded."""
+    """Return a definition in its stored form: large arguments need less memory encoded."""
     arguments = table(definition, "arguments")
     if len(arguments) < _PACKED_ENTRIES_MIN:
         return definition
@@ -188,7 +188,7 @@ def _packed(definition: dict[str, object]) -> dict[str, object]:
 
 
 def _unpacked(definition: dict[str, object]) -> dict[str, object]:
-    """Return what `_packed` was given."""
+    """Reverse `_packed`."""
     encoded = definition.get(_PACKED)
     if not isinstance(encoded, bytes):
         return definition

@@ -31,7 +31,7 @@ from leveret.store.records.record import Damaged, write_string
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.tables import read_table, write_table
 
-#: How much of a value an error quotes.
+#: The maximum length of a value quoted in an error.
 _QUOTED_MAX: Final = 64
 
 
@@ -48,7 +48,7 @@ class Definition:
     """An encoded definition that can be stored: `payload` is the payload of its record."""
 
     def __init__(self, kind: str, fields: dict[str, object]) -> None:
-        """Encode it.
+        """Encode the definition.
 
         Raises: PreconditionFailed (406): the journal, a snapshot or a definitions file cannot keep
         a field; the text names the field, the cause and the remedy.
@@ -70,7 +70,7 @@ class Definition:
 
 
 def _check_value(kind: str, name: str, value: object, depth: i64) -> None:
-    """Refuse a value that a table would not give back unchanged, or that JSON cannot represent.
+    """Refuse a value that a table would not return unchanged, or that JSON cannot represent.
 
     Tables and arrays are examined down to `TABLE_DEPTH_MAX`; the table itself refuses deeper ones.
     """
@@ -172,9 +172,9 @@ def write_definition(writer: BytesWriter, kind: str, definition: dict[str, objec
 
 
 def read_definition(data: bytes, position: i64, end: i64) -> tuple[str, dict[str, object]]:
-    """Return the kind and the fields of the definition that lies from `position` to `end`.
+    """Return the kind and the fields of the definition from `position` to `end`.
 
-    Raises: Damaged: it does not hold a definition.
+    Raises: Damaged: the bytes are no definition.
     """
     try:
         kind, position = _read_string(data, position, end)
@@ -188,9 +188,9 @@ def read_definition(data: bytes, position: i64, end: i64) -> tuple[str, dict[str
 
 
 def _read_string(data: bytes, position: i64, end: i64) -> tuple[str, i64]:
-    """Return the string at `position` and where it ends."""
+    """Return the string at `position` and its end."""
     if position >= end:
-        raise Damaged("a string begins behind the end of its record")
+        raise Damaged("a string begins after the end of its record")
     after: i64 = position + 1 + data[position]
     if after > end:
         raise Damaged("a string exceeds its record")

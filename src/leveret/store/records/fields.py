@@ -8,8 +8,8 @@ from typing import Final
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.tables import write_table
 
-#: A longer table is told from others by a digest: it is kept for each binding, many of which may
-#: have arguments of 128 KiB.
+#: A longer table is identified by a digest: the identity is stored for each binding, and many
+#: bindings may have arguments of 128 KiB.
 _IDENTITY_BYTES_MAX: Final = 64
 
 
@@ -28,19 +28,19 @@ def raw(definition: dict[str, object], field: str) -> bytes:
 
 
 def number(definition: dict[str, object], field: str) -> int:
-    """Return a field that is a number, 0 where there is none."""
+    """Return a number field, or 0 if it is missing."""
     value = definition.get(field, 0)
     return value if isinstance(value, int) else 0
 
 
 def table(definition: dict[str, object], field: str) -> dict[str, object]:
-    """Return a field that is a table, an empty one where there is none."""
+    """Return a table field, or an empty table if it is missing."""
     value = definition.get(field)
     return value if isinstance(value, dict) else {}
 
 
 def table_identity(value: dict[str, object]) -> bytes:
-    """Return what tells a table from others, such as a binding's arguments; they have no order.
+    """Return the identity of a table, such as a binding's arguments, whatever the order of entries.
 
     Raises: ValueError: no table can hold one of its values.
     """
@@ -48,7 +48,7 @@ def table_identity(value: dict[str, object]) -> bytes:
 
 
 def encoded_table(value: dict[str, object]) -> bytes:
-    """Return a table as a record holds it, its entries sorted by name; b"" for an empty one.
+    """Return a table encoded as in a record, its entries sorted by name; b"" for an empty one.
 
     Raises: ValueError: no table can hold one of its values.
     """
@@ -60,7 +60,7 @@ def encoded_table(value: dict[str, object]) -> bytes:
 
 
 def identity_of(encoded: bytes) -> bytes:
-    """Return what tells a table from others that `encoded_table` encoded."""
+    """Return the identity of a table that `encoded_table` encoded."""
     if len(encoded) <= _IDENTITY_BYTES_MAX:
         return encoded
     # No encoded table begins so: the first byte of its length is 0.

@@ -20,7 +20,7 @@ from leveret.wire.properties import property_priority
 #: The levels of a quorum queue; no `x-max-priority` is as high.
 STRICT: Final = 256
 
-#: The highest of them, and that of a message without a priority.
+#: The highest of these levels, and the level of a message without a priority.
 _HIGHEST: Final = 31
 _USUAL: Final = 4
 

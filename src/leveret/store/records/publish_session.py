@@ -1,14 +1,14 @@
-"""How far the publishes of a client's channel have come, as the journal and a snapshot have it.
+"""The progress of the publishes on a client's channel, as recorded in the journal and a snapshot.
 
-A client that lost its connection asks for it by its session and the channel's key, so that it sends
-only those messages again that the broker does not have (`leveret.wire.content.publish_marks`).
+A client that lost its connection asks for it with its session and the channel's key, so that it
+repeats only messages that the broker does not have (`leveret.wire.content.publish_marks`).
 
-The record says: of the publishes `since + 1` to `through` all were taken, and what queues had to
-record of them is recorded before it, except `gaps`.  With `through` = -1 the channel is forgotten,
-and with the channel -1 too the whole session.
+The record means: the publishes `since + 1` to `through` were all accepted, except `gaps`, and their
+records in queues precede it.  With `through` = -1 the channel is forgotten, and with the channel -1
+too the whole session.
 
-In the journal it is behind all other records of its group.  It counts only if all records before it
-in its group are intact: so a message may be taken as missing that is there, never the reverse.
+In the journal it follows all other records of its group.  It is valid only if all records before it
+in its group are intact: so a stored message may be reported as missing, never the reverse.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from leveret.store.records.record import Damaged, write_string
 from leveret.wire.buffer import BytesWriter, read_i64_le, write_i64_le
 from leveret.wire.content.publish_marks import NACKED, RETURNED, Gap
 
-#: As `through`: it is forgotten; as the channel: all of them.
+#: As `through`: the channel is forgotten; as the channel: all of them.
 FORGOTTEN: Final = -1
 
 _GAP_BYTES: Final = 17
@@ -56,9 +56,9 @@ def write_progress(writer: BytesWriter, progress: PublishProgress) -> None:
 
 
 def read_progress(data: bytes, start: i64, end: i64) -> PublishProgress:
-    """Return the record whose payload lies from `start` to `end`.
+    """Return the record whose payload is from `start` to `end`.
 
-    Raises: Damaged: it is none.
+    Raises: Damaged: the payload is invalid.
     """
     user, at = _string(data, start, end)
     session, at = _string(data, at, end)
@@ -73,13 +73,13 @@ def read_progress(data: bytes, start: i64, end: i64) -> PublishProgress:
     for place in range(at + 24, end, _GAP_BYTES):
         kind = int(data[place])
         if kind not in (NACKED, RETURNED):
-            raise Damaged("publishes were not taken for an unknown reason")
+            raise Damaged("publishes were not accepted for an unknown reason")
         gaps.append((int(read_i64_le(data, place + 1)), int(read_i64_le(data, place + 9)), kind))
     return PublishProgress(user, session, channel, since, through, gaps)
 
 
 def _string(data: bytes, at: i64, end: i64) -> tuple[bytes, i64]:
-    """Return the string at a position, and where it ends."""
+    """Return the string at a position, and its end."""
     if at >= end or at + 1 + i64(data[at]) > end:
         raise Damaged("a name exceeds its record")
     after: i64 = at + 1 + i64(data[at])

@@ -1,11 +1,11 @@
-"""Sets of numbers that come in runs: sequences that are acked, or that are in chunks.
+"""Sets of numbers that occur in runs: sequences that are acked, or that are in chunks.
 
-Who acks every other message of a deep queue makes a range of each.  So the ranges lie in blocks:
-one more or less moves those of one block, not all that come behind.
+A consumer that acks every other message of a deep queue creates one range per message.  So the
+ranges are stored in blocks: an insert or remove moves only the ranges of one block.
 
 Invariants: the ranges are in order, at least one number apart, and none is empty.  There is always
-a block; none but an only one is empty, and none has more than `BLOCK_RANGES_MAX` ranges.  Adding at
-the end, as acks mostly do, takes constant time.
+at least one block; a block is empty only if it is the only one, and none has more than
+`BLOCK_RANGES_MAX` ranges.  Adding at the end, as most acks do, takes constant time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RangeBlock:
         self.lasts = lasts
 
     def take_out(self, first: i64, last: i64) -> None:
-        """Take the numbers from `first` to `last` out."""
+        """Remove the numbers from `first` to `last`."""
         firsts = self.firsts
         lasts = self.lasts
         low = bisect_left(lasts, int(first))
@@ -49,7 +49,7 @@ class RangeBlock:
         lasts[low:high] = kept_lasts
 
     def take_out_until(self, number: i64) -> i64:
-        """Take out the ranges that begin at `number` or before it; return the end of the last."""
+        """Remove the ranges that begin at `number` or before it; return the end of the last."""
         high = bisect_right(self.firsts, int(number))
         end = self.lasts[high - 1]
         del self.firsts[:high]
@@ -57,7 +57,7 @@ class RangeBlock:
         return end
 
     def put(self, first: i64, last: i64) -> None:
-        """Add the numbers from `first` to `last`; a range ends at `first` - 1 or behind it."""
+        """Add the numbers from `first` to `last`; a range ends at `first` - 1 or after it."""
         firsts = self.firsts
         lasts = self.lasts
         low = bisect_left(lasts, int(first) - 1)
@@ -71,7 +71,7 @@ class RangeBlock:
 
 @final
 class RangeSet:
-    """A set of integers, kept as ranges with both ends included."""
+    """A set of integers, stored as ranges with both ends included."""
 
     def __init__(self) -> None:
         self.blocks: list[RangeBlock] = [RangeBlock([], [])]
@@ -81,7 +81,7 @@ class RangeSet:
         return sum([len(block.firsts) for block in self.blocks])
 
     def add(self, first: i64, last: i64) -> None:
-        """Add the numbers from `first` to `last`; none when `last` is below `first`."""
+        """Add the numbers from `first` to `last`; none if `last` is below `first`."""
         if last < first:
             return
         block = self.blocks[-1]
@@ -99,7 +99,7 @@ class RangeSet:
             self._add_among(first, last)
 
     def _add_among(self, first: i64, last: i64) -> None:
-        """Add numbers that begin before the last range does."""
+        """Add numbers that begin before the last range."""
         blocks = self.blocks
         place = self._ending(first - 1)
         end: i64 = place + 1
@@ -116,7 +116,7 @@ class RangeSet:
         self._split(place)
 
     def _split(self, place: i64) -> None:
-        """Make two blocks of one that has too many ranges."""
+        """Split a block with too many ranges in two."""
         block = self.blocks[place]
         if len(block.firsts) > BLOCK_RANGES_MAX:
             half = len(block.firsts) // 2
@@ -125,9 +125,9 @@ class RangeSet:
             del block.lasts[half:]
 
     def _ending(self, number: i64) -> i64:
-        """Return the place of the first block that ends at `number` or behind it.
+        """Return the index of the first block that ends at `number` or after it.
 
-        Where there is none, it is the number of the blocks.
+        Return the number of blocks if there is none.
         """
         blocks = self.blocks
         low: i64 = 0
@@ -142,7 +142,7 @@ class RangeSet:
         return low
 
     def remove(self, first: i64, last: i64) -> None:
-        """Take the numbers from `first` to `last` out of the set; none when `last` is below."""
+        """Remove the numbers from `first` to `last`; none if `last` is below `first`."""
         if last < first:
             return
         blocks = self.blocks

@@ -1,4 +1,4 @@
-"""How a record and a group of records lie in a journal file and in a state snapshot.
+"""The layout of a record and a group of records in a journal file and in a state snapshot.
 
 Everything on disk is little-endian; AMQP values inside (property bytes, field tables) are as on the
 wire.  A digest is the 8 bytes of `xxh3_64_digest`, taken as they are.
@@ -132,11 +132,11 @@ DIGEST_BYTES: Final = 8
 #: A payload's size must fit a signed 32-bit number.
 RECORD_BYTES_MAX: Final = 0x7FFF_FFFF
 
-#: The offset by which a record says that a consumer is forgotten.
+#: The offset in a record of a forgotten consumer.
 FORGOTTEN: Final = -1
 
-#: The delivery count that says of a message that it is acked, and kept for a rewind: the greatest
-#: that a record holds.  A broker that does not know it delivers the message again.
+#: The delivery count of a message that is acked and kept for a rewind: the greatest that a record
+#: can contain.  A broker that does not know it delivers the message again.
 RETAINED_COUNT: Final = 0x7FFF_FFFF
 
 #: Keeps a seed within the range of a signed 64-bit number.
@@ -148,7 +148,7 @@ class Damaged(Exception):
 
 
 def is_retained(delivery_count: i64) -> bool:
-    """Return whether a delivery count says that a message is acked, and kept for a rewind."""
+    """Return whether a delivery count marks a message as acked and kept for a rewind."""
     return delivery_count == RETAINED_COUNT
 
 

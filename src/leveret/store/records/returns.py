@@ -1,4 +1,4 @@
-"""How often a message was returned to its queue, as deliveries, records and chunks carry it.
+"""The number of returns of a message to its queue, as stored in deliveries, records and chunks.
 
 Each message has two counts: how often it was returned because its delivery failed (it was
 rejected, or its channel ended), and how often for another reason (basic.nack, basic.recover, or an
@@ -23,7 +23,7 @@ from leveret.limits import FAILURES_COUNTED_MAX, RETURNS_COUNTED_MAX
 #: The count of a message that may have been delivered, and of which no return is known.
 MAYBE_DELIVERED: Final = -1
 
-#: What one failure adds to the number, and how far failures are shifted in it.
+#: The increment of the number for one failure, and the shift of failures in it.
 _FAILURE: Final[i64] = 1 << 16
 _FAILURE_BITS: Final[i64] = 16
 
@@ -34,7 +34,7 @@ def is_redelivered(count: i64) -> bool:
 
 
 def known_returns(count: i64) -> i64:
-    """Return the count without MAYBE_DELIVERED, as records and chunks hold it."""
+    """Return the count without MAYBE_DELIVERED, as stored in records and chunks."""
     return max(0, count)
 
 
@@ -52,5 +52,5 @@ def failures(count: i64) -> i64:
 
 
 def acquisitions(count: i64) -> i64:
-    """Return how often the message was returned, for whatever reason."""
+    """Return how often the message was returned, for any reason."""
     return failures(count) + (known_returns(count) & RETURNS_COUNTED_MAX)

@@ -55,9 +55,9 @@ class Applier:
         self.spilled: list[tuple[int, ChunkRef]] = []
 
     def apply_scanned(self, scan: JournalScan) -> None:
-        """Apply the record at which a scan is; if it is damaged, add it to the scan's damages.
+        """Apply the current record of a scan; if it is damaged, add it to the scan's damages.
 
-        How far publishes have come is known only where nothing of the group is missing.
+        A record about the progress of publishes applies only if nothing of its group is missing.
         """
         damages = scan.damages
         if scan.kind == PUBLISH_SESSION and damages and damages[-1].group == scan.group:
@@ -71,7 +71,7 @@ class Applier:
             scan.damages.append(damage)
 
     def apply(self, kind: i64, data: bytes, start: i64, end: i64) -> None:
-        """Apply the record of `kind` whose payload lies from `start` to `end`.
+        """Apply the record of `kind` whose payload is from `start` to `end`.
 
         Raises: Damaged: the payload is not valid for its kind; nothing was applied.
         """
@@ -178,7 +178,7 @@ class Applier:
             at = after
 
     def _targets(self, data: bytes, start: i64, end: i64) -> tuple[list[tuple[int, int]], i64]:
-        """Return the targets that are in no chunk, and where the record continues."""
+        """Return the targets that are in no chunk, and the position after them."""
         if start + 4 > end:
             raise Damaged("a publish ends before its targets")
         count = i64(read_i32_le(data, start))

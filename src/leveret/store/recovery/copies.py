@@ -182,7 +182,7 @@ class Copies(Replay):
         self._note_damage(scan, damages, number)
 
     def _note_damage(self, scan: JournalScan, known: int, number: i64) -> int:
-        """Note new damage; return how many damaged places of the file are known now."""
+        """Record new damage; return the number of damaged places known in the file."""
         for damage in scan.damages[known:]:
             if damage.records != 0:
                 self._whole = False
@@ -199,7 +199,7 @@ class Copies(Replay):
         return group_before(data, self._seed, number, group)
 
     def refer(self, queue_id: i64, ref: ChunkRef) -> None:
-        """Note a chunk of a queue."""
+        """Record a chunk of a queue."""
         of_queue = self.referenced.setdefault(int(queue_id), {})
         of_queue[int(ref.file_number), int(ref.position)] = ref
 
@@ -237,7 +237,7 @@ class Copies(Replay):
     # -- the replay --------------------------------------------------------------------------------
 
     def publish(self, message: Message, targets: list[tuple[int, int]]) -> None:
-        """Keep a message that is wanted."""
+        """Keep a wanted message."""
         for queue_id, sequence in targets:
             self.unseen.named(queue_id, sequence)
             if sequence < self._journaled_from.get(queue_id, NEVER):
@@ -247,17 +247,17 @@ class Copies(Replay):
                 self.copies(queue_id)[sequence] = Copy(message, -1, NEVER, 0)
 
     def spill(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> None:
-        """Note a chunk, and which of its messages are gone."""
+        """Record a chunk, and which of its messages are gone."""
         self.refer(queue_id, ref)
         for first, last in gone.ranges():
             self.ack(queue_id, first, last)
 
     def ack(self, queue_id: i64, first: i64, last: i64) -> None:
-        """Note what is gone."""
+        """Record messages that are gone."""
         self.gone.setdefault(int(queue_id), RangeSet()).add(first, last)
 
     def purge(self, queue_id: i64, below_sequence: i64) -> None:
-        """Note what is gone."""
+        """Record messages that are gone."""
         self.ack(queue_id, 0, below_sequence - 1)
 
     def define(self, kind: str, definition: dict[str, object]) -> None:
@@ -267,10 +267,10 @@ class Copies(Replay):
         """Do nothing."""
 
     def requeue(self, queue_id: i64, sequence: i64, delivery_count: i64) -> None:
-        """Do nothing: the replay of the state has noted it."""
+        """Do nothing: the replay of the state has recorded it."""
 
     def trim(self, queue_id: i64, first_offset: i64) -> None:
-        """Do nothing: the replay of the state has noted it."""
+        """Do nothing: the replay of the state has recorded it."""
 
     def queue(self, queue_id: i64, next_sequence: i64) -> None:
         """Do nothing."""
@@ -286,7 +286,7 @@ def may_name_chunk(damage: Damage) -> bool:
 
 
 def place_of(queue_id: i64, ref: ChunkRef) -> ChunkPlace:
-    """Return what identifies a chunk."""
+    """Return the identity of a chunk."""
     return (
         int(queue_id),
         int(ref.file_number),
@@ -298,7 +298,7 @@ def place_of(queue_id: i64, ref: ChunkRef) -> ChunkPlace:
 
 
 def _place_in(damage: Damage, data: bytes) -> ChunkPlace:
-    """Return where a damaged record says that a chunk is; some of it may be wrong."""
+    """Return the place of a chunk from a damaged record; some of it may be wrong."""
     start: i64 = damage.position + RECORD_HEADER_BYTES
     return place_of(read_i64_le(data, start), read_chunk_ref(data, start + 8))
 

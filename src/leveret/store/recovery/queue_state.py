@@ -22,7 +22,7 @@ from leveret.store.records.fields import text
 from leveret.store.records.ranges import RangeSet
 from leveret.store.segments.segments import ChunkRef
 
-#: What is kept of a message.
+#: The type of a stored message.
 Kept = TypeVar("Kept")
 
 
@@ -45,21 +45,21 @@ class KnownQueue:
         self.unsure = False
         self._stream_id = ""
 
-    # -- what it is -------------------------------------------------------------------------------
+    # -- identity ---------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
-        """The queue's name, empty where no record tells it."""
+        """The queue's name, empty if no record contains it."""
         return "" if self.definition is None else text(self.definition, "name")
 
     @property
     def vhost(self) -> str:
-        """The queue's vhost, empty where no record tells it."""
+        """The queue's vhost, empty if no record contains it."""
         return "" if self.definition is None else text(self.definition, "vhost")
 
     @property
     def type(self) -> str:
-        """The queue's type: what its arguments ask for, or `delayed`; empty if not known."""
+        """The queue's type, from its arguments, or `delayed`; empty if unknown."""
         if self.definition is None:
             return ""
         if "delays" in self.definition:
@@ -70,7 +70,7 @@ class KnownQueue:
 
     @property
     def stream_id(self) -> str:
-        """Which of all streams that had its name it is; empty where that is not certain."""
+        """The id that distinguishes it from other streams of its name; empty if uncertain."""
         return "" if self.unsure else self._stream_id
 
     def keeps_transient(self) -> bool:
@@ -78,7 +78,7 @@ class KnownQueue:
         return self.type in ("stream", "delayed")
 
     def identified(self, definition: dict[str, object]) -> None:
-        """Take a stream's id, which is certain again when it is recorded after damage."""
+        """Set a stream's id, which is certain again when it is recorded after damage."""
         stream_id = text(definition, "stream_id")
         if stream_id:
             self._stream_id = stream_id
@@ -87,7 +87,7 @@ class KnownQueue:
     # -- its messages -----------------------------------------------------------------------------
 
     def took(self, sequence: i64) -> None:
-        """Note that a sequence was used."""
+        """Record that a sequence was used."""
         self.next_sequence = max(self.next_sequence, sequence + 1)
 
     @abstractmethod
@@ -118,7 +118,7 @@ class KnownQueue:
         return int(last - first + 1) - known.count(first, last)
 
     def add_chunk(self, ref: ChunkRef) -> None:
-        """Note a chunk of its messages."""
+        """Record a chunk of its messages."""
         self.chunks[int(ref.file_number), int(ref.position)] = ref
         self.covered.add(ref.first, ref.last)
 
@@ -185,7 +185,7 @@ class QueueState(KnownQueue, Generic[Kept]):
             del self.messages[sequence]
 
     def drop(self) -> None:
-        """Forget what was in it: it was deleted."""
+        """Clear its contents: it was deleted."""
         self.deleted = True
         self.messages.clear()
         self.counts.clear()
@@ -193,7 +193,7 @@ class QueueState(KnownQueue, Generic[Kept]):
         self.covered = RangeSet()
 
     def _forget_counts(self, first: i64, last: i64) -> None:
-        """Forget how often messages came back that are gone."""
+        """Forget the delivery counts of messages that are gone."""
         counts = self.counts
         if last - first < len(counts):
             sequence: i64 = first

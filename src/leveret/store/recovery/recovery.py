@@ -1,4 +1,4 @@
-"""From what a stop left on disk to the broker's state: first the snapshot, then the journal.
+"""Recovery of the broker's state from the disk: first the snapshot, then the journal.
 
 Recovery succeeds from every state that a crash can leave and despite any damaged byte, and its
 report says what was found.  It does not change intact data: it writes to `quarantine/`, cuts off a
@@ -374,7 +374,7 @@ class Recovery:
         return found
 
     def _examine(self, queue_id: i64, ref: ChunkRef, gone: RangeSet | None, apply: bool) -> None:
-        """Read a chunk and note its damage; restore its live messages if `apply` is true."""
+        """Read a chunk and record its damage; restore its live messages if `apply` is true."""
         raw = b""
         try:
             raw = read_chunk_bytes(self._disk, ref)
@@ -394,7 +394,7 @@ class Recovery:
             apply_rows(self._replay, queue_id, chunk, gone)
 
     def _lose(self, rows: LostRows, what: str, raw: bytes) -> None:
-        """Note the damage of a chunk; how much of it is lost is determined at the end."""
+        """Record the damage of a chunk; its loss is determined at the end."""
         ref = rows.ref
         count = ref.count if rows.chunk is None else len(rows.broken)
         rows.damage = self._keep(Damage(ref.path, ref.position, ref.size, what, count), raw)
@@ -417,7 +417,7 @@ class Recovery:
     # -- repair ------------------------------------------------------------------------------------
 
     def _mend(self) -> Iterator[None]:
-        """Search for copies of what is damaged, and note what is lost."""
+        """Search for copies of damaged messages, and record the lost ones."""
         places = [
             damage
             for damage in self._found
@@ -519,7 +519,7 @@ class Recovery:
         return len(scan.damages)
 
     def _doubt(self, damage: Damage) -> None:
-        """Note a damaged place, unless an earlier start did, which has reported the loss."""
+        """Record a damaged place, unless an earlier start did, which has reported the loss."""
         if not damage.known:
             self._doubtful.append(damage)
 
@@ -536,7 +536,7 @@ class Recovery:
         self._applier.apply_scanned(scan)
 
     def _settle_end(self, scan: JournalScan) -> None:
-        """Cut off what a crash left after the last intact group, and sync what was applied."""
+        """Cut off the remains of a crash after the last intact group, and sync the applied data."""
         file = self._disk.open(scan.path)
         if scan.garbage_from >= 0 and scan.group + 1 > self._durable:
             file.truncate(int(scan.garbage_from))
@@ -547,9 +547,9 @@ class Recovery:
     # -- damage ------------------------------------------------------------------------------------
 
     def _keep(self, damage: Damage, data: bytes) -> Damage:
-        """Note damage and keep a copy of its bytes; an empty file stands for missing ones.
+        """Record damage and keep a copy of its bytes; an empty file stands for missing ones.
 
-        Return the damage as it was first noted.
+        Return the damage as it was first recorded.
         """
         for found in self._found:
             if found.path == damage.path and found.position == damage.position:

@@ -66,7 +66,7 @@ class Replay(ABC):
 
     @abstractmethod
     def ack(self, queue_id: i64, first: i64, last: i64) -> None:
-        """Take out the messages `first` to `last` of a queue."""
+        """Remove the messages `first` to `last` of a queue."""
 
     @abstractmethod
     def requeue(self, queue_id: i64, sequence: i64, delivery_count: i64) -> None:
@@ -74,7 +74,7 @@ class Replay(ABC):
 
     @abstractmethod
     def purge(self, queue_id: i64, below_sequence: i64) -> None:
-        """Take out every message of a queue below a sequence."""
+        """Remove every message of a queue below a sequence."""
 
     @abstractmethod
     def trim(self, queue_id: i64, first_offset: i64) -> None:
@@ -82,10 +82,10 @@ class Replay(ABC):
 
     @abstractmethod
     def spill(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> None:
-        """Note that messages of a queue are in a chunk; those in `gone` are gone.
+        """Record that messages of a queue are in a chunk; those in `gone` are gone.
 
-        What was replayed of them before need not be kept.  A chunk in the place of one that was
-        replayed already is the same one, or older, and is ignored.
+        Copies of them that were replayed before need not be kept.  A chunk at the place of one that
+        was already replayed is the same one, or older, and is ignored.
         """
 
     def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:  # noqa: B027
@@ -95,13 +95,13 @@ class Replay(ABC):
         """Remove the name of a consumer of a stream and its offset."""
 
     def publish_session(self, progress: PublishProgress) -> None:  # noqa: B027
-        """Set how far the publishes of a client's channel have come, or forget it."""
+        """Set the progress of the publishes on a client's channel, or forget it."""
 
     def records_lost(self) -> None:  # noqa: B027
-        """Note that records of any queue are missing at this place of the journal.
+        """Record that records of any queue are missing at this place of the journal.
 
-        Later records of a queue show how far it had come at least; if there are none, the queue's
-        last messages may be lost, and their sequences be used again.
+        Later records of a queue show its minimum progress; if there are none, the queue's last
+        messages may be lost, and their sequences be used again.
         """
 
     # -- from the snapshot only --------------------------------------------------------------------
@@ -111,7 +111,7 @@ class Replay(ABC):
     ) -> None:
         """Set the highest number of a named publisher's messages, and the time of the last one.
 
-        The journal has more of them, in the messages that are `numbered`.
+        The journal has more of these numbers, in the messages that are `numbered`.
         """
 
     def counter(self, name: str, value: i64) -> None:  # noqa: B027
@@ -122,19 +122,19 @@ class Replay(ABC):
         """Set a queue's next sequence; its acks and chunks follow."""
 
     def acked(self, queue_id: i64, first: i64, last: i64) -> None:  # noqa: B027
-        """Note that these messages of the queue's chunks are gone.
+        """Record that these messages of the queue's chunks are gone.
 
         `chunk_message` leaves them out; the broker keeps them for its next checkpoint.
         """
 
     @abstractmethod
     def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
-        """Note the place of a chunk of a queue; return True to get its messages now."""
+        """Record the place of a chunk of a queue; return True to get its messages now."""
 
     # -- repair, after the last record -------------------------------------------------------------
 
     def state(self, queue_id: i64) -> KnownQueue | None:
-        """Return what is known of a queue; None if no record names it."""
+        """Return the known state of a queue; None if no record names it."""
         return None
 
     def queue_ids(self) -> list[int]:
@@ -142,7 +142,7 @@ class Replay(ABC):
         return []
 
     def chunk_lost(self, queue_id: i64, ref: ChunkRef) -> None:  # noqa: B027
-        """Note that a chunk is damaged and may not be kept.
+        """Record that a chunk is damaged and must not be kept.
 
         Its remaining messages follow by `chunk_message`, and the next checkpoint must write them
         again.  Until then, each start finds them where this one did.

@@ -45,7 +45,7 @@ class Strays:
         self, disk: Disk, copies: Copies, replay: Replay, first_file: i64, everything: bool
     ) -> None:
         self.found: list[tuple[int, ChunkRef]] = []
-        #: Damaged places that may have held a chunk or not.
+        #: Damaged places that may have contained a chunk.
         self.damages: list[Damage] = []
         self._disk = disk
         self._copies: Final = copies
@@ -69,7 +69,7 @@ class Strays:
                 yield
 
     def _note_damage(self, walk: SegmentWalk, number: int) -> None:
-        """Note a damaged place that no record names."""
+        """Record a damaged place that no record names."""
         for refs in self._copies.referenced.values():
             if (number, int(walk.position)) in refs:
                 return

@@ -49,31 +49,31 @@ class Unseen:
 
     def __init__(self) -> None:
         self.places: list[Damage] = []
-        #: How many messages of each queue are lost in all places.
+        #: The number of lost messages of each queue in all places.
         self.lost: dict[int, int] = {}
         self._spans: list[Span] = []
         #: The last named sequence of each queue, and the number of damaged places before it.
         self._last: dict[i64, i64] = {}
         self._seen: dict[i64, i64] = {}
-        #: How many messages each place cost, if it named any, and of which queues.
+        #: The number of messages lost in each place that named any, and their queues.
         self._costs: dict[int, int] = {}
         self._charged: dict[int, set[int]] = {}
         #: The queues that a damaged record seems to name.
         self._targets: dict[int, list[int]] = {}
 
     def begins(self, queue_id: i64, next_sequence: i64) -> None:
-        """Note that a snapshot covers all sequences of a queue below `next_sequence`."""
+        """Record that a snapshot covers all sequences of a queue below `next_sequence`."""
         last: i64 = self._last.get(queue_id, next_sequence)
         self._last[queue_id] = min(last, next_sequence - 1)
 
     def damaged(self, damage: Damage, data: bytes) -> None:
-        """Note a damaged place of a file with the bytes `data`, after the records so far."""
+        """Record a damaged place of a file with the bytes `data`, after the records so far."""
         if damage.records == 1 and damage.kind in (PUBLISH, MOVE):
             self._targets[len(self.places)] = _targets(damage, data)
         self.places.append(damage)
 
     def named(self, queue_id: i64, sequence: i64) -> None:
-        """Note that a record names a sequence."""
+        """Record that a record names a sequence."""
         places: i64 = len(self.places)
         last: i64 = self._last.get(queue_id, -1)
         if places > 0:
@@ -109,7 +109,7 @@ class Unseen:
                 damage.records = 0
 
     def _close(self, queue_id: i64, last: i64, sequence: i64) -> None:
-        """Note the sequences between two named ones, if a damaged place is between these."""
+        """Record the sequences between two named ones, if a damaged place is between these."""
         places: i64 = len(self.places)
         seen: i64 = self._seen.get(queue_id, 0)
         if seen < places and sequence > last + 1:

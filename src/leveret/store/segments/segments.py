@@ -1,4 +1,4 @@
-"""Segment files: the places of chunks, and how a chunk is found.
+"""Segment files: the places of chunks, and how to find them.
 
     segments/<number>.seg    chunks, one after the other, each beginning at a multiple of 8
     segments/<number>.tmp    the same, of messages that do not outlive the process
@@ -125,7 +125,7 @@ class ChunkRef:
 def chunk_ref(
     builder: ChunkBuilder, file_number: i64, position: i64, size: i64, temporary: bool = False
 ) -> ChunkRef:
-    """Return the reference to the chunk that `builder` made, `size` bytes at that place."""
+    """Return the reference to the chunk of `builder`, `size` bytes at that place."""
     return ChunkRef(
         file_number,
         position,

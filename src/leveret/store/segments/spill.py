@@ -30,7 +30,7 @@ class SpillOwner:
 
     @abstractmethod
     def spilled(self, ref: ChunkRef) -> None:
-        """Take note that the chunk is at `ref` (and synced, unless it is temporary)."""
+        """Record that the chunk is at `ref` (and synced, unless it is temporary)."""
 
 
 @final
@@ -57,7 +57,7 @@ class Spill:
         self.unwritten_bytes: i64 = 0
         self.submitted: i64 = 0
         self.completed: i64 = 0
-        #: Files that hold chunks added since the last call of `take_files`.
+        #: Files that contain chunks added since the last call of `take_files`.
         self.files: set[int] = set()
         #: Temporary files that are no longer used.
         self.unused: list[int] = []
@@ -118,7 +118,7 @@ class Spill:
         return self._file, position
 
     def _batch(self, ref: ChunkRef) -> SpillBatch:
-        """Return the batch that takes the chunk."""
+        """Return the batch for the chunk."""
         waiting = self._waiting
         if waiting:
             last = waiting[-1]
@@ -150,7 +150,7 @@ class Spill:
         return batch
 
     def written(self, batch: SpillBatch) -> None:
-        """Take note that a batch is written, and notify the owners."""
+        """Record that a batch is written, and notify the owners."""
         self.completed = batch.number
         self._under_way = -1
         self.unwritten_bytes -= batch.size
@@ -158,7 +158,7 @@ class Spill:
             owner.spilled(ref)
 
     def release(self, ref: ChunkRef) -> None:
-        """Take note that a chunk is no longer used."""
+        """Record that a chunk is no longer used."""
         if not ref.temporary:
             return
         number = int(ref.file_number)

@@ -1,8 +1,8 @@
 """The disk's side of spilled chunks: it appends them to files, and syncs those that must survive.
 
-Its methods run in a thread of their own, beside the one that syncs the journal, so that no confirm
-waits for megabytes of chunks.  Like the journal's files it stops for good at the first failure,
-except for a lack of space (`DiskFull`), after which the same batch may be written again.
+Its methods run in a separate thread, in addition to the one that syncs the journal, so that no
+confirm waits for megabytes of chunks.  Like the journal's files it stops for good at the first
+failure, except for a lack of space (`DiskFull`), after which the same batch may be written again.
 
 Invariant: when `write` returns, the chunks and their file's name are durable, or temporary.
 """

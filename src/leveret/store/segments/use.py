@@ -57,7 +57,7 @@ class SegmentUse:
         self.bytes_total += use.size - before
 
     def file(self, ref: ChunkRef) -> FileUse:
-        """Return the figures of the file that holds a chunk."""
+        """Return the figures of the file that contains a chunk."""
         number = int(ref.file_number)
         use = self._files.get(number)
         if use is None:

@@ -98,7 +98,7 @@ class _Collector(Replay):
         )
 
     def consumer_forgotten(self, queue_id: i64, consumer: bytes) -> None:
-        """Add a forgotten name, as its record has it."""
+        """Add a forgotten name as recorded."""
         self.consumer_offset(queue_id, consumer, FORGOTTEN)
 
     def publisher_sequence(
@@ -109,7 +109,7 @@ class _Collector(Replay):
         self.operations.append(fields | {"time_ms": int(time_ms)})
 
     def publish_session(self, progress: PublishProgress) -> None:
-        """Add how far a channel has come."""
+        """Add the progress of a channel."""
         fields: Fields = {
             "user": progress.user,
             "session": progress.session.hex(),
@@ -294,7 +294,7 @@ def _chunk(chunk: Chunk) -> Iterator[Fields]:
 
 
 def _count_fields(count: i64) -> Fields:
-    """Return how often a message was returned; of one that is kept after its ack, that it is."""
+    """Return the number of returns of a message, or that it is kept after its ack."""
     if is_retained(count):
         return {"retained": True}
     return {"acquired_count": int(acquisitions(count)), "delivery_count": int(failures(count))}

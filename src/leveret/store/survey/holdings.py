@@ -39,7 +39,7 @@ class Held:
 
 @final
 class Holding(QueueState[Held]):
-    """What the records say of one queue or stream, and what a survey of the segments finds of it.
+    """The state of one queue or stream from its records, and from a survey of the segments.
 
     A message that is in a chunk stays in `messages`, because the chunk may be damaged.
     """
@@ -56,7 +56,7 @@ class Holding(QueueState[Held]):
         self.lost: i64 = 0
 
     def sent(self, publisher: bytes, sequence: i64, time_ms: i64) -> None:
-        """Note that a publisher's message of that number was received."""
+        """Record that a publisher's message of that number was received."""
         known, last_ms = self.publishers.get(publisher, (0, 0))
         self.publishers[publisher] = (max(known, int(sequence)), max(last_ms, int(time_ms)))
 
@@ -116,7 +116,7 @@ class Holdings(Replay):
         return queue
 
     def living(self) -> list[Holding]:
-        """Return the queues that were not deleted, by id; empty ones that nothing explains not."""
+        """Return the queues that were not deleted, by id, without empty unexplained ones."""
         found: list[Holding] = []
         for queue_id in sorted(self.queues):
             queue = self.queues[queue_id]
@@ -190,7 +190,7 @@ class Holdings(Replay):
         self.of(queue_id).trim(first_offset)
 
     def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:
-        """Set how far a named consumer has come."""
+        """Set the offset of a named consumer."""
         self.of(queue_id).offsets[consumer] = int(offset)
 
     def consumer_forgotten(self, queue_id: i64, consumer: bytes) -> None:
@@ -200,7 +200,7 @@ class Holdings(Replay):
         self.catalog.delete("stream_consumer", gone)
 
     def records_lost(self) -> None:
-        """Take every queue's end as uncertain until another record of it is replayed."""
+        """Treat every queue's end as uncertain until another record of it is replayed."""
         for queue in self.queues.values():
             queue.unsure = True
 
@@ -221,11 +221,11 @@ class Holdings(Replay):
         self.of(queue_id).took(next_sequence - 1)
 
     def acked(self, queue_id: i64, first: i64, last: i64) -> None:
-        """Note what is gone from a queue's chunks."""
+        """Record sequences that are gone from a queue's chunks."""
         self.of(queue_id).dead.add(first, last)
 
     def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
-        """Note the place of messages of a queue, which are examined later."""
+        """Record the place of messages of a queue, which are examined later."""
         if self.closed:
             return False
         queue = self.of(queue_id)
@@ -235,7 +235,7 @@ class Holdings(Replay):
         return False
 
     def spill(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> None:
-        """Note the chunk that earlier messages are in; they stay, as the chunk may be damaged."""
+        """Record the chunk of earlier messages; they are kept, as the chunk may be damaged."""
         queue = self.of(queue_id)
         for first, last in gone.ranges():
             queue.dead.add(first, last)
@@ -244,7 +244,7 @@ class Holdings(Replay):
     # -- repair ------------------------------------------------------------------------------------
 
     def state(self, queue_id: i64) -> KnownQueue | None:
-        """Return what is known of a queue."""
+        """Return the known state of a queue."""
         return self.queues.get(queue_id)
 
     def queue_ids(self) -> list[int]:

@@ -7,7 +7,7 @@ accepted if a header of a journal file or of a snapshot matches it: a digest of 
 match by chance.  So a damaged `format`, a missing one, and one from another store are all handled
 alike: another candidate is tried.
 
-It only reads.  It does not search for a seed that none of these places has.
+It only reads.  It cannot find a seed that is in none of these places.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from leveret.store.records.record import GROUP_HEADER_BYTES, SEED_MASK, is_group
 from leveret.store.snapshot import snapshot_seed, state_generation
 from leveret.wire.buffer import read_i64_le
 
-#: How much of each file is searched for the seed: a start's record is the first of its start.
+#: The size searched for the seed in each file: the record of a start is the first of its start.
 _SEARCHED_BYTES: Final = 4 * 1024 * 1024
 
 #: The bytes that precede the seed in a snapshot.
 _COUNTER: Final = b"\x04seed"
-#: What precedes the uuid in the record of a start, and with 8 bytes between in a checkpoint's.
+#: The bytes before the uuid in the record of a start, and with 8 bytes between in a checkpoint's.
 _FIELD: Final = b"\x04uuidx\x00\x00\x00\x10"
 _CHECKPOINT: Final = b"\x18\x00\x00\x00\x0c"
 
@@ -56,10 +56,10 @@ class Witness:
 
 @final
 class Identity:
-    """What was found: `seed` is None where nothing was; `source` says where it was.
+    """The result: `seed` is None if none was found; `source` says where it was found.
 
-    `uuid` is empty where only the seed is known.  `faults` says where in the format file what is
-    wrong.
+    `uuid` is empty if only the seed is known.  `faults` describes the faults of the format file and
+    their places.
     """
 
     def __init__(self) -> None:
@@ -71,9 +71,9 @@ class Identity:
 
 
 def identify(disk: Disk, given: bytes = b"") -> Identity:
-    """Find the seed of the directory on `disk`; `given` is a uuid that somebody knows.
+    """Find the seed of the directory on `disk`; `given` is a known uuid.
 
-    Raises: UnknownFormat: it is of a layout that this release does not know.  StorageFailure.
+    Raises: UnknownFormat: the layout is unknown to this release.  StorageFailure.
     """
     found = Identity()
     witnesses = _witnesses(disk)
@@ -159,7 +159,7 @@ def _search_uuid(
     before: bytes,
     between: int,
 ) -> bool:
-    """Try each uuid that lies so many bytes `between` after what comes `before` it."""
+    """Try each uuid that follows the bytes `before` at the distance `between`."""
     at = data.find(before)
     while at >= 0:
         first = at + len(before) + between
@@ -170,7 +170,7 @@ def _search_uuid(
 
 
 def _neighbours(uuid: bytes) -> list[bytes]:
-    """Return a uuid and all that differ from it in one of the bytes that make the seed."""
+    """Return a uuid and all that differ from it in one of the bytes that determine the seed."""
     if len(uuid) != 16:
         return []
     found = [uuid]

@@ -21,7 +21,7 @@ from leveret.store.recovery.copies import readable_chunk
 from leveret.store.segments.segments import ChunkRef
 from leveret.store.survey.holdings import Holding, Holdings
 
-#: How many definitions are named one by one; the rest is counted.
+#: The number of definitions that are named individually; the others are counted.
 _NAMED_MAX: Final = 100
 
 #: The fields that identify a definition to people.
@@ -39,7 +39,7 @@ class Omissions:
         self._definitions = earlier.catalog.missing_in(newest.catalog)
 
     def adopt(self) -> None:
-        """Give the newest what it lacks; its messages follow in `found`."""
+        """Add the missing data to the newest; its messages follow in `found`."""
         for kind, definition in self._definitions:
             self._newest.define(kind, definition)
         for old in self._earlier.living():
@@ -56,9 +56,9 @@ class Omissions:
                 new.sent(name, number, time_ms)
 
     def found(self, kept: bool) -> list[tuple[str, int]]:
-        """Return what is left out, in words, and how many records or messages are lost by it.
+        """Return descriptions of the omissions, and the number of lost records or messages.
 
-        Once all chunks were looked at.  What is adopted (`kept`) is not lost.
+        Call it when all chunks were read.  Adopted data (`kept`) is not lost.
         """
         found: list[tuple[str, int]] = []
         for kind, definition in self._definitions[:_NAMED_MAX]:
@@ -74,7 +74,7 @@ class Omissions:
         return found
 
     def _missing(self, queue: Holding, kept: bool) -> int:
-        """Return how many messages of a queue are neither gone nor there; take them over."""
+        """Return how many messages of a queue are neither gone nor present; adopt them."""
         new = self._newest.of(queue.queue_id)
         if new.deleted or new.lost:
             return 0
@@ -90,7 +90,7 @@ class Omissions:
         return int(missing)
 
     def _missing_in(self, queue: Holding, new: Holding, place: ChunkRef, kept: bool) -> int:
-        """Return how many messages of a chunk that only the older one names live nowhere else."""
+        """Return how many messages of a chunk only in the older snapshot live nowhere else."""
         if queue.dead.count(place.first, place.last) == place.last - place.first + 1:
             return 0
         chunk = readable_chunk(self._disk, queue.queue_id, place)
@@ -110,7 +110,7 @@ class Omissions:
 
 
 def take_over(queue: Holding, old: Holding, sequence: i64) -> None:
-    """Give a queue a message of an older journal unless it is gone or there."""
+    """Give a queue a message of an older journal, unless it is gone or present."""
     if queue.is_gone(sequence) or queue.is_held(sequence):
         return
     queue.messages[sequence] = old.messages[sequence]
@@ -119,6 +119,6 @@ def take_over(queue: Holding, old: Holding, sequence: i64) -> None:
 
 
 def _named(definition: dict[str, object]) -> str:
-    """Return what identifies a definition to people."""
+    """Return the identity of a definition for display."""
     names = [f"{field} {definition[field]!r}" for field in _NAMES if field in definition]
     return ", ".join(names)

@@ -64,9 +64,9 @@ class Row:
 
 @final
 class Salvage(CheckpointSource):
-    """Hands over what a survey (one that keeps messages) found; `orphans` names what it had to.
+    """The state found by a survey (one that keeps messages); `orphans` names its added queues.
 
-    `messages` and `bytes` count what was handed over.
+    `messages` and `bytes` count the passed messages.
     """
 
     def __init__(self, survey: Survey) -> None:
@@ -80,10 +80,10 @@ class Salvage(CheckpointSource):
         """Do nothing: the state does not change any more."""
 
     def chunked(self, chunk: NewChunk) -> None:
-        """Do nothing: no later hand-over follows."""
+        """Do nothing: there is no later checkpoint."""
 
     def hand_over(self, out: CheckpointOutput) -> Iterator[int]:
-        """Hand over all of it; yield at each item."""
+        """Pass everything; yield at each item."""
         holdings = self._survey.holdings
         highest = holdings.counters.get("queue_id", 0)
         for queue_id in holdings.queues:
@@ -254,11 +254,11 @@ def _first_of(place: ChunkRef) -> int:
 
 
 def write_salvage(disk: Disk, salvage: Salvage, uuid: bytes, now_ms: i64) -> Iterator[None]:
-    """Write what a salvage hands over to a new directory; yield now and then.
+    """Write the state of a salvage to a new directory; yield now and then.
 
-    It gets its format file last: without it no broker takes a part for the whole.
+    The format file is written last: without it no broker accepts an incomplete directory.
 
-    Raises: UnknownFormat: something is there.  StorageFailure: the disk failed.
+    Raises: UnknownFormat: the directory is not empty.  StorageFailure: the disk failed.
     """
     format_ = open_format(disk, uuid, now_ms)
     disk.rename(FORMAT_PATH, f"{FORMAT_PATH}.new")

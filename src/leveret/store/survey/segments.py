@@ -1,11 +1,11 @@
-"""The survey of the segments: which chunks and messages live, are dead, or are lost.
+"""The survey of the segments: which chunks and messages are live, dead or lost.
 
-A chunk that a living queue refers to lives, but for what its queue says is gone and for transient
-messages of a queue that is no stream; any other is dead.  If no snapshot is intact, `untold` are
-the damaged places that may have held a chunk or not.
+A chunk that a living queue refers to is live, except for messages that its queue's records remove
+and for transient messages of a queue that is no stream; any other chunk is dead.  If no snapshot
+is intact, `untold` are the damaged places that may have contained a chunk.
 
-Invariants: it only reads, one chunk at a time.  A loss is judged at the end, when all chunks and
-the journal were looked at: what any of them still has is not lost.
+Invariants: it only reads, one chunk at a time.  A loss is decided at the end, when all chunks and
+the journal were read: a message that exists in any of them is not lost.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Loss:
         self._report: Final = report
 
     def settle(self, copies: Copies) -> None:
-        """Restore what was found elsewhere, and note the damage and its final cost."""
+        """Restore messages found elsewhere, and record the damage and its final cost."""
         queue = self.queue
         lost = self.rows.settle(copies, self._holdings)
         queue.lost += lost
@@ -76,7 +76,7 @@ class Loss:
 
 @final
 class SegmentSurvey:
-    """One survey; `run` is taken step by step, `settle` ends it."""
+    """One survey; step through `run`, then call `settle`."""
 
     def __init__(self, disk: Disk, holdings: Holdings, untold: set[tuple[int, int]] | None) -> None:
         self.files: list[FileReport] = []
@@ -124,7 +124,7 @@ class SegmentSurvey:
         self._lose_all(wanted, "no chunk begins here", report)
 
     def _judge_place(self, walk: SegmentWalk, one: Wanted | None, report: FileReport) -> None:
-        """Note a place without an intact chunk: lost, harmless damage, or torn."""
+        """Record a place without an intact chunk: lost, harmless damage, or torn."""
         if one is not None:
             self._lose(one, walk.what, report)
             return
@@ -167,12 +167,12 @@ class SegmentSurvey:
             self.losses.append(Loss(self._holdings, rows, "it does not check", report))
 
     def _lose_all(self, wanted: dict[i64, Wanted], reason: str, report: FileReport) -> None:
-        """Note missing chunks."""
+        """Record missing chunks."""
         for position in sorted(wanted):
             self._lose(wanted[position], reason, report)
 
     def _lose(self, one: Wanted, reason: str, report: FileReport) -> None:
-        """Note a damaged or missing chunk that its queue refers to."""
+        """Record a damaged or missing chunk that its queue refers to."""
         report.needed = True
         rows = LostRows(one.queue.queue_id, one.ref, None, [])
         self.losses.append(Loss(self._holdings, rows, reason, report))

@@ -13,9 +13,9 @@ If no snapshot is intact and the journal does not go back to its first file, bot
 snapshots and assign every chunk to its owner.  Messages in those chunks that were consumed before
 the journal begins then come back.
 
-Invariants: a survey changes nothing on the disk.  It holds one file of the journal, one snapshot or
-one chunk at a time.  Of a message that only the journal has it keeps the place and the size, and
-with `keep` the message itself.
+Invariants: a survey changes nothing on the disk.  It has one file of the journal, one snapshot or
+one chunk in memory at a time.  Of a message that is only in the journal it keeps the place and the
+size, and with `keep` the message itself.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ from leveret.wire.buffer import read_i64_le
 
 @final
 class Survey:
-    """One survey; `run` is taken step by step, the rest is whole after the last.
+    """One survey; step through `run`, after which the other attributes are complete.
 
-    `bytes_done` of `bytes_total` were looked at.  Damage that costs nothing has 0 `records`.
+    `bytes_done` of `bytes_total` were examined.  Damage without loss has 0 `records`.
     """
 
     def __init__(self, disk: Disk, keep: bool = False, uuid: bytes = b"") -> None:
@@ -88,15 +88,16 @@ class Survey:
         self._first_groups: dict[i64, i64] = {}
         #: Messages in files with lower numbers have no other copies.
         self._verified_from: i64 = 0
-        #: The snapshots that are whole, the newest first, and the report of that one.
+        #: The intact snapshots, the newest first, and the report of that one.
         self._whole: list[str] = []
         self._newest: FileReport | None = None
-        #: What the newest snapshot lacks of the generation before it, where that can be compared.
+        #: The data of the earlier generation that the newest snapshot lacks, if they can be
+        #: compared.
         self._earlier: Omissions | None = None
 
     @property
     def _seed(self) -> int:
-        """The seed of the digests, where it was found."""
+        """The seed of the digests, if it was found."""
         seed = self.identity.seed
         assert seed is not None
         return seed
@@ -218,7 +219,7 @@ class Survey:
         self._miss(STATE_DIR, NO_STATE)
 
     def _miss(self, folder: str, what: str, records: int | None = None) -> None:
-        """Note that something is missing in a folder."""
+        """Record that something is missing in a folder."""
         report = self._report(folder, folder, 0)
         report.needed = True
         report.damages.append(Damage(folder, 0, 0, what, records))
@@ -348,9 +349,9 @@ class Survey:
             self._miss(JOURNAL_DIR, what)
 
     def _doubt_ends(self, reports: list[FileReport]) -> None:
-        """Take no queue's end for certain where the journal's own end is damaged, or no state is.
+        """Treat every queue's end as uncertain if the journal's own end is damaged, or no state is.
 
-        Damage elsewhere is reported where it is.
+        Damage elsewhere is reported at its place.
         """
         lost = self._records_lost and any(report.damages for report in reports if report.needed)
         if lost or not self.state_whole or (self.head.generation > 0 and not _any_needed(reports)):
@@ -361,7 +362,7 @@ class Survey:
     def _replay_earlier(self) -> Iterator[None]:
         """Replay the snapshot before the newest and the journal after it, for comparison.
 
-        Where a part of that is damaged or missing nothing is compared.
+        If a part of that is damaged or missing, nothing is compared.
         """
         if self._newest is None:
             return
@@ -405,7 +406,7 @@ class Survey:
         ]
 
     def _judge_snapshot(self) -> None:
-        """Report what the newest snapshot leaves out, and the queues that no record explains."""
+        """Report the omissions of the newest snapshot, and the queues that no record explains."""
         newest = self._newest
         if newest is not None and self._earlier is not None:
             for what, records in self._earlier.found(self.keep):
@@ -447,7 +448,7 @@ class Survey:
     def _mend(
         self, losses: list[Loss], places: list[Damage], strays: list[tuple[int, ChunkRef]]
     ) -> Iterator[None]:
-        """Search for copies of what is damaged, and note what is lost."""
+        """Search for copies of damaged messages, and record the lost ones."""
         copies = self._copies()
         for owner, ref in strays:
             copies.refer(owner, ref)
@@ -469,7 +470,7 @@ class Survey:
         return Copies(self.disk, self.identity.seed or 0, self.head.journal_file, self._durable)
 
     def _count_journal(self) -> None:
-        """Count for each journal file what is live in it alone."""
+        """Count for each journal file the live messages that are only in it."""
         reports: dict[i64, FileReport] = {}
         for report in self.files:
             if report.kind == "journal":
