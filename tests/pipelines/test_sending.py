@@ -60,7 +60,7 @@ def test_without_a_file_it_is_kept_for_the_run_alone() -> None:
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"name": "n", "next_offsets": {"s": "x"}}'])
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "c").write_text(text)
-    with pytest.raises(JobError, match="this is none"):
+    with pytest.raises(JobError, match="not a checkpoint"):
         Checkpoint(tmp_path / "c", "n")
 
 

@@ -72,7 +72,7 @@ def described(
     error_headers: Sequence[str] = ERROR_HEADERS,
     error_path: str | None = None,
 ) -> DataFrame:
-    """Return rows with the facts of their death; all columns stay.
+    """Return rows with the facts of their death; all columns are kept.
 
     The new columns are is_letter, died_at, reason, queue, died_times, first_exchange,
     first_routing_key, error and fingerprint (`""` without an error).  `error_path` is a path into a

@@ -59,7 +59,7 @@ def _watch(spark: SparkSession, say: Say, what: str, every: float, ended: thread
 def follow(query: StreamingQuery, say: Say | None, *, every: int = 1) -> None:
     """Wait for the end of a query and report each of its batches.
 
-    Raises: StreamingQueryException, whose text holds the cause.
+    Raises: StreamingQueryException, whose text contains the cause.
     """
     said = -1
     rows = 0

@@ -1,6 +1,6 @@
-"""Checks of options, whose errors name what is allowed.
+"""Checks of options, whose errors name the allowed values.
 
-Every job checks its options by these before it starts anything.
+Every job checks its options with these before it starts anything.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The lag of streaming queries, and the results of what they wrote, batch by batch.
+"""The lag of streaming queries, and the results of their writes, batch by batch.
 
     from leveret.spark.listener import watch_lag
 
@@ -9,8 +9,9 @@
 Spark reports a query's progress with each batch, and nothing while it is idle: the lag of an idle
 query is that after its last batch.
 
-The progress contains only the name of a sink.  What a write to a broker dropped is in the file of
-its option `resultFile`, and `watch_writes` hands it over with the progress of its batch:
+The progress contains only the name of a sink.  The number of dropped rows of a write to a broker is
+in the file of its option `resultFile`, and `watch_writes` passes it on with the progress of its
+batch:
 
     writes = watch_writes(spark, "/data/copy/results.jsonl", print)
 """
@@ -56,7 +57,7 @@ class Lag:
 
 
 class LagListener(StreamingQueryListener):
-    """Stores the lag of each running query, and hands it to `on_lag` after each batch."""
+    """Stores the lag of each running query, and passes it to `on_lag` after each batch."""
 
     def __init__(self, on_lag: Callable[[Lag], object] | None = None) -> None:
         self._on_lag = on_lag
@@ -93,7 +94,7 @@ def watch_lag(spark: SparkSession, on_lag: Callable[[Lag], object] | None = None
 
 
 class WriteListener(StreamingQueryListener):
-    """Hands the results of each batch that a query has written to `on_written`."""
+    """Passes the results of each batch that a query has written to `on_written`."""
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class WriteListener(StreamingQueryListener):
         """Do nothing: nothing is written yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  Spark's name
-        """Find the results of a batch and hand them over."""
+        """Find the results of a batch and pass them on."""
         found = written_by(event.progress, self._result_file)
         if found:
             self._on_written(event.progress, found)

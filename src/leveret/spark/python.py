@@ -30,7 +30,7 @@ class PythonError(RuntimeError):
 
 
 def use_this_python() -> None:
-    """Have a local Spark, whose JVM is not started yet, run this Python.
+    """Make a local Spark, whose JVM is not started yet, run this Python.
 
     `PYSPARK_DRIVER_PYTHON` may name the command that started the driver, such as `jupyter`, which
     cannot run as a worker.

@@ -89,7 +89,7 @@ def archive(
     html_path: str | Path | None = None,
     progress: Say | None = None,
 ) -> ArchiveResult:
-    """Archive what streams hold now and was not archived yet; return the result.
+    """Archive the messages of streams that are not archived yet; return the result.
 
     The first run starts at the earliest message, every later one where the last ended.  `format` is
     `parquet`, `delta` or `iceberg`; for an Iceberg table `table` is the name and `catalog` one of
@@ -237,7 +237,7 @@ def _check_checkpoint(spark: SparkSession, path: str, checkpoint: str, *, there:
     if there and not _exists(spark, f"{checkpoint}/metadata"):
         raise JobError(
             f"{path} is an archive already, and {checkpoint} is not its checkpoint: with another "
-            "one messages would be left out or be there twice. Name the right checkpoint or "
+            "one messages would be missing or duplicated. Name the right checkpoint or "
             "another path."
         )
 
@@ -254,7 +254,7 @@ def _exists(spark: SparkSession, path: str) -> bool:
 
 @contextmanager
 def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Change settings that a query which starts meanwhile keeps to its end."""
+    """Change settings for the block; a query started in it keeps them to its end."""
     before = {name: spark.conf.get(name) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)

@@ -1,4 +1,4 @@
-"""One run of an archive as an HTML page: what went from which stream, and how fast."""
+"""One run of an archive as an HTML page: the messages of each stream, and the speed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from leveret.pipelines.pages.rows import table
 
 
 def archive_page(result: ArchiveResult, command: str = "") -> str:
-    """Return the page; `command` is what archived the streams."""
+    """Return the page; `command` is the command that archived the streams."""
     steps = result.steps
     first = steps[0].began if steps else None
     last = steps[-1].began + timedelta(seconds=steps[-1].seconds) if steps else None

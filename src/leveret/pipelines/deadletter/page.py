@@ -17,7 +17,7 @@ _GROUP = (
 
 
 def deadletter_page(found: DeadLetters, command: str = "") -> str:
-    """Return the page; `command` is what found the letters."""
+    """Return the page; `command` is the command that found the dead letters."""
     names = [f"{queue}: {reason}" for queue, reason in found.ends]
     first, last = _ends(found)
     return job_page(

@@ -10,7 +10,7 @@ from leveret.pipelines.pages.bars import Bar
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One letter, with what is worth showing."""
+    """One dead letter, with the fields to show."""
 
     stream: str
     offset: int | None
@@ -41,7 +41,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """All dead letters; `others` are messages that are none.
+    """All dead letters; `others` counts messages that are no dead letters.
 
     `bars` count letters over time, by their place in `ends`: queue and reason.
     """

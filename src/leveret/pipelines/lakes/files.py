@@ -52,7 +52,7 @@ class PartitionedFiles:
         self._done: list[File] = []
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[File]:
-        """Write all batches; return the files.  If this fails, what was written is removed."""
+        """Write all batches; return the files.  If this fails, the written files are removed."""
         try:
             for batch in batches:
                 for values, rows in self._split(batch):

@@ -102,7 +102,7 @@ def lifecycle(
 
 
 def read_events(rows: DataFrame) -> DataFrame:
-    """Return events as columns (`EVENT`); `event` is null for a body that is none."""
+    """Return events as columns (`EVENT`); `event` is null for a body that is no event."""
     from pyspark.sql import functions as f
 
     text = f.col("body").cast("string")
@@ -204,7 +204,7 @@ def summarize(
 
 
 def _spans() -> dict[str, Column]:
-    """Return the stages of a life, null for those that it did not reach."""
+    """Return the stages of a life, null for stages that it did not reach."""
     from pyspark.sql import functions as f
 
     acked_ms = f.when(f.col("end") == "acked", f.col("ended_ms"))

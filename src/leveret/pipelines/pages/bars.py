@@ -1,4 +1,4 @@
-"""Bars over time: what the jobs count for a plot, and how a page gets it."""
+"""Bars over time: the counts of a job for a plot, and their form in a page."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Final
 
 from leveret.pipelines.pages.origin import milliseconds
 
-#: The number of keys in a stack, beside all others together; the style of the pages has a colour
-#: for each and for the rest.
+#: The number of keys in a stack, in addition to all others together; the style of the pages has a
+#: colour for each and for the others.
 BANDS_MAX: Final = 7
 
 #: The number of bars in one plot.

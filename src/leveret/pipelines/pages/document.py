@@ -1,6 +1,6 @@
 """A job's page: one HTML file that holds its data, its script and its style, and loads nothing.
 
-Invariant: what comes from messages is in the JSON only, in which each `<` is escaped, and the
+Invariant: data from messages is only in the JSON, in which each `<` is escaped, and the
 script shows it as text; the title, which may have a stream's name, is escaped.  The page's policy
 allows this script and this style by their hashes, and nothing else.
 """
@@ -61,7 +61,7 @@ def job_page(job: str, title: str, data: Mapping[str, object]) -> str:
 
 
 def json_text(data: object) -> str:
-    """Return JSON that stands in an HTML script: ASCII, and without `<`."""
+    """Return JSON for embedding in an HTML script: ASCII, and without `<`."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e")
 

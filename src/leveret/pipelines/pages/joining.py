@@ -26,7 +26,7 @@ _VENDOR: Final = "vendor/"
 
 @cache
 def joined(entry: str) -> str:
-    """Return a module of the pages (`jobs/report.js`), with all that it imports, as one script.
+    """Return a module of the pages (`jobs/report.js`) and all its imports as one script.
 
     Raises: ValueError for modules that cannot be joined; OSError.
     """
@@ -46,7 +46,7 @@ class _Joining:
         self._taken: dict[str, set[str]] = {}
 
     def add(self, place: str) -> None:
-        """Add a module after those that it imports; one that is there already stays."""
+        """Add a module after its imports, unless it was already added."""
         if place in self._parts:
             return
         text = text_of(place)
@@ -77,7 +77,7 @@ class _Joining:
 
 
 def _scoped(place: str) -> str:
-    """Return a vendored module as an expression: the object of what it exports."""
+    """Return a vendored module as an expression: the object of its exports."""
     text = text_of(place)
     default = _VENDOR_DEFAULT.search(text)
     if default is not None:

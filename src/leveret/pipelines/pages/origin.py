@@ -1,7 +1,7 @@
-"""Where a page's data is from: what was read, from when to when, by which command.
+"""The origin of a page's data: the source, the range of times, and the command.
 
-A command is written from the job's arguments, so it is there for a call from Python too.  It has no
-password: a URI stands in it without its user.
+A command is written from the job's arguments, so it exists for a call from Python too.  It contains
+no password: a URI is shown without its user.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Given = str | int | bool | Sequence[str] | None
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What was read, the times of its first and last message if they are known, and the command.
+    """The source, the times of its first and last message if they are known, and the command.
 
-    `times` says what the times are: `Ran` for those of the run itself.
+    `times` describes the times: `Ran` for those of the run itself.
     """
 
     source: str
@@ -47,7 +47,7 @@ class Origin:
 
 
 def command_line(job: str, *arguments: str, **options: Given) -> str:
-    """Return the command that does what a call did; options that are None or empty are left out.
+    """Return the command equivalent to a call; options that are None or empty are left out.
 
     The option `--max-count` is named `max_count`; `uri` and `to` lose user and password.
     """
@@ -70,7 +70,7 @@ def path_text(path: object) -> str | None:
 
 
 def moment_text(moment: datetime | None) -> str | None:
-    """Return a moment as the command line takes it."""
+    """Format a moment for the command line."""
     return None if moment is None else moment.isoformat()
 
 
@@ -86,7 +86,7 @@ def headers_given(headers: Mapping[str, str | None] | None) -> list[str]:
 
 
 def milliseconds(moment: datetime | None) -> int | None:
-    """Return a moment as a browser counts it; one without a zone is UTC."""
+    """Return a moment in a browser's milliseconds; one without a time zone is UTC."""
     if moment is None:
         return None
     known = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Tables in a page's data: the rows that a page holds, and how many there are in all."""
+"""Tables in a page's data: the rows on a page, and their total number."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def replay(
 def _write(
     html_path: str | Path | None, sent: Sent, source: Source, to: Destination, command: str
 ) -> None:
-    """Write the page, if one is wanted."""
+    """Write the page, if requested."""
     if html_path is not None:
         from leveret.pipelines.pages.document import write_page
         from leveret.pipelines.replay.page import replay_page

@@ -139,7 +139,7 @@ class Sent:
 
     @property
     def dropped_words(self) -> str:
-        """Describe what was dropped, for people; empty if nothing was."""
+        """Describe the dropped messages, for people; empty if there were none."""
         known = f"{self.known} dropped as published before" if self.known else ""
         lost = f"{self.unroutable} that no queue took" if self.unroutable else ""
         return "".join(f"; {words}" for words in (known, lost) if words)
@@ -323,7 +323,7 @@ class Checkpoint:
             self._ids = {str(key): str(one) for key, one in held.get("stream_ids", {}).items()}
             name = str(held["name"])
         except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-            raise JobError(f"checkpoint {self._path}: this is none: {error}") from None
+            raise JobError(f"checkpoint {self._path}: not a checkpoint: {error}") from None
         if name != self._name:
             raise JobError(
                 f"checkpoint {self._path} is of {name}, and this is {self._name}: another source, "
@@ -331,7 +331,7 @@ class Checkpoint:
             )
 
     def meet(self, source: str, stream_id: str | None) -> None:
-        """Note the id of a source's stream.
+        """Record the id of a source's stream.
 
         Raises: JobError if another stream of its name was published: its offsets do not apply to
         this one.
@@ -351,7 +351,7 @@ class Checkpoint:
         return self._next.get(source, 0)
 
     def advance(self, source: str, offset: int) -> None:
-        """Note that all messages before an offset are confirmed."""
+        """Record that all messages before an offset are confirmed."""
         self._next[source] = offset
         if self._path is None:
             return

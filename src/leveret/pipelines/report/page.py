@@ -17,7 +17,7 @@ _TRAFFIC = (
 
 
 def report_page(report: Report, command: str = "") -> str:
-    """Return the page; `command` is what made the report."""
+    """Return the page; `command` is the command that made the report."""
     ends = _ends(report)
     first, last = ends or (None, None)
     names = [

@@ -5,7 +5,7 @@ that some exchange of the topology uses: a JSON array in the order of `SeenNames
 message has none of them.  In it null means no such header, `""` one without a value, and `=`
 precedes a value.
 
-A router is made once for each worker and topology, and kept.
+A router is created once for each worker and topology, and reused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Routing recorded traffic by a topology: which queue gets what, and what is unroutable.
+"""Routing recorded traffic by a topology: the messages of each queue, and unroutable ones.
 
 The topology is a definitions file (the present one, or a plan), the traffic a stream, an archive or
 any table with the columns exchange, routing_key and optionally headers and properties.  Nothing is
@@ -127,7 +127,7 @@ def routed(rows: DataFrame, topology: Topology) -> DataFrame:
 
 
 def _count(rows: DataFrame, plan: Plan, source: str, hot_times: int) -> Routes:
-    """Route the distinct keys and count what goes where."""
+    """Route the distinct keys and count the messages of each destination."""
     from pyspark.sql import functions as f
 
     from leveret.pipelines.route.columns import LOOKED_AT, outcome_column, with_seen

@@ -129,7 +129,7 @@ class Random(Fanout):
     """A random binding matches: each gets its share."""
 
     def share(self) -> float:
-        """Return one part of as many as there are bindings."""
+        """Return one share of as many as there are bindings."""
         return 1.0 / len(self._all)
 
 

@@ -34,7 +34,7 @@ DELAYED_TYPE: Final = "x-delayed-message"
 
 
 class TopologyError(JobError):
-    """A file has no topology, or one that cannot be routed through; the text gives the place."""
+    """A file without a topology, or with one that cannot be routed; the text gives the place."""
 
 
 @dataclass(frozen=True, slots=True)

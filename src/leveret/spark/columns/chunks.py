@@ -44,7 +44,7 @@ _OF_PROPERTIES: Final = ("properties",)
 #: Columns that are the same for all messages of a stream.
 _OF_STREAM: Final = ("stream", "partition", "redelivered")
 
-#: If more than one in so many messages has its own property bytes, those of all rows are decoded
+#: If more than one in this many messages has its own property bytes, those of all rows are decoded
 #: together.
 ROWS_PER_DISTINCT: Final = 8
 
@@ -248,7 +248,7 @@ class _Columns:
         return {name: _column_taken(column, places) for name, column in columns.items()}
 
     def repeated(self, sample: _Sample, count: int) -> dict[str, pa.Array]:
-        """Return columns of so many rows, all equal to the sample."""
+        """Return columns of `count` rows, all equal to the sample."""
         common = sample.raw_properties, sample.exchange, sample.routing_key
         if common != self._common or count > self._count:
             places = pa.array(np.zeros(count, np.int8))
@@ -379,7 +379,7 @@ class Pieces:
                 yield from self.flush()
 
     def flush(self) -> Iterator[Piece]:
-        """Yield the gathered rows, if there are any."""
+        """Yield the collected rows, if there are any."""
         if self._parts:
             batch = self._builder.build(self._parts)
             piece = Piece(self._start, self._start + self._records, batch)

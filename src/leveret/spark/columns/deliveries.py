@@ -1,7 +1,7 @@
 """Deliveries that arrived as columns, as Arrow batches, without a Python object for any message.
 
 Bodies, keys, offsets and times are the columns' own bytes.  Properties and headers are decoded once
-for each distinct set of them, because publishers mostly repeat themselves.  The rows equal those of
+for each distinct set of them, because most publishers repeat them.  The rows equal those of
 `messages.BatchBuilder`.
 """
 
@@ -133,7 +133,7 @@ def _text(count: int, texts: tuple[bytes, bytes]) -> pa.Array:
     """Return a column of text, with bytes that are not UTF-8 escaped."""
     found = _binary(count, texts)
     try:
-        return found.cast(pa.string())  # which looks whether it is UTF-8
+        return found.cast(pa.string())  # which checks that it is UTF-8
     except pa.ArrowInvalid:
         rows = [raw.decode("utf-8", "backslashreplace") for raw in found.to_pylist()]
         return pa.array(rows, pa.string())

@@ -1,4 +1,4 @@
-"""From a transport's rows to those that were asked for: filters, and Kafka's columns.
+"""From a transport's rows to the requested ones: filters, and Kafka's columns.
 
 A transport yields every message of a range in columns of `schema.ROW`, so that missing ones are
 noticed; rows that the filters exclude are dropped here, and columns get the names that the user
@@ -26,7 +26,7 @@ FILTER_VALUE: Final = "x-stream-filter-value"
 
 
 class Projection:
-    """What one read needs of a transport, and how its rows are made of that."""
+    """The columns that one read needs of a transport, and how its rows are made from them."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._is_kafka = options.columns == "kafka"

@@ -113,7 +113,7 @@ def find_properties(raw: pa.Array) -> PropertyColumns | None:
 
 
 def _measured(name: str, data: Bytes, position: Numbers) -> tuple[Numbers, Numbers]:
-    """Return where the value of a property begins and how long it is, in each row that has it."""
+    """Return the start and the size of a property's value, in each row that has it."""
     if name == "headers":
         return position, 4 + (_integers(data, position, 4) & 0xFFFF_FFFF)
     if name in _OCTETS:

@@ -1,4 +1,4 @@
-"""The columns of the data source, and those that a read asked for.
+"""The columns of the data source, and the requested ones.
 
 A schema that a user gives (`.schema("offset bigint, routing_key string")`) may name any of the
 columns, in any order, with fewer fields of `properties`.  This is the only way to read less: Spark

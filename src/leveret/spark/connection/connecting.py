@@ -2,8 +2,8 @@
 
 An interruption is the effect of a broker that starts, stops or is unreachable; asking again helps,
 and `retries.py` says for how long.  What the broker refuses (a password, a vhost) and an untrusted
+and `retries.py` says for how long.  A refusal by the broker (a password, a vhost) and an untrusted
 certificate are raised at once.
-
 Invariant: each error names the address that was used, and its cause.
 """
 

@@ -40,7 +40,7 @@ _REFUSED: Final = (401, 403)
 _NOT_FOUND: Final = 404
 _BAD: Final = 400
 
-#: How long after a broker had no HTTP listener it is asked again: it may be restarted with one.
+#: The delay before a broker without HTTP listener is asked again: it may be restarted with one.
 ABSENT_SECONDS: Final = 60.0
 
 
@@ -188,9 +188,9 @@ def _asked_address(parameters: Parameters) -> str | None:
 
 
 def told_address(parameters: Parameters, said: Mapping[str, object]) -> str | None:
-    """Return the HTTP address in a broker's properties; None where there is none to be used."""
+    """Return the HTTP address in a broker's properties; None if there is no usable one."""
     host = f"[{parameters.host}]" if ":" in parameters.host else parameters.host
-    # A password that went through TLS goes nowhere without it.
+    # A password that was sent over TLS is never sent without it.
     for scheme in ("https",) if parameters.tls else ("http", "https"):
         port = said.get(f"{scheme}_port")
         if isinstance(port, int):

@@ -56,7 +56,7 @@ class Pause(ABC):
 
     @abstractmethod
     def wait(self, seconds: float) -> None:
-        """Return after so many seconds."""
+        """Return after that many seconds."""
 
 
 class RealPause(Pause):
@@ -67,7 +67,7 @@ class RealPause(Pause):
         return time.monotonic()
 
     def wait(self, seconds: float) -> None:
-        """Return after so many seconds."""
+        """Return after that many seconds."""
         time.sleep(seconds)
 
 
@@ -89,7 +89,7 @@ class Retries:
         self._began = 0.0
 
     def succeeded(self) -> None:
-        """Take note of progress: the count of interruptions begins again."""
+        """Reset the count of interruptions after progress."""
         self._count = 0
 
     def failed(self, error: Interrupted) -> None:

@@ -32,7 +32,7 @@ from leveret.spark.stream.offsets import (
 
 TRANSPORTS: Final = ("auto", "bulk", "amqp", "files")
 
-#: The options that name what is read: exactly one of them is given.
+#: The options that select the source: exactly one of them is given.
 SELECTIONS: Final = ("stream", "streams", "streamPattern", "superStream", "queue")
 
 STARTS: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
@@ -147,7 +147,7 @@ class Options:
 
     @property
     def title(self) -> str:
-        """What is read, in a few words for logs."""
+        """The source, in a few words for logs."""
         selection = next(name for name in SELECTIONS if name in self.given)
         chosen = self.names or (self.stream_pattern or self.super_stream or self.queue or "",)
         return f"{selection} {', '.join(chosen)}"

@@ -1,7 +1,7 @@
-"""Whom a read or a write trusts over TLS, and who it is there: PEM files, named by options.
+"""The trusted authorities of a read or a write over TLS, and its own certificate, as PEM files.
 
-A URI names no file, because it may come from configuration that is less trusted than the code.  The
-driver and each executor read the files, under the same names.
+They are named by options.  A URI names no file, because it may come from configuration that is less
+trusted than the code.  The driver and each executor read the files, under the same names.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class BrokerParameters(Parameters):
 
 
 def context_of(parameters: Parameters) -> ssl.SSLContext | None:
-    """Return the TLS of a connection; None where no option says anything of it.
+    """Return the TLS context of a connection; None if no option is about it.
 
     Raises: TrustError.
     """

@@ -44,7 +44,7 @@ _PREFETCH_MAX: Final = 65_535
 
 @dataclass(frozen=True)
 class Browse(InputPartition):
-    """So many messages from the head of the queue."""
+    """`count` messages from the head of the queue."""
 
     count: int
 
@@ -99,7 +99,7 @@ class QueueBatchReader(DataSourceReader):
             yield projection.apply(builder.build(start, messages))
 
     def _browse(self, count: int) -> Iterator[Message]:
-        """Yield so many messages, or fewer if others take some meanwhile."""
+        """Yield `count` messages, or fewer if others take some meanwhile."""
         with self._channel() as channel:
             channel.qos(count if count <= _PREFETCH_MAX else 0)
             consumer = channel.consume(
@@ -125,7 +125,7 @@ class QueueBatchReader(DataSourceReader):
             try:
                 message = next(consumer, None)
             except ConsumerCancelled:
-                return None  # the end of what is browsed, or of the queue
+                return None  # the end of the browsed messages, or of the queue
             if message is not None or self._ready(channel) == 0:
                 return message
             if time.monotonic() >= until:

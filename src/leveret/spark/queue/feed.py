@@ -38,7 +38,7 @@ from leveret.spark.transports.base import Interrupted
 #: A queue is quiet if nothing arrives for so long.
 QUIET_SECONDS: Final = 0.05
 
-#: One call waits so long for more while messages keep arriving and no limit is reached.
+#: One call waits this long for more while messages keep arriving and no limit is reached.
 GATHER_SECONDS_MAX: Final = 2.0
 
 #: After this silence the queue is asked how many messages it has.
@@ -89,7 +89,7 @@ class QueueFeed:
         self._messages: list[Message] = []
         self._bytes = 0
 
-    # -- what the reader asks for ------------------------------------------------------------------
+    # -- requests of the reader --------------------------------------------------------------------
 
     def ready(self) -> int:
         """Return how many messages the queue has for a consumer.  Raises: Interrupted; NotFound."""
@@ -97,7 +97,7 @@ class QueueFeed:
             return self._count()
 
     def begin(self, number: int, ready: int | None) -> None:
-        """Consume messages from here on; with `ready`, so many as the queue had, and no more."""
+        """Consume messages from here on; with `ready`, as many as the queue had, and no more."""
         with self._lock:
             self.handed = number
             self.spool.cut(number)
@@ -112,7 +112,7 @@ class QueueFeed:
                 self._ack_all()
 
     def seen(self) -> None:
-        """Take note that a task has read the spool, which may now be responsible for messages."""
+        """Record that a task has read the spool, which may now be responsible for messages."""
         with self._lock:
             self._seen = True
 
@@ -202,7 +202,7 @@ class QueueFeed:
             self._consumer = None
 
     def _take(self, most: int, seconds: float) -> int:
-        """Take arriving messages, waiting up to so long for the first; return their number."""
+        """Take arriving messages, waiting at most `seconds` for the first; return their number."""
         consumer = self._consuming()
         consumer.inactivity_timeout = seconds
         count = 0
@@ -218,7 +218,7 @@ class QueueFeed:
         return count
 
     def _add(self, message: Message) -> None:
-        """Gather a message; when there are enough, they go to the spool."""
+        """Collect a message; when there are enough, write them to the spool."""
         size = len(message.body)
         if self._messages and self._bytes + size > self._segment_bytes:
             self._flush()
@@ -367,7 +367,7 @@ class QueueFeed:
                 except Interrupted as error:
                     # The next batch connects again, as often as the options allow.
                     log.warning("queue %r: %s", self._queue, error)
-                except Exception as error:  # noqa: BLE001  told by the next call
+                except Exception as error:  # noqa: BLE001  raised by the next call
                     self._failure = error
                     return
 

@@ -14,7 +14,7 @@ from leveret.client.blocking import Channel
 from leveret.spark.connection.connecting import is_leveret
 from leveret.spark.transports.base import Interrupted
 
-#: A zero that took so long may be a timeout of RabbitMQ.
+#: A zero that took this long may be a timeout of RabbitMQ.
 DOUBTFUL_SECONDS: Final = 0.2
 
 

@@ -100,7 +100,7 @@ class Spool:
         """Release the lock; all written messages stay."""
         os.close(self._lock)
 
-    # -- what it holds -----------------------------------------------------------------------------
+    # -- contents ----------------------------------------------------------------------------------
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -196,7 +196,7 @@ class Spool:
             self._sync()
 
     def commit(self, number: int) -> None:
-        """Note that the messages below a number are in committed batches.
+        """Record that the messages below a number are in committed batches.
 
         The segments of the batch before are removed.  Those of the newest stay until the next one:
         Spark does not sync its checkpoint, so a power cut may undo its newest entry.

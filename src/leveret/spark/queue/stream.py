@@ -106,7 +106,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
-        """Note what the queue holds now as the query's.  Raises: Interrupted; NotFound (404)."""
+        """Use the queue's present contents as the query's.  Raises: Interrupted; NotFound (404)."""
         self._ready = self._ask(self._driver().ready)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  Spark's name

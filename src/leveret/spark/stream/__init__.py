@@ -1,1 +1,1 @@
-"""Streams as tables: which there are, what is read of them, and the readers."""
+"""Streams as tables: the list of streams, the ranges to read, and the readers."""

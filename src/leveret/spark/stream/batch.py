@@ -33,7 +33,7 @@ class BatchReader(DataSourceReader):
         self._pruning = Pruning()
 
     def partitions(self) -> list[InputPartition]:
-        """Return the partitions of what the streams hold now.
+        """Return the partitions of the streams' present contents.
 
         Raises: DataLossError for offsets beyond the end of a stream, or a start after the end;
         Interrupted; NotFound; OptionError for options that do not name the existing streams.
@@ -98,6 +98,6 @@ class PrunedBatchReader(BatchReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
-        """Note what need not be read; Spark applies all filters again."""
+        """Record which rows need not be read; Spark applies all filters again."""
         self._pruning = pruning_of(filters, self._options)
         return filters

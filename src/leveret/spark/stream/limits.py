@@ -1,4 +1,4 @@
-"""How much a micro-batch takes of each stream: by messages, by bytes, and in which order.
+"""The share of each stream in a micro-batch: by messages, by bytes, and in which order.
 
 Streams are given in the order in which they were served, longest ago first; the offsets of a query
 keep that order (`offsets.py`).  A limit that is too small for all of them applies to the first

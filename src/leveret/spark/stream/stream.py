@@ -94,7 +94,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
-        """Note the streams' present ends as the query's.  Raises: Interrupted; NotFound (404)."""
+        """Use the streams' present ends as the query's.  Raises: Interrupted; NotFound (404)."""
         self._target = {name: tail.latest for name, tail in self._driver().tails().items()}
 
     def latestOffset(  # noqa: N802  Spark's name
@@ -136,7 +136,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if ends == position and ids == stored.ids:
             return start
         self._last_batch_at = self._access.pause.now()
-        # If all of it is taken, no stream waits, and the order begins anew.
+        # If all of it is taken, no stream waits, and the order starts over.
         order = sorted(ends) if given == available else in_turn(ends, given)
         return Stored({name: ends[name] for name in order}, ids).to_json()
 

@@ -1,4 +1,4 @@
-"""The streams of a read, for the driver: which they are, and where they begin and end.
+"""The streams of a read, for the driver: their names, their starts and their ends.
 
 The streams that match a pattern, and the number of partitions of a super stream, may change while a
 query runs; the broker is asked again after some seconds.  Executors do not use this module: they
@@ -87,15 +87,15 @@ class Streams:
             return dict(zip(ways, threads.map(ask_one, ways), strict=True))
 
     def bounds_of(self, name: str) -> Bounds:
-        """Return both ends of one.  Raises: Interrupted; NotFound (404)."""
+        """Return both ends of a stream.  Raises: Interrupted; NotFound (404)."""
         return self._asked(name, self.transport(name).bounds)
 
     def earliest_of(self, name: str) -> int:
-        """Return the beginning of one.  Raises: Interrupted; NotFound (404)."""
+        """Return the beginning of a stream.  Raises: Interrupted; NotFound (404)."""
         return self._asked(name, self.transport(name).earliest)
 
     def offset_at(self, name: str, timestamp_ms: int) -> int:
-        """Return the first message of one at or after a moment, or its end if there is none.
+        """Return the first message of a stream at or after a moment, or its end if there is none.
 
         Raises: Interrupted; NotFound (404).
         """
@@ -103,7 +103,7 @@ class Streams:
         return self._asked(name, lambda: way.offset_at(timestamp_ms))
 
     def end_at(self, name: str, timestamp_ms: int) -> int:
-        """Return an offset of one from which on no message was received before a moment.
+        """Return an offset of a stream from which on no message was received before a moment.
 
         Raises: Interrupted; NotFound (404).
         """
@@ -116,7 +116,7 @@ class Streams:
         return self._asked(name, lambda: way.mean_bytes(start, end))
 
     def keeps_time(self, name: str) -> bool:
-        """Return whether each message of one has its time of receipt.  Raises: Interrupted."""
+        """Return whether each message of a stream has its time of receipt.  Raises: Interrupted."""
         return self._asked(name, self.transport(name).keeps_time)
 
     def transport(self, name: str) -> Transport:

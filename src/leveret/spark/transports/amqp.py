@@ -78,7 +78,7 @@ class AmqpTransport(Transport):
         self._builder = DeliveryBuilder(stream, schema, options.partition_of(stream))
         self._connection: Connection | None = None
 
-    # -- where the stream begins and ends ----------------------------------------------------------
+    # -- the ends of the stream --------------------------------------------------------------------
 
     def earliest(self) -> int:
         """Return the offset of the first message, 0 for an empty stream.  Raises: Interrupted."""
@@ -248,7 +248,7 @@ class AmqpTransport(Transport):
         return True
 
     def _credited(self, channel: Channel, messages: Iterator[Message]) -> Iterator[Message]:
-        """Yield messages and ack them: each ack lets the broker send as many more."""
+        """Yield messages and ack them: each ack lets the broker send that many more."""
         period = max(1, self._options.prefetch // 2)
         for count, message in enumerate(messages, 1):
             if count % period == 0:
@@ -306,7 +306,7 @@ class AmqpTransport(Transport):
             try:
                 connection.close()
             except INTERRUPTIONS:
-                return  # it is gone, which is what was wanted
+                return  # it is already closed
 
 
 def _follow(consumer: Consumer, message: Message | None) -> Message | None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 
 class Redeclared(Exception):
-    """The stream was deleted and declared again, and is not the one that was to be read."""
+    """The stream was deleted and declared again, and is not the one to be read."""
 
     def __init__(self, wanted: str, found: str) -> None:
         super().__init__(f"it was deleted and declared again: its id was {wanted} and is {found}")
@@ -102,7 +102,7 @@ class Transport(ABC):
     def offset_at(self, timestamp_ms: int) -> int:
         """Return the offset of the first message received at or after a moment, or the end.
 
-        A broker that notes times only now and then returns the offset of a message before it.
+        A broker that records times only at intervals returns the offset of a message before it.
 
         Raises: Interrupted; NotFound (404).
         """

@@ -31,7 +31,7 @@ class BulkTransport(Transport):
         self._link = HttpLink(options, stream)
         self._builder = ChunkBatchBuilder(stream, schema, options.partition_of(stream))
 
-    # -- where the stream begins and ends ----------------------------------------------------------
+    # -- the ends of the stream --------------------------------------------------------------------
 
     def earliest(self) -> int:
         """Return the offset of the first message.  Raises: Interrupted; NotFound (404)."""
@@ -96,7 +96,7 @@ class BulkTransport(Transport):
 
 
 def chunks_of(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Yield the chunks of a response.  Raises: HTTPException: it is cut short, or is none."""
+    """Yield the chunks of a response.  Raises: HTTPException: it is truncated or invalid."""
     while head := answer.read(CHUNK_HEADER_BYTES):
         if len(head) < CHUNK_HEADER_BYTES:
             raise http.client.IncompleteRead(head)

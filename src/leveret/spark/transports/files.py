@@ -32,7 +32,7 @@ class FilesTransport(Transport):
             self._opened = open_stream(self._options, self._name)
         return self._opened
 
-    # -- where the stream begins and ends ----------------------------------------------------------
+    # -- the ends of the stream --------------------------------------------------------------------
 
     def earliest(self) -> int:
         """Return the offset of the first message.  Raises: NotFound (404); OptionError."""

@@ -1,7 +1,7 @@
 """Arrow batches as the bytes of AMQP publishes, many rows at once and without objects for rows.
 
-What rows share (method, headers, properties, sizes) is encoded once by the client and reused;
-bodies are sliced from the batch's buffer; one `join` puts each piece together.
+The common parts of rows (method, headers, properties, sizes) are encoded once by the client and
+reused; bodies are sliced from the batch's buffer; one `join` puts each piece together.
 
 Invariant: the bytes are those that the client library writes for the same messages one by one (a
 property test compares them).
@@ -43,7 +43,7 @@ _KEPT_MAX: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What the sink adds: the flag mandatory, a staging queue, a publisher."""
+    """The sink's additions: the flag mandatory, a staging queue, a publisher."""
 
     mandatory: bool
     staging_queue: str | None = None
@@ -60,7 +60,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What rows with one address and one set of properties share.
+    """The common parts of rows with one address and one set of properties.
 
     `method` goes up to the body's size; the properties are split where a publishing id is inserted.
     """
@@ -71,7 +71,7 @@ class _Shape:
 
 
 class Encoder:
-    """Encodes batches of one layout for one channel, in pieces of at most so many rows."""
+    """Encodes batches of one layout for one channel, in pieces of a limited number of rows."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Encoder:
             bodies = [self._frames.long_body(b) if len(b) > most else b for b in bodies]
         return bodies
 
-    # -- what is before a body ---------------------------------------------------------------------
+    # -- the bytes before a body -------------------------------------------------------------------
 
     def _of_one(
         self, shape: _Shape, sizes: list[int], stamps: list[bytes] | None
@@ -180,11 +180,11 @@ class Encoder:
         return [*parts, [kept_starts[size] for size in sizes]]
 
     def _start(self, size: int) -> bytes:
-        """Return the bytes right before a body; a long one brings its own."""
+        """Return the bytes right before a body; a long one includes its own."""
         return b"" if size > self._frames.body_bytes_max else self._frames.body_start(size)
 
     def _shape(self, address: Address, properties: RowProperties, wide: bool) -> _Shape:
-        """Return what rows with an address and properties share."""
+        """Return the common parts of rows with an address and properties."""
         key = (address, properties, wide)
         shape = self._shapes.get(key)
         if shape is None:
@@ -215,7 +215,7 @@ class Encoder:
 
 
 def _offsets(bodies: pa.Array) -> Any:
-    """Return where each body begins in its buffer, and where the last one ends."""
+    """Return the start of each body in its buffer, and the end of the last one."""
     large = pa.types.is_large_binary(bodies.type) or pa.types.is_large_string(bodies.type)
     offsets = np.frombuffer(bodies.buffers()[1], np.int64 if large else np.int32)
     return offsets[bodies.offset : bodies.offset + len(bodies) + 1].astype(np.int64)

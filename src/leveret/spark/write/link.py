@@ -1,8 +1,8 @@
 """The connection of a sink to its broker: its interruptions, and pieces sent over it.
 
-Invariants: every piece is confirmed before `finish` returns.  With `repeats` what was not confirmed
-when a connection was lost is sent again, in order, which is right only if the broker drops what it
-has received already; without it a lost connection fails the task.
+Invariants: every piece is confirmed before `finish` returns.  With `repeats`, unconfirmed pieces
+are sent again in order after a lost connection, which is right only if the broker drops repeated
+messages; without it a lost connection fails the task.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def close_link(connection: Connection) -> None:
 def _refused(error: Nacked) -> WriteError:
     """Return the error for a message that the broker refused."""
     return WriteError(
-        f"{error}: a queue was full (x-overflow=reject-publish), or the broker had to give the "
-        "message up"
+        f"{error}: a queue was full (x-overflow=reject-publish), or the broker had to drop the "
+        "message"
     )
 
 
@@ -83,7 +83,7 @@ class _Sent:
 
 
 class Sender:
-    """Sends pieces of encoded messages on its own channel of the connection that it gets.
+    """Sends pieces of encoded messages on its own channel of the given connection.
 
     Returned messages are passed to `returned`, in order and before anything later is sent.
     """
@@ -110,7 +110,7 @@ class Sender:
         self._came_back: deque[ReturnedMessage] = deque()
         self._handing = False
         self._sent = 0
-        #: How many messages were sent before the first one of the present connection.
+        #: The number of messages sent before the first one of the present connection.
         self._base = 0
         self.frames = PublishFrames(self._publisher.channel.number, connection.session.frame_max)
 
@@ -150,7 +150,7 @@ class Sender:
         """Pass on returned messages, in order; return whether there were any."""
         self._came_back += self._publisher.take_returned()
         if self._handing or not self._came_back:
-            return False  # who takes a message may send, and so end up here again
+            return False  # the callback may send, and so re-enter this method
         self._handing = True
         while self._came_back:
             message = self._came_back.popleft()
@@ -179,7 +179,7 @@ class Sender:
             self._retries.succeeded()
 
     def _repeat(self, error: Exception) -> None:
-        """Connect again and send what was not confirmed.  Raises: Interrupted; WriteError."""
+        """Connect again and send the unconfirmed pieces.  Raises: Interrupted; WriteError."""
         if self._kept is None:
             raise Interrupted(
                 f"{interrupted(error, place_of(self._options.uri))}; rows may have been taken that "
@@ -216,5 +216,5 @@ class Sender:
         frames = PublishFrames(self.channel.number, self._connection.session.frame_max)
         if (frames.channel, frames.frame_max) != (self.frames.channel, self.frames.frame_max):
             raise WriteError(
-                "the broker came back with another frame_max: the task has to be run anew"
+                "the broker came back with another frame_max: the task has to be run again"
             )

@@ -183,7 +183,7 @@ def _own_name(text: str) -> str:
 
 
 def _unroutable(text: str) -> str:
-    """Parse what happens to unroutable messages."""
+    """Parse the treatment of unroutable messages."""
     word, colon, exchange = text.partition(":")
     word = word.strip().lower()
     if word in {"fail", "drop"} and not colon:

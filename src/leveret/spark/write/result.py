@@ -1,6 +1,6 @@
 """The result of a write, and the file with the results: one line of JSON for each commit.
 
-Spark has no place for it: the process that commits answers with a status alone, and a Python sink
+Spark has no place for it: the process that commits returns only a status, and a Python sink
 adds nothing to a query's progress (PySpark 4.3).  So a write with the option `resultFile` leaves
 its results on the driver's machine, where `watch_writes` (`listener.py`) joins them to the progress
 of their query.

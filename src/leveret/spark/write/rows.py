@@ -1,6 +1,6 @@
 """The rows' destinations and properties, without bodies, each distinct value once.
 
-Rows mostly repeat each other, so a batch is returned as its distinct addresses and properties and,
+Most rows repeat each other, so a batch is returned as its distinct addresses and properties and,
 for each row, their index.  Objects for each row are made only if a column asks for them.
 """
 

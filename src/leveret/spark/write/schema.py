@@ -1,4 +1,4 @@
-"""The columns of a table that is written: their meanings, and which are refused.
+"""The columns of a written table: their meanings, and the refused ones.
 
 An option overrides the column of that name, as in Spark's Kafka sink, so that a table that was read
 here can be written elsewhere unchanged; columns that only a read has are ignored.  Any other column

@@ -1,4 +1,4 @@
-"""Staged batches: queues that hold what tasks wrote until one commit makes all of it visible.
+"""Staged batches: queues with the messages of tasks until one commit makes all of them visible.
 
 A task publishes into its own queue without consumers; the driver's commit names all queues of the
 batch in one message, and the broker, having journaled that one decision, moves their messages to
@@ -50,7 +50,7 @@ log = logging.getLogger("leveret.spark")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is written as one unit: batch `batch` of the sink with that name and destination."""
+    """A unit of writing: batch `batch` of the sink with that name and destination."""
 
     sink: str
     batch: int
@@ -96,7 +96,7 @@ class StagingQueue:
 
 
 def check_staged(channel: Channel, queues: Sequence[Staged]) -> bool:
-    """Check that queues hold what was staged, and postpone their expiry; False if all are empty.
+    """Check that queues contain the staged messages, and postpone their expiry; False if empty.
 
     They are empty if the broker has committed the batch before: it then drops repeated messages.
 
@@ -107,7 +107,7 @@ def check_staged(channel: Channel, queues: Sequence[Staged]) -> bool:
         if count != staged.count and any(counts):
             raise WriteError(
                 f"the staging queue {staged.queue!r} holds {count} messages, not {staged.count}: "
-                "somebody took some away; nothing of the batch was published"
+                "messages were removed from it; nothing of the batch was published"
             )
     return any(counts)
 
@@ -122,13 +122,13 @@ def check_dropped(channel: Channel, staged: Staged) -> None:
     channel.publish(b"", "", staged.queue, properties, mandatory=True)
     if _count(channel, staged) > 0:
         raise WriteError(
-            f"the staging queue {staged.queue!r} was emptied by somebody; nothing of the batch was "
-            "published"
+            f"the staging queue {staged.queue!r} was emptied by another client; nothing of the "
+            "batch was published"
         )
 
 
 def _count(channel: Channel, staged: Staged) -> int:
-    """Return how many messages a staging queue holds.  Raises: WriteError."""
+    """Return the number of messages in a staging queue.  Raises: WriteError."""
     try:
         return channel.queue_declare(staged.queue, passive=True).message_count
     except NotFound as error:

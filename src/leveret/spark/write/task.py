@@ -40,7 +40,7 @@ _UNROUTABLE: Final = "unroutable"
 
 
 class Written(WriterCommitMessage):
-    """What one task wrote: the number of rows, and their staging queue, if they have one.
+    """The result of one task: the number of rows, and their staging queue, if they have one.
 
     The broker had received `known` of the rows before and dropped them, and no queue took the
     `unroutable`; for staged rows both are known to the broker alone.
@@ -75,7 +75,7 @@ def current_task() -> Task:
     """Return the task of this process.  Raises: OptionError with speculative execution."""
     context = TaskContext.get()
     if context is None:
-        raise WriteError("a sink writes in the tasks of Spark, and nowhere else")
+        raise WriteError("a sink can only write inside Spark's tasks")
     if context.getLocalProperty(_SPECULATION) == "true":
         raise OptionError(
             "spark.speculation: two tasks would write the same rows at once; turn it off for a "
@@ -125,7 +125,7 @@ class ColumnNumbers:
             at = int(wrong[0])
             raise RowError(
                 f"column 'publishing_id': {ids[at]} follows {before[at]}, and must be greater: the "
-                "broker would drop the row as one that it has taken already"
+                "broker would drop the row as a repeated one"
             )
         self._last = int(ids[-1])
         return ids
@@ -197,7 +197,7 @@ class TaskWriter:
         return None if self._staging is None else self._staging.name
 
     def _came_back(self, message: ReturnedMessage) -> None:
-        """Handle a message that no queue took.  Raises: WriteError."""
+        """Handle an unroutable message.  Raises: WriteError."""
         exchange = self._options.dead_letter_exchange
         where = f"exchange {message.exchange!r} with routing key {message.routing_key!r}"
         if self._staging is not None:
@@ -258,7 +258,7 @@ def chosen_mode(options: WriteOptions, layout: Layout, connection: Connection) -
             "publishing_id": "the column 'publishing_id'",
         }
         raise OptionError(
-            f"{needed[mode]}: {product} does not recognise what was written before, Leveret does; "
-            "what is written here may be written twice after a failure (dedup=none)"
+            f"{needed[mode]}: {product} does not recognise repeated messages, Leveret does; "
+            "rows written here may be written twice after a failure (dedup=none)"
         )
     return mode

@@ -48,7 +48,7 @@ class BatchWriter(DataSourceArrowWriter):
         return write_rows(self._options, self._layout, self._job, current_task(), iterator)
 
     def commit(self, messages: Messages) -> None:
-        """Publish what was staged.  Raises: WriteError; Interrupted."""
+        """Publish the staged messages.  Raises: WriteError; Interrupted."""
         commit_written(self._options, messages)
 
     def abort(self, messages: Messages) -> None:
@@ -72,7 +72,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         )
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
-        """Publish what was staged.  Raises: WriteError; Interrupted."""
+        """Publish the staged messages.  Raises: WriteError; Interrupted."""
         commit_written(self._options, messages)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
