@@ -53,6 +53,6 @@ def test_positions_by_name_must_name_exactly_what_is_read() -> None:
     assert [positions.of(name) for name in "ab"] == [1, -1]
     with pytest.raises(ValueError, match="these are missing: c, d"):
         positions.check(["a", "b", "d", "c"])
-    with pytest.raises(ValueError, match="it names what is not read: b"):
+    with pytest.raises(ValueError, match="it names streams that are not read: b"):
         positions.check(["a"])
     Positions(-2).check(["a", "b"])

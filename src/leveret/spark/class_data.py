@@ -31,7 +31,7 @@ def make(path: Path) -> None:
     """Run a small session and make its JVM write its classes.  Raises: RuntimeError."""
     from leveret.spark.session import FAST, JAVA_OPTIONS, session
 
-    # It is written beside the old file first, because a JVM may have mapped that.
+    # It is written next to the old file first, because a JVM may have mapped that.
     fresh = path.with_suffix(f".{os.getpid()}")
     options = f"{FAST[JAVA_OPTIONS]} -XX:ArchiveClassesAtExit={fresh}"
     spark = session(
@@ -55,7 +55,7 @@ def make(path: Path) -> None:
 
 
 def _use(spark: SparkSession, scratch: str) -> None:
-    """Use a little of the functions that read, write and run jobs."""
+    """Use some of the functions that read, write and run jobs."""
     from pyspark.sql import functions as f
 
     def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

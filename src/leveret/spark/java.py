@@ -29,7 +29,7 @@ exec {java} "$@"
 
 
 class JavaError(RuntimeError):
-    """There is no Java on which Spark can run; the text says what to install."""
+    """There is no Java on which Spark can run; the text names the package to install."""
 
 
 def find_java_home(cache: Path) -> Path:

@@ -26,7 +26,7 @@ _PROBE: Final = (
 
 
 class PythonError(RuntimeError):
-    """The Python that Spark would start cannot run the source; the text says what to set."""
+    """The Python that Spark would start cannot run the source; the text names the setting."""
 
 
 def use_this_python() -> None:

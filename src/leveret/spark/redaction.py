@@ -22,7 +22,7 @@ PATTERNS: Final = {
 
 
 def hide_uris(spark: SparkSession) -> None:
-    """Have a session hide URIs, in addition to what it hides already."""
+    """Make a session hide URIs, in addition to its other patterns."""
     for setting, pattern in PATTERNS.items():
         present = spark.conf.get(setting, None)
         if not present:

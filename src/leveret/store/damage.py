@@ -20,7 +20,7 @@ from leveret.store.format import QUARANTINE_DIR
 class Damage:
     """One damaged place: `size` bytes at `position` of the file `path`.
 
-    `what` says what the bytes were; `records` is the number of records lost, or None if it is
+    `what` describes the bytes; `records` is the number of records lost, or None if it is
     unknown; recovery corrects it once it knows which of them have other copies.  `group` is the
     journal group concerned, else 0, and `kind` the kind that a damaged record claims to be.  `torn`
     means that the bytes were never durable, so that nothing in them was confirmed: a crash left
@@ -93,7 +93,7 @@ class DamageCounts:
 
 
 def quarantine_at_start(disk: Disk, damage: Damage, data: bytes) -> None:
-    """Quarantine what recovery found, giving up the ballast if there is no space."""
+    """Quarantine damage found by recovery, giving up the ballast if there is no space."""
     try:
         quarantine(disk, damage, data)
     except StorageFailure as failure:

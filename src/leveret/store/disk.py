@@ -28,8 +28,8 @@ T = TypeVar("T")
 class StorageFailure(Exception):
     """A call to the disk failed: nothing may be confirmed any more.
 
-    `verb` and `path` say what was tried, `errno` is the operating system's number (0 if there is
-    none), `full` means that the disk or a quota has no space left.
+    `verb` and `path` name the attempted operation, `errno` is the operating system's number (0 if
+    there is none), `full` means that the disk or a quota has no space left.
     """
 
     def __init__(self, verb: str, path: str, reason: str, number: int = 0) -> None:

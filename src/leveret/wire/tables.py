@@ -286,9 +286,9 @@ def _integer(data: bytes, kind: i64, at: i64) -> int:
 
 
 def read_number(data: bytes, at: i64) -> i64:
-    """Return the integer whose type letter is at `at`; -1 for what is none or below 0.
+    """Return the integer whose type letter is at `at`; -1 for other types or below 0.
 
-    It lies in a table that was skimmed.
+    The table must have been checked.
     """
     kind = i64(data[at])
     if kind not in _INTEGERS:
@@ -298,7 +298,7 @@ def read_number(data: bytes, at: i64) -> i64:
 
 
 def read_u64(data: bytes, at: i64) -> int:
-    """Return the unsigned 64-bit integer at `at`; the bytes must be there."""
+    """Return the unsigned 64-bit integer at `at`; the bytes must exist."""
     number = read_i64_be(data, at)
     if number >= 0:
         return number
@@ -306,7 +306,7 @@ def read_u64(data: bytes, at: i64) -> int:
 
 
 def _text(raw: bytes) -> object:
-    """Return `raw` as text where it is UTF-8, else as it is."""
+    """Return `raw` as text if it is UTF-8, else unchanged."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -325,8 +325,8 @@ def _decimal(data: bytes, at: i64) -> Decimal:
 def write_table(w: BytesWriter, table: dict[str, object]) -> None:
     """Write `table` with its length before it.
 
-    Raises: ValueError for a key or value that a table cannot hold, or beyond the limits; then `w`
-    may hold a part of the table.
+    Raises: ValueError for a key or value that a table cannot contain, or beyond the limits; `w`
+    may then contain a part of the table.
     """
     if not table:
         write_i32_be(w, 0)
@@ -335,7 +335,7 @@ def write_table(w: BytesWriter, table: dict[str, object]) -> None:
 
 
 def write_entries(w: BytesWriter, table: dict[str, object]) -> None:
-    """Write the entries of `table` without a length, as AMQPLAIN's response has them.
+    """Write the entries of `table` without a length, as in AMQPLAIN's response.
 
     Raises: ValueError as `write_table`.
     """
@@ -358,7 +358,7 @@ class _TableWriter:
         self.close(start)
 
     def entries(self, table: dict[Any, object], depth: i64) -> None:
-        """Write the entries of a table that lies `depth` deep."""
+        """Write the entries of a table at nesting depth `depth`."""
         self.check(depth)
         for key, value in table.items():
             self.count()
@@ -381,12 +381,12 @@ class _TableWriter:
         self.close(start)
 
     def check(self, depth: i64) -> None:
-        """Refuse to nest too deep."""
+        """Check the nesting depth.  Raises: ValueError."""
         if depth > TABLE_DEPTH_MAX:
             raise ValueError(f"field tables nest at most {TABLE_DEPTH_MAX} deep")
 
     def count(self) -> None:
-        """Refuse too many entries."""
+        """Count an entry.  Raises: ValueError if there are too many."""
         self.left -= 1
         if self.left < 0:
             raise ValueError(f"a field table holds at most {TABLE_ENTRIES_MAX} entries")
@@ -421,7 +421,7 @@ class _TableWriter:
             self.scalar(value)
 
     def integer(self, value: int) -> None:
-        """Write `I` where it fits, else `l`."""
+        """Write as `I` if it fits, else as `l`."""
         if -0x8000_0000 <= value <= 0x7FFF_FFFF:
             self.w.append(0x49)  # I
             write_i32_be(self.w, i32(i64(value)))
@@ -470,7 +470,7 @@ class _TableWriter:
 
 
 def _refused(what: str) -> ValueError:
-    """Return the error of a value that AMQP has no type for."""
+    """Return the error of a value without an AMQP type."""
     return ValueError(f"a field table holds no {what}")
 
 

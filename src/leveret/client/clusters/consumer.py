@@ -68,7 +68,7 @@ class Consumer:
     - `concurrency`: the number of messages of a shared queue handled at the same time.
     - `max_attempts`, `retry_delay`, `retry_delay_max`: a failed message waits for `retry_delay`
       times the number of its attempts, at most `retry_delay_max`, and is dead-lettered when it
-      fails for the `max_attempts`-th time.  In a partition, the messages behind it wait as well.
+      fails for the `max_attempts`-th time.  In a partition, later messages wait as well.
     - `max_batch`, `max_wait`: the maximum size of a batch, and how long its first message waits
       for others.
     - `handler_timeout`: a coroutine that runs longer is cancelled and counts as failed.

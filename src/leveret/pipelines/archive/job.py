@@ -97,7 +97,7 @@ def archive(
     of the data source, such as `failOnDataLoss`.  `html_path` is where a page is written.
 
     Raises: JobError (a ValueError) for invalid arguments, such as a checkpoint of another archive;
-    ImportError without the format's package; StreamingQueryException, whose text holds the cause.
+    ImportError without the format's package; StreamingQueryException with the cause in its text.
     """
     with _set(spark, _COUNTING):
         query = start_archive(

@@ -19,7 +19,7 @@ FORMATS: Final = ("delta", "iceberg")
 def open_lake(options: LakeOptions) -> Lake:
     """Return the table that the options name; it need not exist yet.
 
-    Raises: ImportError, which says what to install.
+    Raises: ImportError, with the package to install.
     """
     if options.format == "delta":
         from leveret.pipelines.lakes.delta import DeltaLake
@@ -35,7 +35,7 @@ def find_lake(path: str, table: str = "", catalog: str = "") -> Lake | None:
 
     An Iceberg table of a catalog is named by `table` and `catalog`, not by its path.
 
-    Raises: ImportError, which says what to install.
+    Raises: ImportError, with the package to install.
     """
     format_ = ""
     if table or catalog or (Path(path) / CATALOG_FILE).is_file():

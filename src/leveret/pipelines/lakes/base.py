@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The catalog of an Iceberg table that has its own one, beside its data.
+#: The catalog of an Iceberg table that has its own one, next to its data.
 CATALOG_FILE: Final = "catalog.db"
 
 

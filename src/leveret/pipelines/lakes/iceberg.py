@@ -1,6 +1,6 @@
 """Iceberg by the package `pyiceberg`, which needs no JVM code and so any Spark.
 
-Without a catalog's name the table has its own catalog, an SQLite file beside its data, which suits
+Without a catalog's name the table has its own catalog, an SQLite file next to its data, which suits
 one machine.  A name is one of pyiceberg's configuration (`~/.pyiceberg.yaml`,
 `PYICEBERG_CATALOG__…`).
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from leveret.spark.write.result import WriteResult
 
-#: The offsets of one step: one save, and what a run after a crash repeats at most.
+#: The offsets of one step: the interval of saves, and the most that a crash makes a run repeat.
 STEP_RECORDS: Final = 1_000_000
 
 #: The approximate duration of a step if there is a rate.
@@ -58,7 +58,7 @@ _OF_DEATHS: Final = ("x-death", "x-first-death-", "x-last-death-")
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The destination of messages: one exchange, stream or queue, or what their columns give.
+    """The destination of messages: one exchange, stream or queue, or from their columns.
 
     `dedup` False is for brokers without deduplication: then a repeated run publishes again.
     """
@@ -163,7 +163,7 @@ def send(
     at_least("step", step, 1)
     if rate is not None:
         at_least("rate", rate, 1)
-        # A slow step reports progress, and saves it, while it goes on.
+        # A slow run also reports and saves its progress regularly.
         step = min(step, rate * STEP_SECONDS)
     kept = Checkpoint(checkpoint, name)
     total = known = unroutable = count = 0

@@ -99,7 +99,7 @@ def with_seen(rows: DataFrame, seen: SeenNames) -> DataFrame:
             parts.append(f.concat(f.lit("="), held.cast("string")))
         else:
             parts.append(f.lit(None).cast("string"))
-    # Most messages have none of them, and text is what Spark groups by fastest.
+    # Most messages have none of them, and Spark groups by text fastest.
     any_seen = f.coalesce(*parts).isNotNull()
     size = f.length("body").cast("bigint") if "body" in rows.columns else f.lit(0).cast("bigint")
     return rows.select(

@@ -223,7 +223,7 @@ def _queues(
     before: Mapping[int, tuple[int, int]],
     hot_times: int,
 ) -> tuple[QueueLoad, ...]:
-    """Return what each queue gets, including those of the other topology."""
+    """Return the load of each queue, including those of the other topology."""
     loads = {name: after.get(n, (0, 0)) for n, name in enumerate(plan.topology.queues)}
     old: dict[str, int] = {}
     if plan.against is not None:

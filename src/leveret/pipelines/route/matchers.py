@@ -191,7 +191,7 @@ class ConsistentHash(Matcher):
             raise TopologyError(f"binding {binding}: the key should be a weight")
         kind = "queue" if binding.to_queue else "exchange"
         self._ring.insert(number, f"{kind} {binding.destination}", int(digits))
-        # A broker makes the points in slices; here nobody else waits.
+        # A broker makes the points in slices; here no other work waits.
         while self._ring.owes():
             self._ring.settle(_POINTS_AT_ONCE)
 

@@ -68,7 +68,8 @@ class Binding:
 class Topology:
     """The exchanges, queues and bindings of one vhost; `name` is its label.
 
-    `for_dead_letters` are the dead-letter exchanges of queues, and all exchanges behind them.
+    `for_dead_letters` are the dead-letter exchanges of queues, and all exchanges reachable from
+    them.
     """
 
     name: str

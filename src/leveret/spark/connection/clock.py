@@ -25,7 +25,7 @@ def clock_ms(options: Options) -> int | None:
             answer.read()
         return round(parsedate_to_datetime(date).timestamp() * 1000)
     except (Interrupted, NoHttp, AmqpError, ValueError):
-        # The read itself reports what prevents it.
+        # The read itself reports the cause.
         return time.time_ns() // 1_000_000
     finally:
         link.close()

@@ -211,7 +211,7 @@ def _checked(
     Raises: NoHttp; NotFound (404); AccessRefused (403); PreconditionFailed (406); Interrupted.
     """
     if answer.getheader("Server") != SERVER:
-        raise NoHttp(f"what answers at {address} is {answer.getheader('Server')}, not {SERVER}")
+        raise NoHttp(f"the server at {address} is {answer.getheader('Server')}, not {SERVER}")
     if answer.status == _OK:
         return answer
     reason = _reason(answer)

@@ -84,7 +84,7 @@ class Spool:
     def __init__(
         self, directory: str, queue: str, vhost: str, lock_seconds: float = LOCK_SECONDS_MAX
     ) -> None:
-        """Open or create a spool as soon as nobody else holds it.  Raises: SpoolError; OSError."""
+        """Open or create a spool once no other query holds it.  Raises: SpoolError; OSError."""
         self.directory: Final = Path(directory)
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = _locked(self.directory / LOCK, lock_seconds)

@@ -192,10 +192,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         text = f"queue {self._queue!r}: {what}"
         if self._options.fail_on_data_loss:
             raise DataLossError(
-                f"{text}. Messages that were acknowledged may be gone with the files. To go on "
+                f"{text}. Acknowledged messages may be lost with the files. To continue "
                 "without them, set failOnDataLoss to false."
             )
-        log.warning("%s; failOnDataLoss is false, so reading goes on", text)
+        log.warning("%s; failOnDataLoss is false, so reading continues", text)
 
     def _ask(self, question: Callable[[], T]) -> T:
         """Return the broker's answer, asked again after interruptions.  Raises: Interrupted."""

@@ -37,7 +37,7 @@ HTTP_PORT: Final = 15672
 
 _OK: Final = 200
 
-#: From here on the fault is on the server's side, as of a broker that starts behind a proxy.
+#: From here on the fault is the server's, for example of a broker starting behind a proxy.
 _SERVER_ERROR: Final = 500
 
 #: The path does not exist: RabbitMQ 3.10.8 answers 400 for unknown paths.

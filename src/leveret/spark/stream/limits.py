@@ -17,7 +17,7 @@ SAMPLE_RECORDS: Final = 200
 
 
 def shared(available: Mapping[str, int], most: int) -> dict[str, int]:
-    """Return what each stream may give if all together may give `most`; the sum is exact.
+    """Return the share of each stream if all together may give `most`; the sum is exact.
 
     Each stream with messages gives one at least, and of the rest in proportion to its messages.  If
     `most` is less than the number of such streams, the first ones give one.
@@ -44,7 +44,7 @@ def shared(available: Mapping[str, int], most: int) -> dict[str, int]:
 def within_bytes(
     available: Mapping[str, int], mean_bytes: Mapping[str, float], most: int
 ) -> dict[str, int]:
-    """Return what each stream may give if the bodies of all may have about `most` bytes.
+    """Return the share of each stream if the bodies of all may have about `most` bytes.
 
     The first stream with messages gives one, however large, and so does each other whose message
     still fits; the rest is shared in proportion to the remaining messages.

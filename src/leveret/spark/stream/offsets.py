@@ -66,7 +66,7 @@ class Positions:
                 "(-2 is the earliest, -1 the latest)"
             )
         if others := sorted(given - wanted):
-            raise ValueError(f"it names what is not read: {', '.join(others)}")
+            raise ValueError(f"it names streams that are not read: {', '.join(others)}")
 
     def of(self, stream: str) -> Position:
         """Return a stream's position.  Raises: KeyError for a stream that was not checked."""
@@ -148,7 +148,7 @@ def refusal(text: str) -> dict[str, object]:
 
 
 def from_json(stored: Mapping[str, object]) -> Stored:
-    """Parse what Spark stored.
+    """Parse the JSON stored by Spark.
 
     Raises: ValueError if another source stored it, and for a refusal.
     """

@@ -32,7 +32,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """Bounds that each row that matches lies in; `None` for no bound.
+    """Bounds that contain each matching row; `None` for no bound.
 
     `end` and `until_ms` are not included; `streams` are names, `partitions` numbers.
     """

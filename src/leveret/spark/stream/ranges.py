@@ -1,4 +1,4 @@
-"""Reading a range of offsets completely: it checks what arrived, and reports what is missing.
+"""Reading a range of offsets completely: it checks for missing messages and reports them.
 
 Only this module decides about data loss, as in Spark's Kafka source: with `failOnDataLoss` missing
 messages are an error, without it they are logged and skipped.  An unreachable broker is not data
@@ -34,7 +34,7 @@ def report_data_loss(options: Options, stream: str, what: str) -> None:
             "deleted and declared again, or the options name offsets that it does not have. To go "
             "on without these messages, set failOnDataLoss to false."
         )
-    log.warning("%s; failOnDataLoss is false, so reading goes on", text)
+    log.warning("%s; failOnDataLoss is false, so reading continues", text)
 
 
 def read_range(

@@ -28,7 +28,7 @@ from leveret.spark.connection.retries import REAL_PAUSE, Pause, Retries, ask
 from leveret.spark.transports.base import Interrupted
 from leveret.spark.write.options import WriteOptions
 
-#: With it Leveret returns what it had received before; other brokers ignore it.
+#: With it Leveret returns messages that it had received before; other brokers ignore it.
 _CAPABILITIES: Final = {"leveret.already_taken": True}
 
 #: The reply code of such a return.

@@ -1,8 +1,8 @@
 """The checkpoint: live data of the older journal moves to chunks, so that the journal stays short.
 
     begin     the journal rolls: the next group begins a new file, where replay will start
-    gather    the broker hands over definitions, queues and their live messages in slices while
-              it goes on working; chunks and the snapshot's records are written meanwhile
+    gather    the broker passes definitions, queues and their live messages in slices while
+              it continues to work; chunks and the snapshot's records are written meanwhile
     wait      until every record appended so far is durable: the snapshot may hold an effect (a
               message that was moved, a transaction's ack) whose other half is in the journal only
     commit    the snapshot is synced and renamed; from then on recovery uses it
@@ -265,9 +265,9 @@ class CheckpointSource(ABC):
     1. `begin` is called once, at a boundary between two operations.  Everything that is journaled
        before it and was not in the group being filled will not be replayed and must be handed over.
        Everything journaled afterwards is replayed over the snapshot, whether the snapshot includes
-       it or not; so the broker goes on working meanwhile, and its state may change.
-    2. `hand_over` hands the state over, and yields now and then how many items that were; some of
-       them are handed over before the broker goes on, fewer if `out.full`.
+       it or not; so the broker continues to work meanwhile, and its state may change.
+    2. `hand_over` passes the state to `out`, and yields now and then the number of items passed;
+       some of them are passed before the broker continues, fewer if `out.full`.
     3. Counters come first, then definitions except for queues and bindings, then each queue as a
        whole (its definition, then the rest in the order that `CheckpointOutput` requires; messages
        of a long queue in several parts), then the bindings.
@@ -276,7 +276,7 @@ class CheckpointSource(ABC):
     5. Of a queue with persistent messages, every live message (waiting, delivered but not acked,
        in an open transaction) with a sequence below the queue's next one at `begin` is in a kept
        chunk or is handed over by `message`, in ascending order.  Newer messages are left out, and
-       so are those that are gone when their turn comes.
+       so are those that are gone by the time they would be passed.
     6. `chunked` reports where a chunk of handed-over messages is, after those that are handed over
        at once; no chunk holds messages of two such parts.  The next checkpoint must keep it while
        any message in it is live.  Those of its sequences that are gone by now count as the queue's
@@ -332,7 +332,7 @@ class Checkpoint:
         return self._state == _DONE
 
     def step(self) -> CheckpointWork | None:
-        """Continue; return what the disk must do before the next step.
+        """Continue; return the work for the disk before the next step.
 
         Raises: the source's exceptions; then the checkpoint never takes effect, and none begins
         after it.  RuntimeError: it raised before.
@@ -369,7 +369,7 @@ class Checkpoint:
         return None
 
     def _gather(self) -> CheckpointWork:
-        """Let the source hand over one slice."""
+        """Let the source pass one slice."""
         output = self._output
         more = False
         handed: i64 = -_MORE_FOR_DEFINITION * output.definitions

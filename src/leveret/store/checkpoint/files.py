@@ -126,7 +126,7 @@ class CheckpointFiles:
         self._disk.fsync_dir(STATE_DIR)
 
     def _retire(self, work: CheckpointWork) -> None:
-        """Remove what neither this snapshot nor the previous one needs, unless files are held."""
+        """Remove files that no longer belong to a kept snapshot, unless files are held."""
         self._dropped.update(work.segments_dropped)
         if self._holds > 0:
             return

@@ -83,7 +83,7 @@ class MemoryDisk(Disk):
 
 
 class MemoryFile(File):
-    """The contents of a file, shared by all who have it open."""
+    """The contents of a file, shared by all its users."""
 
     def __init__(self) -> None:
         self._content = bytearray()

@@ -75,7 +75,7 @@ class JournalFiles:
         self.sync()
 
     def append(self, group: Group) -> None:
-        """Write `group` without waiting for the disk; what it holds is durable after `sync`.
+        """Write `group` without waiting for the disk; its records are durable after `sync`.
 
         Raises: as `write`.
         """

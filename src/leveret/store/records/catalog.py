@@ -87,7 +87,7 @@ class Catalog:
             self._owned.setdefault(owner, {})[key] = None
 
     def delete(self, kind: str, definition: dict[str, object]) -> None:
-        """Delete a definition and what it owns."""
+        """Delete a definition and the objects it owns."""
         key = _key(kind, definition)
         found = self._kept.get(key)
         self._remove(key)

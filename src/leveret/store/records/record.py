@@ -21,7 +21,7 @@ Record (13 bytes, then its payload):
     12  u8   kind
     13       payload
 
-Behind the last group a journal file may have zeros, up to its end (`store/journal/files.py`).
+After the last group a journal file may have zeros, up to its end (`journal_files.py`).
 
 The seeds make a group or a record that lies in the wrong place, or comes from another store or out
 of a message's body, fail its check.  A record's lsn is its group's number and its place in it; the
@@ -44,13 +44,13 @@ Payloads by kind (`string` = u8 length and bytes; `table` = AMQP field table):
                          i64 time in ms of its last one
     checkpoint           u64 generation | 16 bytes uuid, or none
     spill                u64 queue | reference to a chunk (`chunk_record.py`) | n times (u64 first,
-                         u64 last): what of it is gone already
+                         u64 last): its sequences already gone
     clean stop           i64 time in ms
     publish session      string user | string session | i64 channel | i64 since | i64 through |
                          n times (u8 kind, i64 first, i64 last); see `publish_session.py`
 
     message              i64 timestamp in ms | u8 flags (1 = persistent, 2 = dead-lettered, 4 = the
-                         number that its publisher gave it counts, 8 = a trail is behind the
+                         number that its publisher gave it counts, 8 = a trail is after the
                          properties, see `wire/trail.py`) | string exchange |
                          string routing key | u32 size | properties | body, up to the end
 

@@ -1,1 +1,1 @@
-"""Recovery: rebuilding the broker's state from what a stop left on the disk."""
+"""Recovery: rebuilding the broker's state from the disk after a stop."""

@@ -137,7 +137,7 @@ class Applier:
             raise Damaged(f"a record of the unknown kind {kind}")
 
     def _publish(self, data: bytes, start: i64, end: i64) -> None:
-        """Apply a publish to the targets whose chunks do not hold the message yet."""
+        """Apply a publish to the targets whose chunks do not contain the message yet."""
         targets, at = self._targets(data, start, end)
         message = self._message(data, at, end)
         if targets:

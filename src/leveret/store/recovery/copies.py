@@ -217,7 +217,7 @@ class Copies(Replay):
     # -- chunks ------------------------------------------------------------------------------------
 
     def _search_chunks(self, queue_id: int) -> Iterator[None]:
-        """Search the chunks for what the journal does not have."""
+        """Search the chunks for messages that the journal does not have."""
         wanted = self._wanted[queue_id]
         found = self.copies(queue_id)
         for ref in self.referenced.get(queue_id, {}).values():

@@ -86,7 +86,7 @@ class LostRows:
         return lost
 
     def settle(self, copies: Copies, replay: Replay) -> int:
-        """Keep the chunk, and add what was found elsewhere; return how many messages are lost."""
+        """Keep the chunk, and add messages found elsewhere; return how many are lost."""
         state = replay.state(self.queue_id)
         for sequence, copy in self.found(copies, state):
             replay.chunk_message(self.queue_id, sequence, copy.message, max(copy.count, 0))

@@ -127,7 +127,7 @@ def _mended(disk: Disk, seed: int, owner: i64, ref: ChunkRef, data: bytes, level
         for _ in copies.search():
             pass
     except StorageFailure:
-        # A checkpoint has removed a file meanwhile; use what was found before.
+        # A checkpoint has removed a file meanwhile; use the copies found before.
         pass
     found = {sequence: copy.message for sequence, copy in copies.copies(owner).items()}
     if chunk is not None:

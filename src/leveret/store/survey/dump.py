@@ -243,7 +243,7 @@ class Dump:
         return self._collector.operations
 
     def _read(self, path: str) -> bytes:
-        """Return a whole file, with zeros for what the disk fails to read."""
+        """Return a whole file, with zeros for unreadable parts."""
         file = self._disk.open(path)
         try:
             return read_what_can_be(file, 0, file.size())

@@ -103,7 +103,7 @@ class Holdings(Replay):
         self.queues: dict[i64, Holding] = {}
         self.counters: dict[str, int] = {}
         self.file_number: i64 = 0
-        #: True while no record adds anything, and records only remove what is here.
+        #: True while records add nothing and only remove existing messages.
         self.closed = False
         self._keep = keep
 

@@ -1,12 +1,12 @@
-"""A survey of a data directory: it verifies every checksum and lists what the queues hold.
+"""A survey of a data directory: it verifies every checksum and lists the contents of queues.
 
     identity    finds the seed of the digests (`identity.py`)
     snapshots   verifies all of them, and replays the newest one that is intact
     journal     verifies all files, and replays those from that snapshot on
-    segments    verifies every chunk and its messages: what a queue refers to is live, dead or lost
-    earlier     replays the snapshot before the newest and the journal after it: what they define
-                and no record removes must also be in the newest snapshot, or that is incomplete
-    repair      searches for other copies of what is damaged (`recovery/copies.py`)
+    segments    verifies every chunk and its messages: each is live, dead or lost
+    earlier     replays the snapshot before the newest and the journal after it: definitions
+                that no record removes must also be in the newest snapshot, or that is incomplete
+    repair      searches for other copies of damaged messages (`recovery/copies.py`)
 
 A survey follows the rules of recovery, which alone decides what is recoverable, and reports more.
 If no snapshot is intact and the journal does not go back to its first file, both replay all
@@ -491,7 +491,7 @@ class Survey:
         return report
 
     def _read(self, path: str) -> bytes:
-        """Return a whole file, with zeros for what the disk fails to read."""
+        """Return a whole file, with zeros for unreadable parts."""
         file = self.disk.open(path)
         try:
             return read_what_can_be(file, 0, file.size())

@@ -28,7 +28,7 @@ _FIELD_4: Final = 0x22
 _FIELD_5: Final = 0x2A
 _NUMBER_2: Final = 0x10
 
-#: The delivery modes of a message that may be lost at a restart, and of one that may not.
+#: The delivery modes of a message that may be lost at a restart, and of one that must survive.
 UNDURABLE: Final = 1
 DURABLE: Final = 2
 

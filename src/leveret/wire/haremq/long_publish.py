@@ -136,7 +136,7 @@ class LongPublish:
         self.bytes_ahead = body.ahead()
 
     def _find_body(self, part: bytes) -> bytes:
-        """Search for the start of the body; return the received part of it and what follows."""
+        """Search for the start of the body; return the bytes from there on."""
         known = self.fields + part
         end: i64 = len(known)
         scan = FieldScan()
