@@ -146,7 +146,7 @@ def test_http_has_a_port_of_its_own() -> None:
 
 def test_its_text_says_where_it_is() -> None:
     broker = Broker()
-    assert repr(broker) == "<Broker that does not run>"
+    assert repr(broker) == "<Broker not running>"
     with broker:
         assert repr(broker) == f"<Broker at 127.0.0.1:{broker.port}>"
 
@@ -187,7 +187,7 @@ def test_a_stop_that_fails_leaves_no_thread() -> None:
 def test_what_is_not_running_says_so() -> None:
     broker = Broker()
     for call in (broker.kill, broker.block, broker.drop_connections, lambda: broker.url):
-        with pytest.raises(NotRunning, match=r"the broker (does not run|was not started)"):
+        with pytest.raises(NotRunning, match=r"the broker (is not running|was not started)"):
             call()
     with broker:
         pass

@@ -71,11 +71,11 @@ def _cause(error: ssl.SSLCertVerificationError, host: str) -> str:
     code = error.verify_code
     if code in {HOST_MISMATCH, ADDRESS_MISMATCH}:
         return (
-            f"it is not for the name {host!r}. Connect by a name that the certificate has, "
+            f"it is not for the name {host!r}. Connect by a name in the certificate, "
             "or have the broker's certificate issued for this name (its subjectAltName)"
         )
     if code == EXPIRED:
-        return "it, or one that it was signed with, has expired. Renew it on the broker"
+        return "it, or a certificate that signed it, has expired. Renew it on the broker"
     if code == NOT_YET_VALID:
         return "it is not valid yet. Compare the clocks of this machine and of the broker's"
     if code in UNKNOWN_AUTHORITY:

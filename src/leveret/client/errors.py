@@ -48,11 +48,9 @@ class DeliveryLost(ConnectionLost):
     """
 
     def __init__(self, delivery_tag: int) -> None:
-        what = (
-            f"delivery tag {delivery_tag} came" if delivery_tag else "some of all deliveries came"
-        )
+        what = f"delivery tag {delivery_tag} is" if delivery_tag else "some of all deliveries are"
         super().__init__(
-            f"{what} over a connection that was lost: nothing was acknowledged, and the broker "
+            f"{what} from a lost connection: nothing was acknowledged, and the broker "
             "redelivers everything that was not acknowledged before"
         )
         self.delivery_tag = delivery_tag

@@ -139,7 +139,7 @@ def _port(parts: SplitResult) -> int | None:
     try:
         port = parts.port
     except ValueError:
-        text = "the port in the URI is not a number to 65535 (is a / in the password %2F?)"
+        text = "the port in the URI is not a number up to 65535 (is a / in the password %2F?)"
         raise ValueError(text) from None
     if port == 0:
         raise ValueError("the port in the URI is 0")
@@ -149,7 +149,7 @@ def _port(parts: SplitResult) -> int | None:
 def _vhost(path: str) -> str:
     """Return the vhost of a URI's path."""
     if "/" in path[1:]:
-        raise ValueError("the vhost in the URI holds a /; write it as %2F")
+        raise ValueError("the vhost in the URI contains a /; write it as %2F")
     vhost = _decode(path[1:], "vhost")
     if len(vhost.encode()) > SHORT_STRING_BYTES_MAX:
         raise ValueError(f"the vhost in the URI is longer than {SHORT_STRING_BYTES_MAX} bytes")
@@ -160,7 +160,7 @@ def _query(query: str, said: Said) -> None:
     """Add the numbers set by the query."""
     seen: set[str] = set()
     if "@" in query:
-        raise ValueError("the query parameters hold an @ (is a ? in the password %3F?)")
+        raise ValueError("the query parameters contain an @ (is a ? in the password %3F?)")
     for key, value in parse_qsl(query, keep_blank_values=True):
         if key not in QUERY:
             raise ValueError(f"unknown query parameter {key!r}; known: {', '.join(sorted(QUERY))}")

@@ -77,7 +77,7 @@ def check_strict_binding_key(key: str) -> None:
         if word not in (ONE_WORD, ANY_WORDS):
             _check_strict_word("binding key", key, word)
         elif ANY_WORDS in (before, word) and before in (ONE_WORD, ANY_WORDS):
-            raise _not_strict("binding key", key, f"'{before}.{word}' are no neighbours")
+            raise _not_strict("binding key", key, f"'{before}.{word}' must not be adjacent")
         before = word
 
 
@@ -85,7 +85,9 @@ def _check_strict_word(what: str, key: str, word: str) -> None:
     if not word:
         raise _not_strict(what, key, "a word is empty")
     if _STRICT_WORD.fullmatch(word) is None:
-        raise _not_strict(what, key, f"the word '{word}' is not of letters, digits and '_' alone")
+        raise _not_strict(
+            what, key, f"the word '{word}' contains more than letters, digits and '_'"
+        )
 
 
 def _not_strict(what: str, key: str, why: str) -> PreconditionFailed:

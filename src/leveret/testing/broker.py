@@ -71,7 +71,7 @@ class Broker:
         self._remove_directory: Callable[[], object] | None = None
 
     def __repr__(self) -> str:
-        where = f"at {self.host}:{self.port}" if self.is_running else "that does not run"
+        where = f"at {self.host}:{self.port}" if self.is_running else "not running"
         return f"<{type(self).__name__} {where}>"
 
     # -- life --------------------------------------------------------------------------------------

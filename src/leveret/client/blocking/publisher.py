@@ -88,7 +88,7 @@ class BulkPublisher:
                 continue
             if not self.channel.may_publish:
                 reason = self._connection.blocked_reason or "channel.flow"
-                log.warning("the broker takes no publishes for now: %s", reason)
+                log.warning("the broker blocks publishers for now: %s", reason)
             elif publishable:
                 raise ConnectionLost(
                     f"the broker confirmed nothing for {self._timeout:.0f} s; "

@@ -112,7 +112,7 @@ class Recoverer:
         delay_ms = self._backoff.next_ms(now_ms)
         if delay_ms is None:
             return None
-        log.info("attempt %d to reconnect follows: %s", self._backoff.attempts, error)
+        log.info("reconnecting, attempt %d: %s", self._backoff.attempts, error)
         self._tell(Reconnecting(self._backoff.attempts, delay_ms / 1000, error))
         return delay_ms
 
@@ -209,4 +209,4 @@ class Recoverer:
         try:
             self.settings.on_event(event)
         except Exception:
-            log.exception("the callback of recovery failed on %r", event)
+            log.exception("the recovery callback failed on %r", event)

@@ -269,7 +269,7 @@ class Restoration:
         exclusive = bool(getattr(method, "exclusive", False))
         if exclusive and self._is_patient and isinstance(outcome, ResourceLocked):
             raise StillHeld(f"{method.NAME} after a lost connection: {outcome}")
-        log.warning("%r could not be done again after a lost connection: %s", method, outcome)
+        log.warning("%r could not be restored after a lost connection: %s", method, outcome)
         self.failures.append(outcome)
 
     def _open_channels(self) -> Generator[Step]:
