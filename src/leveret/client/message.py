@@ -189,8 +189,8 @@ class Message(Content):
         The exception propagates after the reject.  The broker then drops or dead-letters the
         message.
         With `requeue` it redelivers the message, unless `reject_on_redelivered` is set and the
-        message
-        was redelivered before.  With `ignore_processed` the program may settle it inside the block.
+        message was redelivered before.  With `ignore_processed` the program may settle it inside
+        the block.
 
         Raises: at the end of the block, the channel's error when it is closed.
         """

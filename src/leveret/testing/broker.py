@@ -356,10 +356,9 @@ class Broker:
         """Refuse the next `count` connections, or methods of one kind; 0 cancels this.
 
         `method` is `connection`: the socket is closed before the broker sends anything; `login`:
-        the
-        password is refused; or an AMQP method name, such as `queue.declare` or `basic.publish`: the
-        broker closes the channel with `code` and `text`, or the connection if the method belongs to
-        the connection.
+        the password is refused; or an AMQP method name, such as `queue.declare` or `basic.publish`:
+        the broker closes the channel with `code` and `text`, or the connection if the method
+        belongs to the connection.
 
         Raises: ValueError: an unknown method, or a code that does not fit the method.
         """

@@ -4,8 +4,7 @@
     python -m leveret.wire.generate --check  list the files that differ; exit 1 if any does
 
 The output is formatted like that of `ruff format`.  This module is not compiled: it is a
-developers'
-tool, and `python -m` cannot run a compiled module.  `render()` does no I/O.
+developers' tool, and `python -m` cannot run a compiled module.  `render()` does no I/O.
 """
 
 from __future__ import annotations

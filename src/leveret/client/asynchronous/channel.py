@@ -204,8 +204,7 @@ class Channel(ShellChannel):
         """Return a consumer to iterate, or to await if it has a callback.
 
         Use `async for message in channel.consume(queue)`, or `await channel.consume(queue,
-        callback)`
-        with a function or coroutine function that takes one message.
+        callback)` with a function or coroutine function that takes one message.
 
         Raises on start: NotFound (404), AccessRefused (403), ResourceLocked (405).
         """

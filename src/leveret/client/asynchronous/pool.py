@@ -182,8 +182,7 @@ class Pool:
         """Return whether a connection can be lent; if not, begin to close it.
 
         The loop reads continuously, so a close by the broker has been noticed.  A connection that
-        was
-        unused for long is tested with a request, as a network may fail silently.
+        was unused for long is tested with a request, as a network may fail silently.
         """
         connection = idle.connection
         if connection.is_open and time.monotonic() - idle.since < CLIENT_POOL_CHECK_SECONDS:

@@ -166,8 +166,7 @@ class Connection(ShellConnection):
         If there is no message, wait up to `timeout` seconds for one (None: no limit).
 
         Raises: ConsumerCancelled or the channel's error, once for each consumer with a callback
-        that
-        has ended; the connection's error; an error from a callback.
+        that has ended; the connection's error; an error from a callback.
         """
         with self.one_thread:
             deadline = None if timeout is None else time.monotonic() + timeout
@@ -388,8 +387,7 @@ class Connection(ShellConnection):
         """Continue a recovery attempt; return False while there is nothing to read.
 
         Waits for the start of the attempt, at most until `deadline`.  Opening the socket then takes
-        up
-        to the connection timeout.
+        up to the connection timeout.
         """
         assert self.recoverer is not None
         if self._attempt_at_ms is None:

@@ -193,8 +193,7 @@ class Pool:
         """Return whether a connection can be lent; if not, close it.
 
         An idle connection is not read, so pending input is read now.  A connection that was unused
-        for
-        long is tested with a request, as a network may fail silently.
+        for long is tested with a request, as a network may fail silently.
         """
         connection = idle.connection
         try:

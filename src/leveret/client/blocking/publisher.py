@@ -49,8 +49,7 @@ class BulkPublisher:
         """Send `count` messages as soon as the window has room for them.
 
         Raises: Nacked when the broker nacked one; ConnectionLost when no confirm arrives for too
-        long;
-        the channel's error.
+        long; the channel's error.
         """
         with self._connection.one_thread:
             self._wait(lambda: self._has_room(count))

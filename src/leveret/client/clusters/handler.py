@@ -57,8 +57,7 @@ class Handler:
         An exception, a timeout or an invalid result means `RETRY` for all of them.
 
         Raises: HandlerStopped for an exception that is no `Exception`; CancelledError when this
-        task
-        is cancelled.
+        task is cancelled.
         """
         try:
             async with asyncio.timeout(self._timeout):

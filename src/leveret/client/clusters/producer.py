@@ -145,8 +145,7 @@ class Producer:
         """Deliver a message to every cluster of the topic; return the outcome.
 
         Messages with the same `key` stay in order in clusters with partitions.  A message without
-        an
-        id gets one.  Failures at the broker are reported in the acknowledgement, not raised.
+        an id gets one.  Failures at the broker are reported in the acknowledgement, not raised.
 
         Raises: Closed after `close`; ValueError or TypeError for an invalid argument.
         """

@@ -171,8 +171,7 @@ class Confirms:
         """Settle by basic.ack or basic.nack; return the resolved tokens with their outcome.
 
         A settled sequence is ignored.  Raises: PreconditionFailed (406) for a sequence that was
-        never
-        published.
+        never published.
         """
         if self._shift or self._resent:
             sequence = self._sequence(sequence)

@@ -329,8 +329,7 @@ class Session:
         """Return the first bytes, unless the broker answers with another protocol.
 
         A broker refuses our version with a protocol header of its own.  A TLS port answers with a
-        TLS
-        alert.
+        TLS alert.
 
         Raises: FrameError (501).
         """

@@ -155,8 +155,7 @@ class DeliveryScanner:
         """Take the frames of deliveries at the reader's position, and advance it.
 
         It stops before the first incomplete frame or frame of another kind; the reader handles
-        that,
-        including its errors.
+        that, including its errors.
 
         Raises: UnexpectedFrame (505); SyntaxFault (502); ContentTooLarge (311).
         """

@@ -46,8 +46,7 @@ class PublishMarks:
     """The outcome of the publishes 1 to `through` of a channel.
 
     The outcome of those up to `floor` is unknown.  All others were accepted, except `gaps`, which
-    are
-    in ascending order and do not overlap.
+    are in ascending order and do not overlap.
     """
 
     def __init__(self, through: i64, floor: i64, gaps: list[Gap]) -> None:

@@ -75,8 +75,7 @@ class LongPublish:
         """Take its part of `data[at:]`; return the position after it.
 
         Raises: FrameError (501) for a wrong checksum, a body that is not UTF-8, and other fields
-        that
-        are too long or unknown.
+        that are too long or unknown.
         """
         end: i64 = min(i64(len(data)), at + self._left)
         if end > at:
