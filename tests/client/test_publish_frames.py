@@ -63,5 +63,5 @@ def test_the_parts_together_are_a_publish(
 
 
 def test_a_name_that_is_too_long_is_refused() -> None:
-    with pytest.raises(ValueError, match="at most 255 bytes"):
+    with pytest.raises(ValueError, match="maximum is 255 bytes"):
         PublishFrames(1, FRAME_BYTES_MIN).method("e", "k" * 256, False)

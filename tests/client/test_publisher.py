@@ -163,7 +163,7 @@ def test_a_broker_that_confirms_nothing_is_an_error() -> None:
     with ScriptedBroker(script) as broker:
         bulk = publisher(broker, timeout_ms=200)
         bulk.send(publishes(2), 2)
-        with pytest.raises(ConnectionLost, match=r"confirmed nothing for .* 1 messages wait"):
+        with pytest.raises(ConnectionLost, match=r"confirmed nothing for .* 1 messages await"):
             bulk.wait_until_confirmed()
         bulk.channel.connection.abort()
 
