@@ -100,7 +100,7 @@ def test_a_password_is_read_and_not_shown(
     ("text", "why"),
     [
         ("current = 1", "Expected `str`, got `int` - at `$.current`"),
-        ('current = "a"', "there is no [context.a]"),
+        ('current = "a"', "but [context.a] is missing"),
         ("context = 1", "Expected `object`, got `int` - at `$.context`"),
         ("[contexts.a]", "unknown field `contexts`"),
         ('[context.a]\nurl = "x"', "'url' is unknown"),

@@ -230,7 +230,7 @@ def test_definitions_go_out_and_come_back(
     assert file.stat().st_mode & 0o077 == 0
     ctl(leveret, "delete_vhost", "moved")
     assert "1 queue" in ctl(leveret, "import_definitions", str(file))
-    assert ctl(leveret, "import_definitions", str(file)) == "same\n"
+    assert ctl(leveret, "import_definitions", str(file)) == "no change\n"
     assert ["moved", "kept"] in [
         line.split("\t")
         for line in leveret("list", "queues", "vhost", "name", "--format", "tsv")

@@ -393,7 +393,7 @@ def test_a_start_is_waited_for(
         ("frobnicate", exits.USAGE, "No such command 'frobnicate'"),
         ("list_queue", exits.USAGE, "Did you mean 'list_queues'?"),
         ("delete_queu x", exits.USAGE, "Did you mean 'list_queues'?"),
-        ("stop_app", exits.USAGE, "has no counterpart here: the service manager"),
+        ("stop_app", exits.USAGE, "has no counterpart here: use the service manager"),
         ("list_queues --formatter erlang", exits.USAGE, "known formats: table, "),
         ("list_queues -p", exits.USAGE, "-p needs a value"),
         ("list_queues -t soon", exits.USAGE, "--timeout 'soon'"),

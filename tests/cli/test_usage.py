@@ -27,7 +27,7 @@ HEAVY = ("aiohttp", "rich", "pydantic", "structlog", "uvloop", "pyspark", "lever
         ("publish q x --lines", "--lines"),
         ("publish q x --property foo=1", "'foo' is none of"),
         ("publish q x --property headers=1", "'headers' is none of"),
-        ("publish q x --property priority=high", "priority is a number"),
+        ("publish q x --property priority=high", "priority must be a number"),
         ("publish q x --header novalue", "KEY=VALUE"),
         ("declare queue q -a x=1 -a x=2", "given twice"),
         ("get q --uri http://localhost", "amqp://"),

@@ -187,7 +187,7 @@ def test_text_is_a_body_too() -> None:
         (
             {"routing_key": "k" * 256},
             Layout("e", None, False, False, False, False),
-            "at most 255 bytes",
+            "maximum is 255 bytes",
         ),
         (
             {"properties": {"priority": 256}},

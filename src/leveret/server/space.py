@@ -3,7 +3,7 @@
 Below the reserve, publishers are blocked (`Broker.judge_disk`) and checkpoints are taken, because
 acks and deletes free space only when old files are removed; above it, the ballast is created again.
 If the disk is full despite the reserve, because other programs fill it too, the writing thread
-releases the ballast (`journal_files.py`), and this module logs that.
+releases the ballast (`store/journal/files.py`), and this module logs that.
 
 Interpreted on purpose: it belongs to the asyncio side.
 """

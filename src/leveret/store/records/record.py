@@ -21,7 +21,7 @@ Record (13 bytes, then its payload):
     12  u8   kind
     13       payload
 
-After the last group a journal file may have zeros, up to its end (`journal_files.py`).
+After the last group a journal file may have zeros, up to its end (`store/journal/files.py`).
 
 The seeds make a group or a record that lies in the wrong place, or comes from another store or out
 of a message's body, fail its check.  A record's lsn is its group's number and its place in it; the
