@@ -134,7 +134,7 @@ def ended(peer: Peer) -> None:
     """Check that the peer is told of 541, and nothing of the inside."""
     closed = peer.expect(0, "connection.close")
     assert closed.code == 541
-    assert closed.text == "INTERNAL_ERROR - the broker's log says more"
+    assert closed.text == "INTERNAL_ERROR - see the broker's log"
     said = [text for level, text in peer.connection.log if level == "error"]
     assert said[0].startswith("internal error: ZeroDivisionError at ")
 

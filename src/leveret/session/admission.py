@@ -1,20 +1,20 @@
-"""How many connections there may be at once, and which one is closed where there are too many.
+"""The limit on connections, and the choice of the connection that is closed beyond it.
 
-Connections take descriptors, of which a process has so many, and the store needs some of them.  So
-there is a limit, and beyond it a new connection gets the slot of the one with the least claim to
-it: the oldest that has not authenticated, else the one (of HTTP) that has been idle for the
-longest, or has been sending the body of a request for the longest.
-A closed connection that only lingers, until its peer has sent the rest, is dropped before these.
-Connections at work, and those of AMQP that have authenticated, are never closed for others; where
-there are none but these the new one is refused.  One that is just authenticating is passed over
-where there are others.
+File descriptors of a process are limited, and the store needs some of them.  So connections have a
+limit.  Beyond it, a new connection takes the slot of an existing one, in this order:
 
-An address that holds more than half of the slots of connections that have not authenticated pays
-for its new ones itself, so that a flood from one address does not close connections that are
-authenticating from another.
+- a closed connection that only lingers until its peer has sent the rest;
+- the oldest connection that has not authenticated, preferably one that is not just authenticating;
+- the HTTP connection that has been idle, or sending the body of a request, for the longest.
 
-Invariant: a connection that was closed for another counts until it has left (its descriptor is open
-until then).
+HTTP connections that wait for an answer and authenticated AMQP connections are never closed for
+others.  If there are only such connections, the new one is refused.
+
+If an address holds more than half of the unauthenticated slots, its new connections take its own
+slots, so that a flood from one address does not close connections that are authenticating from
+another.
+
+Invariant: a connection that was closed for another counts until its descriptor is closed.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from mypy_extensions import i64
 
 from leveret.limits import OPENING_PERCENT
 
-#: So many that are just authenticating are passed over for one new connection.
+#: The number of authenticating connections that are spared for one new connection.
 PASSED_OVER_MAX: Final = 64
 
-#: What `Admission.request` answers: there is a slot; one will be free; there is none.
+#: The results of `Admission.request`: a slot is free; one will be free; none is.
 ROOM: Final = 0
 WAIT: Final = 1
 FULL: Final = 2
 
 
 def network_of(host: str) -> str:
-    """Return what counts as one address: of IPv6 the network of 64 bits that one peer has."""
+    """Return the address that limits count by: for IPv6 its /64 network, which one peer owns."""
     if ":" not in host:
         return host
     try:
@@ -50,7 +50,7 @@ def network_of(host: str) -> str:
 
 
 def never() -> bool:
-    """Answer for a connection that reports by itself that it has authenticated, or never does."""
+    """Return False, for a connection that reports its authentication itself or never has one."""
     return False
 
 
@@ -58,8 +58,8 @@ def never() -> bool:
 class Slot:
     """The slot of one connection.
 
-    `expel` closes the connection, `is_authenticated` tells whether it has authenticated meanwhile,
-    `is_authenticating` whether it is about to.
+    `expel` closes the connection, `is_authenticated` returns whether it has authenticated by now,
+    `is_authenticating` whether its login is being verified or completed.
     """
 
     def __init__(
@@ -75,22 +75,21 @@ class Slot:
         self.is_authenticating = is_authenticating
         #: True once the connection was closed for another.
         self.leaving = False
-        #: How long the connection waited to be accepted, as far as no stage of its opening has
-        #: counted that yet.
+        #: How long the connection waited to be accepted; 0 once an opening stage has counted it.
         self.waited_ms: i64 = 0
 
     def opening_seconds(self, seconds: float) -> float:
-        """Return when a stage of the opening is cut off that may take so many seconds, from now on.
+        """Return the time left, in seconds, for an opening stage that may take `seconds`.
 
-        The first stage began with the connect, but half of its time is left to it in any case: a
-        peer that waited for a busy broker is heard before it is judged.
+        The first stage began with the connect, but has at least half of its time left, so that a
+        peer that had to wait for a busy broker is not cut off unheard.
         """
         waited = self.waited_ms
         self.waited_ms = 0
         return max(seconds * OPENING_PERCENT / 100 - waited / 1000, seconds / 2)
 
     def leave(self) -> None:
-        """Drop the reference to the closed connection, so that the two are no cycle."""
+        """Drop the reference to the closed connection, to break the reference cycle."""
         self.leaving = True
         self.expel = never
         self.is_authenticated = never
@@ -103,21 +102,21 @@ class Admission:
 
     def __init__(self, limit: int) -> None:
         self.limit: i64 = limit
-        #: Of all connections that have not left; the oldest first in this and the others.
+        #: The slots of all connections that have not left; like the others, oldest first.
         self.slots: dict[Slot, None] = {}
         self._unauthenticated: dict[Slot, None] = {}
         self._by_network: dict[str, dict[Slot, None]] = {}
         self._idle: dict[Slot, None] = {}
         #: The slots of closed connections whose sockets linger.
         self.lingering: dict[Slot, None] = {}
-        #: What is called once, when a connection has left.
+        #: Callbacks to call once, when a connection has left.
         self._waiting: list[Callable[[], object]] = []
         # Counters.
         self.expelled: i64 = 0
         self.refused: i64 = 0
 
     def request(self, network: str) -> int:
-        """Return `ROOM`, or `FULL`, or `WAIT` after a connection was closed for a new one."""
+        """Return `ROOM` or `FULL`, or close a connection for the new one and return `WAIT`."""
         if len(self.slots) < self.limit:
             return ROOM
         victim = self._victim(network)
@@ -134,7 +133,7 @@ class Admission:
         victim.expel()
 
     def _victim(self, network: str) -> Slot | None:
-        """Return what is closed for a connection from `network`, None where nothing may be."""
+        """Return the slot to close for a connection from `network`; None if none may be closed."""
         for slot in self.lingering:
             if not slot.leaving:
                 return slot
@@ -152,7 +151,7 @@ class Admission:
         return None
 
     def _oldest_unauthenticated(self, among: dict[Slot, None]) -> Slot | None:
-        """Return the oldest that has not authenticated; those that have are taken off the list."""
+        """Return the oldest slot that has not authenticated, and remove those that have."""
         passed_over: i64 = 0
         while among:
             slot = next(iter(among))
@@ -166,7 +165,7 @@ class Admission:
         return None
 
     def enter(self, slot: Slot, authenticated: bool = False) -> None:
-        """Take a slot, after `request` answered that there is one."""
+        """Take a slot, after `request` returned `ROOM`."""
         self.slots[slot] = None
         if not authenticated:
             self._unauthenticated[slot] = None
@@ -202,17 +201,17 @@ class Admission:
         self.leave(slot)
 
     def when_left(self, call: Callable[[], object]) -> None:
-        """Call once when a connection has left."""
+        """Call `call` once, when the next connection has left."""
         self._waiting.append(call)
 
     def make_room(self) -> None:
-        """Close the oldest that has not authenticated, if there is one: something is short."""
+        """Close the oldest connection that has not authenticated, if any: a resource is short."""
         victim = self._oldest_unauthenticated(self._unauthenticated)
         if victim is not None:
             self._expel(victim)
 
     def relocate(self, slot: Slot, network: str) -> None:
-        """Count a connection that has not authenticated by the address that its proxy named."""
+        """Count an unauthenticated connection under the address that its proxy sent."""
         if slot in self._unauthenticated:
             own = self._by_network[slot.network]
             own.pop(slot, None)
@@ -222,16 +221,16 @@ class Admission:
         slot.network = network
 
     def idle(self, slot: Slot) -> None:
-        """Note that an authenticated connection is idle, or that the broker waits for it."""
+        """Mark an authenticated connection as idle: the broker waits for its client."""
         if slot in self.slots and slot not in self._unauthenticated and not slot.leaving:
             self._idle[slot] = None
 
     def busy(self, slot: Slot) -> None:
-        """Note that a connection waits for an answer."""
+        """Mark a connection as busy: its client waits for an answer."""
         self._idle.pop(slot, None)
 
     def authenticated(self, slot: Slot) -> None:
-        """Note that a connection has authenticated."""
+        """Mark a connection as authenticated."""
         self._unauthenticated.pop(slot, None)
         own = self._by_network.get(slot.network)
         if own is not None:
@@ -240,6 +239,6 @@ class Admission:
                 del self._by_network[slot.network]
 
     def _forget(self, slot: Slot) -> None:
-        """Take a connection out of those that may be closed for others."""
+        """Remove a connection from those that may be closed for others."""
         self.authenticated(slot)
         self._idle.pop(slot, None)

@@ -1,4 +1,4 @@
-"""The login that a session asks for, and the authenticator that answers it."""
+"""A login to be verified, and the interface of authenticators."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from mypy_extensions import mypyc_attr
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Login:
-    """A login that is to be verified; `go_on` is called when the answer comes.
+    """A login to be verified; the answer calls `go_on`.
 
-    `network` is the network of the client's address: failures are counted by it.
+    `network` is the network of the client's address, by which failures are counted.
     """
 
     def __init__(self, user: str, password: bytes, network: str = "") -> None:
         self.user = user
         self.password = password
         self.network = network
-        #: The protocol that it came by, as metrics name it.
+        #: The protocol of the client, as metrics name it.
         self.protocol = "amqp091"
         self.answered = False
         self.accepted = False
-        #: True where the password was not verified, because too many logins wait.
+        #: True if the password was not verified because too many logins wait.
         self.turned_away = False
-        #: By how many times the usual delay the answer to a refusal waits.
+        #: The factor by which the delay of a refusal is longer than usual.
         self.backoff = 1
 
     def answer(self, accepted: bool) -> None:
-        """Take the answer whether the password is the user's; only the first one counts."""
+        """Accept or refuse the login; only the first answer counts."""
         if not self.answered:
             self.answered = True
             self.accepted = accepted
             self.go_on()
 
     def turn_away(self) -> None:
-        """Refuse the login without verifying it, because too many wait."""
+        """Refuse the login without verifying it: too many logins wait."""
         if not self.answered:
             self.turned_away = True
             self.answer(False)
@@ -46,7 +46,7 @@ class Login:
 
     @abstractmethod
     def go_on(self) -> None:
-        """Go on with the answer."""
+        """Continue after the answer."""
 
     def wanted(self) -> bool:
         """Return whether the session still waits for the answer."""
@@ -59,7 +59,7 @@ class Authenticator:
 
     @abstractmethod
     def begin(self, login: Login) -> None:
-        """Begin to verify `login`; its `answer` is called once, here or later.
+        """Begin to verify `login`; call its `answer` once, immediately or later.
 
-        An unknown user costs as much as a known one.
+        An unknown user takes as long as a known one.
         """

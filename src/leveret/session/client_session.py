@@ -1,13 +1,13 @@
-"""What a client's connection is to the broker and to its shell, whatever protocol it speaks.
+"""The base of client connections of either protocol, as the broker and the shell see them.
 
-A session is sans-IO: `receive` takes bytes, `take_output` gives bytes; the shell around it owns the
-socket and the clock.  It can be *halted*: it parses no more input until what it waits for has come
-(a sync, room for output, the end of an alarm).  Everything goes on in order.
+A session is sans-IO: `receive` takes bytes, `take_output` returns bytes; the shell around it owns
+the socket and the clock.  A session can be *halted*: it stops parsing until a sync is done, output
+has room or an alarm is over.  Input is always handled in order.
 
 `Connection` speaks AMQP 0-9-1 and `HareConnection` HareMQ's protocol; both extend this class, so
-that vhosts, alarms, limits and listings know one kind of client.
+that vhosts, alarms, limits and listings deal with one kind of client.
 
-Invariant: nothing outside a session changes why it is halted.
+Invariant: only the session itself changes its halt reasons.
 """
 
 from __future__ import annotations
@@ -59,35 +59,35 @@ class ClientSession(Link):
         self.broker = broker
         self.settings = settings
         self.peer = peer
-        #: The time of the last input or look at the clock (monotonic ms).
+        #: The time of the last input or `tick` (monotonic ms).
         self.now_ms: i64 = now_ms
-        #: Lines for the log, each with its level, until the shell takes them.
+        #: Log lines with their levels, until the shell takes them.
         self.log: list[tuple[str, str]] = []
-        #: Why no input is parsed; see `states`.
+        #: The reasons why no input is parsed; see `states`.
         self.halted: i64 = 0
-        #: True when the shell is to close the socket after it flushed.
+        #: True once the shell must close the socket after flushing the output.
         self.finished = False
         self.current = CurrentMethod(broker.core)
-        #: The long operation whose end it waits for.
+        #: The running long operation, if any.
         self.work: ClientTask | None = None
-        #: The client's rights; they allow nothing until a vhost is entered.
+        #: The user's permissions; they allow nothing until a vhost is entered.
         self.access = Access(broker.users, "", "")
         self.vhost: Vhost | None = None
         #: Its exclusive queues by their ids.
         self.exclusive_queues: LargeDict[i64, Queue] = LargeDict()
-        #: Bytes of contents that are not complete and of transactions that are not committed.
+        #: Bytes of incomplete contents and of uncommitted transactions.
         self.assembling_bytes: i64 = 0
         self.assembling_bytes_max: i64 = ASSEMBLING_BYTES_MAX
         # Wall time, and counters.
         self.connected_at_ms: i64 = broker.core.now_ms
         self.published: i64 = 0
-        #: What it did beside publishing; of confirms, those of channels that have ended.
+        #: All counters but `published`; of confirms, only those of ended channels.
         self.counts: Final = LinkCounts()
-        #: The walk over all connections that saw it last (`core.counts`); 0 for none.
+        #: The last walk over all connections that counted it (`core.counts`); 0 for none.
         self.walk: i64 = 0
-        #: Long deliveries that are being made: there are no others before their end.
+        #: The number of long deliveries in progress: no other delivery starts before their end.
         self.preparing: i64 = 0
-        #: True once what it held is being released, and true once all of it is.
+        #: True once the release of its resources has begun, and once it is complete.
         self.released = False
         self._is_empty = False
 
@@ -95,14 +95,14 @@ class ClientSession(Link):
 
     @abstractmethod
     def receive(self, data: bytes, now_ms: i64) -> None:
-        """Take bytes that the peer sent; `now_ms` is monotonic."""
+        """Handle bytes from the peer; `now_ms` is monotonic."""
 
     @abstractmethod
     def take_output(self) -> list[bytes | memoryview]:
-        """Return the bytes to send, in order; there may be none."""
+        """Return the bytes to send, in order, if any."""
 
     def flushed(self, transport_full: bool) -> None:
-        """Note that the transport took the output, and whether it holds too much now."""
+        """Resume after the transport took the output, or pause deliveries if its buffer is full."""
         if transport_full:
             self.writable = False
             return
@@ -119,37 +119,38 @@ class ClientSession(Link):
 
     @abstractmethod
     def input_bytes_held(self) -> int:
-        """Return how many bytes of input wait to be parsed."""
+        """Return the number of unparsed bytes of input."""
 
     @abstractmethod
     def is_authenticated(self) -> bool:
-        """Return whether its place is its own, because it has logged in or asked for something."""
+        """Return whether the client has logged in, or (HareMQ) made a request."""
 
     def is_authenticating(self) -> bool:
-        """Return whether its login is being judged, or was right and is being completed."""
+        """Return whether the login is being verified, or was accepted and is being completed."""
         return False
 
     def set_reading(self, reading: bool, now_ms: i64) -> None:
-        """Note whether the shell reads the socket from now (monotonic ms) on."""
+        """Start or stop counting silence: the shell reads the socket or does not, from `now_ms`."""
 
     @abstractmethod
     def tick(self, now_ms: i64) -> None:
-        """Look at the clock (monotonic ms), about once a second."""
+        """Do periodic work, about once a second; `now_ms` is monotonic."""
 
     def resumed(self) -> None:
-        """Go on after the process was suspended."""
+        """Recover after the process was suspended."""
 
     @abstractmethod
     def lost(self) -> None:
-        """End the connection, because its socket is gone."""
+        """End the connection: its socket is lost."""
 
     # -- its end -----------------------------------------------------------------------------------
 
     def release(self, answers: bool) -> None:
-        """Requeue what is unacked, end consumers and delete exclusive queues (behaviour 13).
+        """Requeue unacked messages, end the consumers and delete the exclusive queues.
 
-        It goes on in later turns where that is much; `answers` has `answer_close` called at the
-        end.
+        This happens before the close is answered (behaviour 13: exclusive queues are deleted
+        before close-ok), in several slices if necessary.  If `answers`, `answer_close` is called
+        at the end.
         """
         if self.released:
             return
@@ -159,13 +160,13 @@ class ClientSession(Link):
         self.core.scheduler.start(self._release_all(self.end_channels(), answers))
 
     def _release_all(self, endings: list[Iterator[int]], answers: bool) -> Iterator[int]:
-        """Release what the channels hold, one after the other, and then the exclusive queues.
+        """Release the channels one after the other, and then the exclusive queues.
 
-        It begins after an operation of the client's that is under way.
+        Begins after the running operation of the client, if any.
         """
         before = self.work
         if before is not None:
-            # If it waits for a sync, it need not: there is nobody to reply to.
+            # It need not wait for a sync any longer: nobody waits for its reply.
             self.scheduler.wake(before)
         yield from after(before)
         for ending in endings:
@@ -180,7 +181,7 @@ class ClientSession(Link):
 
     @abstractmethod
     def end_channels(self) -> list[Iterator[int]]:
-        """Forget the channels; return the operations that release what each of them holds."""
+        """Forget the channels; return the operations that release them."""
 
     def answer_close(self) -> None:
         """Answer the client's request to close the connection, if the protocol has one."""
@@ -192,9 +193,9 @@ class ClientSession(Link):
         self.wake()
 
     def has_no_socket(self) -> None:
-        """Leave the list of connections; what it did is kept in the totals.
+        """Leave the list of connections, and add the counters to the totals.
 
-        Drop the references of the connection, if all is released.
+        Drop the connection's references if everything is released.
         """
         if self.broker.links.pop(self, self) is None:
             counts = LinkCounts()
@@ -207,58 +208,58 @@ class ClientSession(Link):
 
     @abstractmethod
     def untie(self) -> None:
-        """Break the cycles between the connection and its parts, so that it is freed at once.
+        """Break the reference cycles between the connection and its parts, to free it at once.
 
-        The garbage collector hardly ever examines old objects: each connection would leave 7 kB.
-        As an ended connection may still be called, it shares the parts of another one that ended,
-        which the broker keeps.
+        The garbage collector hardly ever examines old objects, so each connection would leave
+        7 kB behind.  An ended connection may still be called, so it then shares the parts of
+        another ended one, which the broker keeps.
         """
 
     # -- its input ---------------------------------------------------------------------------------
 
     def yield_turn(self) -> None:
-        """Parse no more input until it is this connection's turn again."""
+        """Stop parsing until the scheduler resumes this connection."""
         if self.halted & HALT_TURN == 0:
             self.halted |= HALT_TURN
             self.scheduler.turns.add(self)
 
     def take_turn(self) -> None:
-        """Parse on: it is this connection's turn."""
+        """Resume parsing: the scheduler has reached this connection."""
         self.resume(HALT_TURN)
 
     def waits_for_turn(self) -> bool:
-        """Return whether its input waits until others have had their turn."""
+        """Return whether its input waits for the scheduler."""
         return self.halted & HALT_TURN != 0
 
     @abstractmethod
     def run(self) -> None:
-        """Parse what lies in the input until it ends or the connection is halted."""
+        """Parse the input until it is used up or the connection is halted."""
 
     def halt(self, reason: i64) -> None:
-        """Parse no more input until `resume` was called for the same reason."""
+        """Stop parsing until `resume` is called with the same reason."""
         self.halted |= reason
 
     def resume(self, reason: i64) -> None:
-        """End a halt: parse on, and have the shell check whether to read the socket."""
+        """End a halt: resume parsing, and have the shell check whether to read the socket."""
         self.halted &= ~reason
         self.wake()
         self.run()
 
     def spilled(self) -> None:
-        """Parse on: what queues had no memory for is written."""
+        """Resume parsing: the disk has caught up with the queues."""
         if self.halted & HALT_SPILL:
             self.resume(HALT_SPILL)
 
     def is_at_work(self) -> bool:
-        """Return whether an operation of the client's is under way."""
+        """Return whether a long operation of this client is running."""
         return self.work is not None
 
     def start(self, operation: Iterator[int]) -> None:
         """Run a long operation for this client (`Task`).
 
-        If its first slice does not complete it, no input is parsed before its end.  It ends with
-        the reply to the client, if the client is still there (`awaits_reply`); an AmqpError that it
-        raises later reaches the client like one that it raises at once.
+        If the first slice does not complete it, no input is parsed before its end.  The operation
+        itself replies to the client, if the client still waits (`awaits_reply`).  An AmqpError from
+        a later slice reaches the client like one from the first.
         """
         task = ClientTask(self, operation)
         self.core.scheduler.begin(task)
@@ -267,7 +268,7 @@ class ClientSession(Link):
             self.halt(HALT_WORK)
 
     def survives(self, bug: Exception) -> bool:
-        """Log an unexpected exception, and return True, if what met it has changed nothing."""
+        """Log an unexpected exception and return True, if the current method changed nothing."""
         if isinstance(bug, MemoryError) or self.current.changed(self.published):
             return False
         self.log.append(("error", f"internal error: {unquoted(bug)}"))
@@ -275,13 +276,13 @@ class ClientSession(Link):
 
     @abstractmethod
     def operation_failed(self, error: AmqpError) -> None:
-        """Tell the client that the long operation which it waits for has failed."""
+        """Report the failure of the long operation to the client."""
 
     def awaits_reply(self) -> bool:
-        """Return whether there is still somebody to answer: the connection is open."""
+        """Return whether the client still waits for a reply: the connection is open."""
         return not self.finished
 
-    # -- what it asks of the broker ----------------------------------------------------------------
+    # -- calls to the broker -----------------------------------------------------------------------
 
     def enter_vhost(self, name: str) -> None:
         """Enter a vhost as its user.  Raises: NotAllowed (530) as `Broker.enter`."""
@@ -291,23 +292,26 @@ class ClientSession(Link):
         self.unacked.user = self.user
 
     def access_changed(self) -> None:
-        """Read the user's permissions again: what they no longer allow ends (behaviour 74).
+        """Read the user's permissions again (behaviour 74: permissions are cached).
 
-        What a transaction holds is checked once more when it is committed.
+        The publishes of a transaction are checked once more when it is committed.
         """
         self.access.forget()
 
     def publisher_blocked(self) -> None:
-        """Halt until the alarm is over: it published during one.  Raises: ResourceFault (506)."""
+        """Halt until the alarm is over, after a publish.  Raises: ResourceFault (506)."""
         self.halt(HALT_ALARM)
 
     def alarm(self, blocked: bool, reason: str) -> None:
-        """Parse on when the alarm is over (behaviour 16)."""
+        """Resume parsing when the alarm is over (behaviour 16: alarms block publishers)."""
         if not blocked and self.halted & HALT_ALARM:
             self.resume(HALT_ALARM)
 
     def check_publisher(self, recorded: bool) -> None:
-        """After each publish, `recorded` or not: halt while an alarm is on or too much waits."""
+        """Halt after a publish if an alarm is on, or too many bytes wait to be synced or written.
+
+        `recorded` tells that the publish added a record to the journal.
+        """
         if recorded and self.core.journal.unsynced_bytes > UNSYNCED_BYTES_MAX:
             self.halted |= HALT_SYNC
             self.core.syncs.wait(self, self.core.journal.durable_group + 1)
@@ -318,7 +322,7 @@ class ClientSession(Link):
             self.publisher_blocked()
 
     def count_input(self, data: bytes, now_ms: i64) -> None:
-        """Count bytes that the peer sent; `now_ms` is monotonic."""
+        """Count bytes from the peer; `now_ms` is monotonic."""
         self.now_ms = now_ms
         counts = self.counts
         counts.received_bytes += len(data)
@@ -326,7 +330,7 @@ class ClientSession(Link):
         self.core.scheduler.spent += len(data) // INPUT_BYTES_PER_COST
 
     def count_output(self, parts: list[bytes | memoryview]) -> None:
-        """Count bytes that the shell takes to send them."""
+        """Count the bytes that the shell takes for sending."""
         counts = self.counts
         counts.sent_packets += 1
         for part in parts:
@@ -338,41 +342,43 @@ class ClientSession(Link):
         self.core.sizes.note(size)
 
     def add_counts(self, counts: LinkCounts) -> None:
-        """Add what the connection did."""
+        """Add the connection's counters to `counts`."""
         counts.add(self.counts)
         counts.published += self.published
 
     def assemble(self, size: i64) -> None:
-        """Count bytes that wait for their content's end or their transaction's commit.
+        """Count bytes of an incomplete content or an uncommitted transaction.
 
-        Raises: ResourceFault (506) when the connection holds too much of that, or the broker has
-        no memory left even for what was begun.
+        Raises: ResourceFault (506) if the connection holds too many of them, or the broker has no
+        memory left even for those begun before an alarm.
         """
         self.assembling_bytes += size
         self.core.memory.assemble(size)
         most = self.assembling_bytes_max
         if self.assembling_bytes > most:
-            raise ResourceFault(f"a connection's contents and transactions hold {most} bytes")
+            raise ResourceFault(
+                f"the connection's incomplete messages and transactions exceed {most} bytes"
+            )
         if self.broker.blocked:
             self.check_memory()
 
     def end_assembly(self, size: i64) -> None:
-        """Count bytes no longer whose content or transaction has ended."""
+        """Stop counting the bytes of a content or transaction that has ended."""
         self.assembling_bytes -= size
         self.core.memory.end_assembly(size)
 
     def check_memory(self) -> None:
-        """Refuse more content when the memory is used up in spite of the alarm.
+        """Refuse more content if the memory is used up despite the alarm.
 
         Raises: ResourceFault (506).
         """
         if self.broker.is_overfull():
-            raise ResourceFault("no memory left for what was begun before the alarm")
+            raise ResourceFault("no memory left to finish messages begun before the alarm")
 
     def reads_on(self) -> bool:
-        """Return whether the shell is to read the socket: there is not enough in hand yet.
+        """Return whether the shell should read the socket: little unparsed input is held.
 
-        A publisher that an alarm has blocked may be so for long, and is one of many.
+        The limit is lower for a publisher blocked by an alarm: it may be one of many, for long.
         """
         halted = self.halted
         if halted == 0:
@@ -381,7 +387,7 @@ class ClientSession(Link):
         return self.input_bytes_held() <= most
 
     def settle_unacked(self) -> None:
-        """Once a second: have deliveries that waited for room go on."""
+        """Resume deliveries that waited for room (called once a second)."""
         if self.unacked.settle():
             self.resume_deliveries()
         warning = self.unacked.warning()
@@ -389,15 +395,15 @@ class ClientSession(Link):
             self.log.append(("warning", warning))
 
     def keep_exclusive(self, queue: Queue) -> None:
-        """Note a new exclusive queue, which is deleted with the connection."""
+        """Remember a new exclusive queue, to delete it with the connection."""
         self.exclusive_queues[queue.queue_id] = queue
 
     def lose_exclusive(self, queue_id: i64) -> None:
-        """Forget an exclusive queue that is deleted: a client may use one after the other."""
+        """Forget a deleted exclusive queue: a client may use many, one after the other."""
         self.exclusive_queues.pop(queue_id)
 
     def drop_exclusive(self) -> Iterator[int]:
-        """Delete its exclusive queues (behaviour 13)."""
+        """Delete the exclusive queues (behaviour 13: before close-ok)."""
         vhost = self.vhost
         while len(self.exclusive_queues) > 0:
             queue = self.exclusive_queues.popitem()[1]
@@ -408,9 +414,9 @@ class ClientSession(Link):
 
 @final
 class ClientTask(Task):
-    """A long operation that a client asked for; its connection parses nothing before the end.
+    """A long operation for a client; its connection parses nothing until it ends.
 
-    It goes on when the connection is lost.
+    The operation continues if the connection is lost.
     """
 
     def __init__(self, session: ClientSession, operation: Iterator[int]) -> None:
@@ -419,21 +425,21 @@ class ClientTask(Task):
         self._error: AmqpError | None = None
 
     def keeps(self, error: AmqpError) -> bool:
-        """Keep an error of a later slice, to be answered at the end."""
+        """Keep an error of a later slice, to report it at the end."""
         if self.began:
             self._error = error.with_traceback(None)
         return self.began
 
     def ended(self) -> None:
-        """Answer where it failed, and parse on."""
+        """Report the error, if any, and resume parsing."""
         session = self._session
         super().ended()
         session.work = None
         error = self._error
         if error is not None:
             self._error = None
-            # The method that asked for it is still the current one.
+            # The method that started the operation is still the current one.
             session.operation_failed(error)
-        # What the failure leads to may take long as well, and parses on at its own end.
+        # Handling the failure may be a long operation too, which resumes parsing when it ends.
         if session.halted & HALT_WORK and not session.is_at_work():
             session.resume(HALT_WORK)

@@ -1,9 +1,9 @@
-"""What a connection is to its channels and its parts: its output, accounts, reasons to wait, ends.
+"""The base of `Connection` that its channels and parts use: output, replies, state, closing.
 
-`Connection` extends this class and puts the parts together.  They see nothing of each other but
-what is here and in `ClientSession`.
+`Connection` extends this class and assembles the parts.  They know each other only through this
+class and `ClientSession`.
 
-Invariant: `state` and `halted` change in these two classes alone.
+Invariant: `state` and `halted` change only in these two classes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @final
 class Capabilities:
-    """What a client says that it understands, in the table of connection.start-ok."""
+    """The capabilities that a client announces in connection.start-ok."""
 
     def __init__(self, client_properties: dict[str, object]) -> None:
         table = client_properties.get("capabilities")
@@ -49,7 +49,7 @@ class Capabilities:
         self.cancel_notify = said.get("consumer_cancel_notify") is True
         self.blocked = said.get("connection.blocked") is True
         self.failure_close = said.get("authentication_failure_close") is True
-        #: It is to hear of messages that were taken before (`ALREADY_TAKEN`).
+        #: The client is told about duplicates of messages accepted before (`ALREADY_TAKEN`).
         self.already_taken = said.get("leveret.already_taken") is True
 
 
@@ -66,18 +66,18 @@ class ConnectionBase(ClientSession):
         # Input.
         self.reader = FrameReader(FRAME_BYTES_MIN)
         self.shape = PublishShape(FRAME_BYTES_MIN, settings.message_bytes_max)
-        # Output; the reply that waits for its sync, and the consumers that are cancelled after it.
+        # Output; the reply that waits for its sync, and the consumers to cancel after it.
         self.output = FrameOutput(FRAME_BYTES_MIN - FRAME_OVERHEAD_BYTES)
         self.held_reply = b""
         self.held_cancels: CancelledConsumers | None = None
-        #: Tells the client after a lost connection how far its publishes came, if it asks for that.
+        #: Tells a client that asks for it which publishes of a lost connection succeeded.
         self.publish_session: PublishSession | None = None
-        # What was negotiated.
+        # Negotiated values.
         self.capabilities = Capabilities({})
         self.frame_bytes_max: i64 = FRAME_BYTES_MIN
         self.channels_max: i64 = settings.channels_max
 
-    # -- what the whole connection does ------------------------------------------------------------
+    # -- for the whole connection ------------------------------------------------------------------
 
     @abstractmethod
     def fail_channel(self, number: i64, error: AmqpError) -> None:
@@ -85,7 +85,7 @@ class ConnectionBase(ClientSession):
 
     @abstractmethod
     def close(self, error: AmqpError) -> None:
-        """Close the connection with the code of `error`, and begin to release what it held."""
+        """Close the connection with the code of `error`, and begin to release its resources."""
 
     def awaits_reply(self) -> bool:
         """Return whether the connection is open."""
@@ -94,14 +94,14 @@ class ConnectionBase(ClientSession):
     # -- state -------------------------------------------------------------------------------------
 
     def advance(self, state: i64) -> None:
-        """Go to a state.  Raises: RuntimeError for one that cannot follow the present one."""
+        """Enter a state.  Raises: RuntimeError if it cannot follow the current one."""
         if state not in FOLLOWING[int(self.state)]:
             raise RuntimeError(f"state {state} cannot follow {self.state} of a connection")
         self.state = state
         self.halted = halts_in(state, self.halted)
 
     def tune(self, frame_bytes_max: i64, channels_max: i64) -> None:
-        """Take what was negotiated; a payload may be as large as the frame (see `limits`)."""
+        """Apply the negotiated values; a payload may be as large as the frame (see `limits`)."""
         self.frame_bytes_max = frame_bytes_max
         if frame_bytes_max == 0:
             self.shape.payload_bytes_max = 0x7FFFFFFF
@@ -120,9 +120,9 @@ class ConnectionBase(ClientSession):
         self.wake()
 
     def reply(self, number: i64, method: Method) -> None:
-        """Write the answer to the method at hand, after the sync that it depends on.
+        """Write the reply to the current method, after the sync that it depends on.
 
-        What the method has caused follows it; what others have caused does not wait for it.
+        Cancels that the method caused follow the reply; those of other methods do not wait for it.
         """
         core = self.core
         group = core.syncs.reply_group
@@ -133,7 +133,7 @@ class ConnectionBase(ClientSession):
             self.halted |= HALT_SYNC
             core.syncs.wait(self, group)
             if core.scheduler.cancels.are_due(group):
-                # They wait by themselves too: this connection may be gone by then.
+                # They also wait on their own: this connection may have ended by then.
                 self.held_cancels = cancels = core.scheduler.cancels.take()
                 core.syncs.wait(cancels, group)
         else:
@@ -141,7 +141,7 @@ class ConnectionBase(ClientSession):
             core.scheduler.cancels.notify()
 
     def write_held(self) -> None:
-        """Write the reply whose sync is done, and what follows it."""
+        """Write the held reply and send the cancels that follow it: their sync is done."""
         if self.held_reply:
             self.output.writer.write(self.held_reply)
             self.held_reply = b""

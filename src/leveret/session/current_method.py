@@ -1,7 +1,7 @@
-"""The method that a connection is handling: errors name it, and its changes so far are known.
+"""The method that a connection is handling: errors name it, and can tell if it changed anything.
 
-Publishes that lie whole in the input follow each other without `begin`: they count by themselves
-(`publish`), and all that one of them changes comes after its count.
+Publishes that are complete in the input follow each other without `begin`.  Each counts itself
+(`publish`) before it changes anything else.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from leveret.wire.methods.ids import BASIC_PUBLISH
 
 @final
 class CurrentMethod:
-    """The current method or publish, and the counts of changes from before it began."""
+    """The current method or publish, and the change counters from before it began."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         #: The channel that a soft error closes; 0 for none.
         self.channel: i64 = 0
-        #: Class and method id as they begin a payload; 0 for none.
+        #: The class and method ids, as at the start of a payload; 0 for none.
         self.ids: i64 = 0
         self._published: i64 = 0
         self._changes: i64 = 0
         self._journal_bytes: i64 = 0
 
     def begin(self, published: i64) -> None:
-        """Note the counts of changes before a frame, after so many publishes."""
+        """Save the change counters before a frame; `published` counts the publishes so far."""
         core = self._core
         self.channel = 0
         self.ids = 0
@@ -38,18 +38,18 @@ class CurrentMethod:
         self._journal_bytes = core.journal.unsynced_bytes
 
     def publish(self, channel: i64, published: i64) -> None:
-        """Note that a publish begins, after so many of them."""
+        """Begin a publish; `published` counts the publishes before it."""
         self.channel = channel
         self.ids = BASIC_PUBLISH
         self._published = published
 
     def method(self, channel: i64, ids: i64) -> None:
-        """Note which method begins."""
+        """Begin a method."""
         self.channel = channel
         self.ids = ids
 
     def changed(self, published: i64) -> bool:
-        """Return whether it began to change shared state, or wrote to the journal."""
+        """Return whether the method has changed shared state or written to the journal."""
         if published != self._published:
             return True
         if self.ids == BASIC_PUBLISH:

@@ -14,18 +14,18 @@ from leveret.session.client_session import ClientSession
 from leveret.session.connection.connection import Connection
 from leveret.session.stats import sessions
 
-#: Channels that cost a walk as much as a connection.
+#: The number of channels that costs a walk as much as one connection.
 _CHANNELS_LIKE_CONNECTION: Final = 2
 
 
 @final
 class ChannelLevels:
-    """What channels have now."""
+    """The current totals of some channels: consumers, unacked messages and so on."""
 
     def __init__(self) -> None:
         self.connections: i64 = 0
         self.channels: i64 = 0
-        #: Those on which something was published.
+        #: Channels on which at least one message was published.
         self.publishers: i64 = 0
         self.consumers: i64 = 0
         self.unacked: i64 = 0
@@ -33,12 +33,12 @@ class ChannelLevels:
         #: Publishes and acks that wait for a tx.commit.
         self.uncommitted: i64 = 0
         self.acks_uncommitted: i64 = 0
-        #: The limits of channels, and of their consumers, on what is unacked.
+        #: The prefetch counts of the channels, and those set for their next consumers.
         self.prefetch: i64 = 0
         self.consumer_prefetch: i64 = 0
 
     def add(self, channel: Channel) -> None:
-        """Add what a channel has."""
+        """Add one channel."""
         self.channels += 1
         self.publishers += 1 if channel.publishes else 0
         self.consumers += len(channel.consumers)
@@ -52,7 +52,7 @@ class ChannelLevels:
 
 @final
 class LinkWalk:
-    """A walk over all connections; `number` is the one that `Counts.begin_walk` returned."""
+    """A walk over all connections; `number` was returned by `Counts.begin_walk`."""
 
     def __init__(self, broker: Broker, number: i64) -> None:
         self._broker: Final = broker
@@ -61,7 +61,7 @@ class LinkWalk:
         self._seen: Final = LinkCounts()
 
     def see_all(self) -> Iterator[int]:
-        """See all of them; give the count of those that were seen."""
+        """Count all connections, yielding the cost of each."""
         for link in sessions(self._broker):
             self._see(link)
             yield 1 + int(link.channel_count()) // _CHANNELS_LIKE_CONNECTION
@@ -81,7 +81,7 @@ class LinkWalk:
             levels.publishers += 1 if link.published > 0 else 0
 
     def finish(self) -> LinkCounts:
-        """Return what connections did since the start, also those that are gone."""
+        """Return the totals of all connections since the start, including closed ones."""
         total = LinkCounts()
         total.add(self._seen)
         counts = self._broker.core.counts
@@ -92,7 +92,7 @@ class LinkWalk:
 
 @final
 class ConnectionRow:
-    """One connection, with what it did."""
+    """One connection with its counters."""
 
     def __init__(self, link: ClientSession) -> None:
         self.name: Final = link.name
@@ -103,7 +103,7 @@ class ConnectionRow:
 
 @final
 class ChannelRow:
-    """One channel, with what it has."""
+    """One channel with its levels."""
 
     def __init__(self, connection: str, channel: Channel) -> None:
         self.name: Final = f"{connection} ({channel.number})"
@@ -113,9 +113,9 @@ class ChannelRow:
 
 @final
 class LinkRows:
-    """All connections with their channels.
+    """All connections with their channels, up to `limit` of each.
 
-    Beyond `limit` of each they are counted in `omitted` and `channels_omitted`, and left out.
+    The rest is only counted, in `omitted` and `channels_omitted`.
     """
 
     def __init__(self, broker: Broker, limit: int) -> None:
@@ -127,7 +127,7 @@ class LinkRows:
         self._broker: Final = broker
 
     def take_all(self) -> Iterator[int]:
-        """Take all of them; give the count of those that were taken."""
+        """Collect the rows, yielding the cost of each connection."""
         for link in sessions(self._broker):
             taken = 1
             if len(self.rows) < self._limit:

@@ -1,6 +1,6 @@
-"""What a session is given when it is made: limits, names, the addresses of both ends, randomness.
+"""The values that a session is created with: limits, names, socket addresses, randomness.
 
-Nothing here changes while a connection lives.
+None of them changes during the life of a connection.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RABBITMQ_VERSION: Final = "3.13.7"
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Tokens:
-    """Gives unguessable tokens for names of the broker's making."""
+    """A source of unguessable tokens for names that the broker generates."""
 
     @abstractmethod
     def token(self) -> str:
@@ -32,7 +32,7 @@ class Tokens:
 
 
 class SessionSettings:
-    """The settings of a session; sizes in bytes, times in the unit that the name says."""
+    """The settings of a session; sizes in bytes, times in the unit of their name."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class SessionSettings:
         rabbitmq_version: str = RABBITMQ_VERSION,
     ) -> None:
         self.version = version
-        #: The version of RabbitMQ that clients are told.
+        #: The version of RabbitMQ that is reported to clients.
         self.rabbitmq_version = rabbitmq_version
         self.frame_bytes_max: i64 = frame_bytes_max
         self.channels_max: i64 = channels_max
@@ -64,19 +64,19 @@ class SessionSettings:
         self.compatible = compatible
         self.loopback_users = loopback_users
         self.cluster_name = cluster_name
-        #: How long a delivery may stay unacked, where its queue says nothing; 0 for no limit.
+        #: How long a delivery may stay unacked if its queue sets no limit; 0 for no limit.
         self.consumer_timeout_ms: i64 = consumer_timeout_ms
-        #: Where the broker's HTTP listens on TCP, without TLS and with it; 0 where it does not.
+        #: The ports of the HTTP and HTTPS listeners; 0 for none.
         self.http_port: i64 = http_port
         self.https_port: i64 = https_port
-        #: Where it listens for AMQP over TLS; 0 where it does not.
+        #: The port of the AMQP listener with TLS; 0 for none.
         self.tls_port: i64 = tls_port
 
     def server_properties(self) -> dict[str, object]:
-        """Return what the broker says of itself in connection.start.
+        """Return the server properties of connection.start.
 
-        Compatible, it names RabbitMQ and `rabbitmq_version`: kombu and others choose by product
-        and version what basic.qos means.
+        In compatible mode, product and version are RabbitMQ and `rabbitmq_version`: kombu and
+        others choose the meaning of basic.qos by them.
         """
         capabilities: dict[str, object] = {
             "publisher_confirms": True,
@@ -99,7 +99,7 @@ class SessionSettings:
             "version": self.rabbitmq_version if self.compatible else self.version,
         }
         if self.http_port > 0:
-            # An addition of Leveret: clients that read streams in bulk find the listener by it.
+            # Leveret only: clients that read streams in bulk find the HTTP listener by it.
             properties["http_port"] = int(self.http_port)
         if self.https_port > 0:
             properties["https_port"] = int(self.https_port)
@@ -107,10 +107,10 @@ class SessionSettings:
 
 
 class Security:
-    """What protects a connection: the version of TLS and its cipher, both empty without TLS.
+    """The TLS version and cipher of a connection, both empty without TLS.
 
-    `certificate_name` is the name in the verified certificate of the client, which EXTERNAL logs
-    in; empty where there is none.
+    `certificate_name` is the name in the client's verified certificate, which is the user of an
+    EXTERNAL login; empty without a certificate.
     """
 
     def __init__(self, version: str = "", cipher: str = "", certificate_name: str = "") -> None:
@@ -119,12 +119,12 @@ class Security:
         self.certificate_name = certificate_name
 
 
-#: Of connections without TLS.
+#: The security of connections without TLS.
 PLAIN: Final = Security()
 
 
 class Peer:
-    """The two ends of the socket; `loopback` tells of the peer's own address."""
+    """The two ends of the socket; `loopback` is True if the peer has a loopback address."""
 
     def __init__(
         self,

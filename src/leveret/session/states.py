@@ -1,8 +1,8 @@
-"""The life of a connection: its states, which one leads to which, and why input waits.
+"""The states of a connection, the transitions between them, and the reasons to halt its input.
 
 A connection parses its input unless it is *halted*.  The reasons to halt are bits of
-`ClientSession.halted`; several may hold at once, and input is parsed again when none is left.
-While a login is verified or refused, its state is the reason.
+`ClientSession.halted`.  Several may be set at once; parsing resumes when none is left.
+While a login is verified or refused, `HALT_LOGIN` follows from the state.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ AWAITING_HEADER: Final = 0
 AWAITING_START_OK: Final = 1
 #: A password is being verified.
 VERIFYING_LOGIN: Final = 2
-#: A login was refused, and the answer is held back for a while.
+#: A login was refused, and the answer is delayed.
 REFUSING_LOGIN: Final = 3
 AWAITING_TUNE_OK: Final = 4
 AWAITING_OPEN: Final = 5
 OPEN: Final = 6
-#: A connection.close was sent; only its close-ok counts.
+#: A connection.close was sent; everything but its close-ok is ignored.
 CLOSING: Final = 7
-#: The closing handshake is done, or the socket is gone or given up.
+#: The closing handshake is done, or the socket is lost or was abandoned.
 CLOSED: Final = 8
 
-#: The states that each state leads to.
+#: The states that may follow each state.
 FOLLOWING: Final = {
     AWAITING_HEADER: (AWAITING_START_OK, CLOSING, CLOSED),
     AWAITING_START_OK: (VERIFYING_LOGIN, CLOSING, CLOSED),
@@ -42,26 +42,26 @@ FOLLOWING: Final = {
 
 # -- why input is not parsed (bits) ----------------------------------------------------------------
 
-#: A sync that a reply depends on, or that makes room for more unsynced bytes.
+#: Waiting for a sync that a reply depends on, or that makes room for more unsynced bytes.
 HALT_SYNC: Final = 1
 #: The peer does not read its output.
 HALT_OUTPUT: Final = 2
 #: An alarm is on.
 HALT_ALARM: Final = 4
-#: A login is verified or refused.
+#: A login is being verified or refused.
 HALT_LOGIN: Final = 8
-#: The disk has to take what queues have no memory for.
+#: Queues have no memory left: messages are being written to disk.
 HALT_SPILL: Final = 16
-#: A long operation that the client asked for is not at its end.
+#: A long operation that the client asked for is still running.
 HALT_WORK: Final = 32
-#: The connection has used up its slice: others come first.
+#: The connection has used up its slice, and waits for the scheduler.
 HALT_TURN: Final = 64
 
 
 def halts_in(state: i64, halted: i64) -> i64:
-    """Return why a connection is halted that was halted for `halted` and comes to `state`."""
+    """Return the halt bits of a connection that enters `state` with the bits `halted`."""
     if state == CLOSING:
-        # A peer that reads nothing is not written to.
+        # Do not write to a peer that reads nothing.
         return halted & HALT_OUTPUT
     if state in (VERIFYING_LOGIN, REFUSING_LOGIN):
         return halted | HALT_LOGIN

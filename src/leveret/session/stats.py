@@ -38,13 +38,13 @@ class ConnectionStats:
         self.peer_port: Final = peer.port
         self.host: Final = peer.local_host
         self.port: Final = peer.local_port
-        #: What protects it; all texts are empty without TLS.
+        #: These three are empty without TLS.
         self.tls_version: Final = peer.security.version
         self.tls_cipher: Final = peer.security.cipher
         self.certificate_name: Final = peer.security.certificate_name
         self.channel_count: Final = int(connection.channel_count())
         self.connected_at_ms: Final = int(connection.connected_at_ms)
-        #: The memory that it holds beside messages.
+        #: The memory that it holds, without messages.
         self.memory_bytes: Final = int(connection.account.bytes)
         self.received_bytes: Final = int(counts.received_bytes)
         self.sent_bytes: Final = int(counts.sent_bytes)
@@ -86,7 +86,7 @@ def _state(connection: ClientSession) -> str:
 def sessions(
     broker: Broker, vhost: str | None = None, user: str | None = None, name: str | None = None
 ) -> Iterator[ClientSession]:
-    """Give the connections in a vhost, of a user, of a name, or all, while they are there."""
+    """Yield the connections that match each given filter, skipping those that have ended."""
     found = [
         link
         for link in broker.links
@@ -103,19 +103,19 @@ def sessions(
 def connections(
     broker: Broker, vhost: str | None = None, user: str | None = None
 ) -> Iterator[ConnectionStats]:
-    """Give the snapshots of the connections in a vhost, of a user, or of all."""
+    """Yield a snapshot of each connection, of one vhost or one user if given."""
     for session in sessions(broker, vhost, user):
         yield ConnectionStats(session)
 
 
 def find_connection(broker: Broker, name: str, user: str | None = None) -> ClientSession | None:
-    """Return the connection of that name, which is one of `user` if that is given, or None."""
+    """Return the connection of that name, or None; if `user` is given, only one of that user."""
     return next(sessions(broker, None, user, name), None)
 
 
 @final
 class Ends:
-    """The connection that a channel or a consumer is of, as it is shown with them."""
+    """The connection of a channel or a consumer, as it is shown with them."""
 
     def __init__(self, session: ClientSession) -> None:
         self.connection: Final = session.name
@@ -127,7 +127,7 @@ class Ends:
 
 @final
 class ChannelStats:
-    """One channel; `number` is its place where the protocol has no numbers."""
+    """One channel; `number` is its position if the protocol has no channel numbers."""
 
     def __init__(self, ends: Ends, number: i64, state: str, channel: DeliveryChannel) -> None:
         self.ends: Final = ends
@@ -159,14 +159,14 @@ class ChannelStats:
         return f"{self.ends.connection} ({self.number})"
 
     def first_consumers(self, count: int) -> list[ConsumerStats]:
-        """Return the first `count` consumers of the channel; none where it has ended."""
+        """Return the first `count` consumers of the channel; none if it has ended."""
         found = _consumers(self._channel)[:count]
         return [ConsumerStats(self.ends, self.number, one) for one in found]
 
 
 @final
 class ConsumerStats:
-    """One consumer; `number` is its channel's."""
+    """One consumer; `number` is that of its channel."""
 
     def __init__(self, ends: Ends, number: i64, consumer: Consumer) -> None:
         self.ends: Final = ends
@@ -182,7 +182,7 @@ class ConsumerStats:
         limit = source.settings.consumer_timeout_ms if own < 0 else own
         self.consumer_timeout_ms: Final = int(limit)
         active = True
-        #: False where one consumer of the queue gets everything.
+        #: False if the queue has a single active consumer.
         self.shared = True
         if isinstance(source, Queue):
             self.shared = not source.single_active
@@ -201,7 +201,7 @@ def _channels(session: ClientSession) -> list[DeliveryChannel]:
 
 
 def _number(channel: DeliveryChannel, place: i64) -> i64:
-    """Return a channel's number; its place among the others where it has none."""
+    """Return a channel's number, or its position among the others if it has none."""
     return channel.number if isinstance(channel, Channel) else place
 
 
@@ -215,7 +215,7 @@ def _consumers(channel: DeliveryChannel) -> list[Consumer]:
 
 
 def _is_there(consumer: Consumer) -> bool:
-    """Tell whether a consumer has not ended."""
+    """Return whether a consumer has not ended."""
     channel = consumer.channel
     if isinstance(channel, Channel):
         return channel.consumers.get(consumer.tag) is consumer
@@ -228,10 +228,10 @@ def channels(
     user: str | None = None,
     connection: str | None = None,
 ) -> Iterator[ChannelStats | None]:
-    """Give the snapshots of the channels in a vhost, of a user, of a connection, or of all.
+    """Yield a snapshot of each channel, of one vhost, user or connection if given.
 
-    Each connection begins with None, so that nobody looks through very many without channels at
-    once.
+    Yields None before each connection, so that a caller can pause even among very many connections
+    without channels.
     """
     for session in sessions(broker, vhost, user, connection):
         yield None
@@ -244,9 +244,10 @@ def channels(
 def consumers(
     broker: Broker, vhost: str | None = None, user: str | None = None
 ) -> Iterator[ConsumerStats | None]:
-    """Give the snapshots of the consumers in a vhost, of a user, or of all.
+    """Yield a snapshot of each consumer, of one vhost or one user if given.
 
-    Each channel begins with None, so that nobody looks through very many without consumers at once.
+    Yields None before each channel, so that a caller can pause even among very many channels
+    without consumers.
     """
     for session in sessions(broker, vhost, user):
         ends = Ends(session)
@@ -259,7 +260,7 @@ def consumers(
 
 
 def queue_consumers(broker: Broker, vhost: str, name: str, count: i64) -> list[ConsumerStats]:
-    """Return the first `count` consumers of a queue; none where there is no such queue."""
+    """Return the first `count` consumers of a queue; none if the queue does not exist."""
     queue = find_queue(broker, vhost, name)
     if queue is None:
         return []

@@ -1,1 +1,1 @@
-"""A connection and what it is composed of."""
+"""An AMQP 0-9-1 connection and its parts."""

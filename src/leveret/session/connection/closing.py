@@ -1,8 +1,8 @@
-"""How a connection closes: its connection.close, and the wait for the client's close-ok.
+"""The closing handshake: send connection.close, and wait for the client's close-ok.
 
-After a frame that could not be read nothing that follows can be parsed for certain.  But a
-connection.close-ok (or a close of the client's own) is known by its bytes, and with it the socket
-can be closed at once: so `CloseScanner` looks for it in what comes.
+After a malformed frame, the following input cannot be parsed reliably.  But the bytes of a
+connection.close-ok (or of the client's own close) are recognisable, and allow closing the socket
+at once.  So `CloseScanner` searches the input for them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from leveret.session.states import CLOSING
 from leveret.wire.closing import CLOSE_FOUND, NOTHING_FOUND, CloseScanner
 from leveret.wire.methods import ConnectionClose, ConnectionCloseOk, decode_method
 
-#: How long a peer may take for its close-ok.
+#: The time limit for the peer's close-ok.
 CLOSE_OK_MS: Final = 10_000
 
 
@@ -30,18 +30,18 @@ class Closing:
         #: When it began (monotonic ms).
         self._begun_ms: i64 = 0
         self._scanner = CloseScanner()
-        #: True after a frame that could not be read: input is only scanned.
+        #: True after a malformed frame: input is only scanned.
         self.scans = False
 
     def begin(self, close: ConnectionClose) -> None:
-        """Send a connection.close, and await the client's close-ok."""
+        """Send a connection.close and wait for the client's close-ok."""
         connection = self._connection
         connection.send(0, close)
         connection.advance(CLOSING)
         self._begun_ms = connection.now_ms
 
     def take_method(self, data: bytes, start: i64, end: i64) -> None:
-        """Take a method frame, of which only a close-ok and a close count."""
+        """Handle a method frame; ignore all methods but close-ok and close."""
         try:
             method = decode_method(data, start, end)
         except AmqpError:
@@ -53,12 +53,12 @@ class Closing:
             self._connection.finish()
 
     def stop_parsing(self) -> None:
-        """Parse nothing more: what cannot be read would be met again and again."""
+        """Stop parsing, because the malformed frame would be found again and again."""
         self.scans = True
         self.scan(self._connection.reader.unparsed())
 
     def scan(self, data: bytes) -> None:
-        """Look for the end of the closing handshake in input that is not parsed."""
+        """Search unparsed input for the end of the closing handshake."""
         found = self._scanner.scan(data)
         if found == CLOSE_FOUND:
             self._connection.send(0, ConnectionCloseOk())
@@ -66,6 +66,6 @@ class Closing:
             self._connection.finish()
 
     def tick(self, now_ms: i64) -> None:
-        """Give up a peer that takes too long for its close-ok."""
+        """Close the connection if the peer's close-ok takes too long."""
         if now_ms - self._begun_ms >= CLOSE_OK_MS:
             self._connection.finish()

@@ -1,18 +1,18 @@
-"""A client connection from its first byte to its last, as a state machine.
+"""An AMQP 0-9-1 connection as a state machine, from its first byte to its last.
 
-`receive` takes bytes; `take_output` gives bytes; the shell around it owns the socket and the
-clock.  A connection can be *halted*: it parses no more input until what it waits for has come (a
-sync that a reply depends on, room for output, the end of an alarm).  Everything goes on in order.
+`receive` takes bytes; `take_output` returns bytes; the shell around it owns the socket and the
+clock.  A connection can be *halted*: it stops parsing until a sync that a reply depends on is done,
+output has room or an alarm is over.  Input is always handled in order.
 
-It is composed: channels, publishing, handshake, heartbeat and closing are objects of their
-own, `FrameInput` gives each frame to the part that takes it, and `states` has the table of its
-life.  With its bases the class is longer than others: it is all that shell, broker and parts see of
-a connection, and most of its methods only pass a call on.
+It is composed of parts: channels, publishing, handshake, heartbeat and closing are separate
+objects, `FrameInput` dispatches each frame to its part, and `states` has the table of states.  With
+its bases the class is longer than others: it is the whole interface of a connection to the shell,
+the broker and the parts, and most of its methods only pass a call on.
 
-Invariants: after `state` is CLOSED nothing is parsed or written; a soft error ends one channel, a
-hard error the connection.  No error that is raised on purpose ends the broker.  Any other exception
-ends the connection with 541 if what met it had changed nothing; else it comes out of `receive` and
-the like as it is, and the broker must not go on.
+Invariants: once `state` is CLOSED, nothing is parsed or written.  A soft error closes one channel,
+a hard error the connection.  No AmqpError ends the broker.  Any other exception closes the
+connection with 541 if the current method had changed nothing; else it propagates out of `receive`
+and the like, and the broker must stop.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Connection(ConnectionBase):
     # -- input ------------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_ms: i64) -> None:
-        """Take bytes that the peer sent; `now_ms` is monotonic."""
+        """Handle bytes from the peer; `now_ms` is monotonic."""
         self.heartbeat.input_ms = now_ms
         self.count_input(data, now_ms)
         if self.state == CLOSED:
@@ -114,7 +114,7 @@ class Connection(ConnectionBase):
             self.account.hold_input(self.reader.memory())
 
     def run(self) -> None:
-        """Parse what lies in the input until it ends or the connection is halted."""
+        """Parse the input until it is used up or the connection is halted."""
         if self.halted == 0:
             self.begin_slice()
         while self.halted == 0 and self.state != CLOSED and not self.closing.scans:
@@ -127,11 +127,11 @@ class Connection(ConnectionBase):
             except AmqpError as error:
                 self._fail(error)
             except Exception as bug:
-                # Not `error` again: to mypyc a name has one type in a function.
+                # Not `error` again: in mypyc a name has one type per function.
                 if not self.survives(bug):
                     raise
-                # All that was asked for before is whole; this left nothing half done.
-                fault = InternalError("the broker's log says more")
+                # Earlier methods are complete, and this one left nothing half done.
+                fault = InternalError("see the broker's log")
                 self._name_method(fault)
                 self.start(self._fail_when_confirmed(fault))
         self.channels.write_confirms()
@@ -140,7 +140,7 @@ class Connection(ConnectionBase):
             self.account.hold_input(memory)
 
     def _fail_when_confirmed(self, fault: InternalError) -> Iterator[int]:
-        """Close with 541, after the publishes before it are confirmed as without it."""
+        """Close with 541, after confirming the publishes before the fault as usual."""
         while (group := self.channels.unsynced_group()) > 0:
             self.core.syncs.reply_group = group
             yield SYNC
@@ -149,7 +149,10 @@ class Connection(ConnectionBase):
         self._fail(fault)
 
     def _take_protocol_header(self) -> bool:
-        """Check the first eight bytes (behaviour 1); return whether frames follow."""
+        """Check the protocol header (behaviour 1); return whether frames follow.
+
+        A peer with another header is answered, and the connection ended.
+        """
         reader = self.reader
         start = reader.data[:8]
         if len(start) < 8:
@@ -178,7 +181,7 @@ class Connection(ConnectionBase):
             self.current.begin(self.published)
             if not reader.next():
                 return
-            # Counted before, because what is refused was read as well.
+            # Counted first, because reading a refused frame costs as much.
             self.core.scheduler.spent += METHOD
             if reader.kind != FRAME_BODY:
                 self.core.scheduler.spent += (reader.end - reader.start) // TABLE_BYTES_PER_COST
@@ -191,14 +194,14 @@ class Connection(ConnectionBase):
     # -- output -----------------------------------------------------------------------------------
 
     def synced(self, group: i64) -> None:
-        """Write the held reply and parse on."""
+        """Write the held reply and resume parsing."""
         if self.state == CLOSED:
             return
         self.write_held()
         self.resume(HALT_SYNC)
 
     def take_output(self) -> list[bytes | memoryview]:
-        """Return the bytes to send, in order; there may be none."""
+        """Return the bytes to send, in order, if any."""
         parts = self.output.take()
         if parts:
             self.heartbeat.output_ms = self.now_ms
@@ -210,30 +213,29 @@ class Connection(ConnectionBase):
         self.channels.resume_deliveries()
 
     def delivered(self) -> None:
-        """Note that deliveries were written, for the time limits of their acks."""
+        """Start the time limits for acks of the deliveries just written."""
         if self.unacked.bytes > 0:
             self.channels.acks.delivered()
 
     # -- calls of the broker and the shell ---------------------------------------------------------
 
     def check_consumers(self) -> Iterator[int]:
-        """End the consumers of queues that the user may no longer read.
+        """Cancel the consumers of queues that the user may no longer read.
 
-        What they hold unacked stays unacked, as after a cancel by the client.
+        Their unacked messages stay unacked, as after a cancel by the client.
         """
         return self.channels.check_consumers()
 
     def channel_count(self) -> i64:
-        """Return how many channels are open."""
+        """Return the number of open channels."""
         return len(self.channels.by_number)
 
     def publisher_blocked(self) -> None:
-        """Send connection.blocked, and halt as soon as possible: it published during an alarm.
+        """Send connection.blocked, and halt as soon as possible, after a publish during an alarm.
 
-        In the middle of a content or a transaction it continues to the end: if it were halted
-        there, what it has begun could keep the alarm on for ever.  What may come in spite of the
-        alarm is limited (`Broker.is_overfull`); on a full disk it is not confirmed before there is
-        space for it.
+        In the middle of a content or a transaction, parsing continues to its end: if halted there,
+        its memory could keep the alarm on for ever.  The bytes accepted despite the alarm are
+        limited (`Broker.is_overfull`); on a full disk they are not confirmed before there is space.
 
         Raises: ResourceFault (506) as `check_memory`.
         """
@@ -246,14 +248,14 @@ class Connection(ConnectionBase):
             self.check_memory()
 
     def alarm(self, blocked: bool, reason: str) -> None:
-        """Send connection.unblocked when the alarm is over, and parse on (behaviour 16)."""
+        """Send connection.unblocked and resume when the alarm is over (behaviour 16: alarms)."""
         if self._blocked and not blocked and self.state == OPEN:
             self._blocked = False
             self.send(0, ConnectionUnblocked())
         super().alarm(blocked, reason)
 
     def input_bytes_held(self) -> int:
-        """Return how many bytes of input wait to be parsed."""
+        """Return the number of unparsed bytes of input."""
         return self.reader.held()
 
     def is_authenticated(self) -> bool:
@@ -261,15 +263,15 @@ class Connection(ConnectionBase):
         return self.vhost is not None
 
     def is_authenticating(self) -> bool:
-        """Return whether the client's password is being verified, or was right."""
+        """Return whether the login is being verified, or was accepted and is being completed."""
         return self.state in (VERIFYING_LOGIN, AWAITING_TUNE_OK, AWAITING_OPEN)
 
     def set_reading(self, reading: bool, now_ms: i64) -> None:
-        """Note whether the shell reads the socket from now (monotonic ms) on."""
+        """Start or stop counting silence: the shell reads the socket or does not, from `now_ms`."""
         self.heartbeat.set_reading(reading, now_ms)
 
     def tick(self, now_ms: i64) -> None:
-        """Look at the clock (monotonic ms), about once a second."""
+        """Do periodic work, about once a second; `now_ms` is monotonic."""
         self.now_ms = now_ms
         self.core.scheduler.spent += len(self.channels.by_number) >> 3
         self.reader.trim()
@@ -288,7 +290,7 @@ class Connection(ConnectionBase):
             self.heartbeat.tick(now_ms)
 
     def resumed(self) -> None:
-        """Send a heartbeat at once: the process was suspended, and the client may be timing out."""
+        """Send a heartbeat now: the process was suspended, and the client may be timing out."""
         if self.state == OPEN:
             self.heartbeat.send()
 
@@ -300,14 +302,14 @@ class Connection(ConnectionBase):
         self._fail(error)
 
     def _name_method(self, error: AmqpError) -> None:
-        """Set the class and method of an error to those of the current method."""
+        """Set the class and method ids of an error to those of the current method."""
         error.class_id = int(self.current.ids >> 16)
         error.method_id = int(self.current.ids & 0xFFFF)
 
     def operation_failed(self, error: AmqpError) -> None:
-        """Close the channel or the connection, as where the operation had failed at once.
+        """Close the channel or the connection, as if the operation had failed at once.
 
-        Where the channel or the connection has closed meanwhile, nobody waits for it any more.
+        Do nothing if the channel or the connection has closed since.
         """
         number = self.current.channel
         channel = self.channels.by_number.get(number)
@@ -316,7 +318,7 @@ class Connection(ConnectionBase):
             self._fail(error)
 
     def _fail(self, error: AmqpError) -> None:
-        """Close the channel or the connection that an error belongs to."""
+        """Close the channel (soft error) or the connection (hard error)."""
         if not self.settings.compatible:
             error.text = in_plain_words(error.text)
         if error.class_id == 0:
@@ -331,9 +333,9 @@ class Connection(ConnectionBase):
         self.close(error)
 
     def close(self, error: AmqpError) -> None:
-        """Close the connection with the code of `error`, and begin to release what it held."""
+        """Close the connection with the code of `error`, and begin to release its resources."""
         if self.state >= CLOSING:
-            # What cannot be read stays where it is: parsing on would meet it again and again.
+            # The malformed frame stays in the input: parsing would fail again and again.
             self.closing.stop_parsing()
             return
         level = "info" if isinstance(error, ConnectionForced) else "error"
@@ -348,15 +350,15 @@ class Connection(ConnectionBase):
             self.closing.stop_parsing()
 
     def force(self, text: str) -> None:
-        """Close the connection because the operator or a shutdown wants it (320)."""
+        """Close the connection (320) for the operator or a shutdown."""
         if self.state < OPEN:
             self.finish()
         elif self.state != CLOSED:
             self.close(ConnectionForced(text))
 
     def superseded(self) -> None:
-        """End the connection: its client has another one, and asks how far this one came."""
-        self.log.append(("warning", "the client lost this connection and has made another"))
+        """End the connection: its client has opened another one to resume this one's publishes."""
+        self.log.append(("warning", "the client lost this connection and has opened another"))
         self.finish()
 
     def finish(self) -> None:
@@ -365,13 +367,13 @@ class Connection(ConnectionBase):
         self.advance(CLOSED)
 
     def add_counts(self, counts: LinkCounts) -> None:
-        """Add what the connection and its channels did."""
+        """Add the counters of the connection and its channels to `counts`."""
         super().add_counts(counts)
         for channel in self.channels.by_number.values():
             channel.confirms.add_counts(counts)
 
     def lost(self) -> None:
-        """End the connection, because its socket is gone."""
+        """End the connection: its socket is lost."""
         if self.state == OPEN and not self.released:
             self.log.append(("warning", "client unexpectedly closed TCP connection"))
         self.release(False)
@@ -387,7 +389,7 @@ class Connection(ConnectionBase):
             self.finish()
 
     def end_channels(self) -> list[Iterator[int]]:
-        """Forget the channels and the routes; return the release of those that have not ended."""
+        """Forget the channels and the cached routes; return the releases of the channels."""
         self.publisher.cache.forget()
         channels = self.channels.end()
         if self.publish_session is not None:
@@ -395,7 +397,7 @@ class Connection(ConnectionBase):
         return [release_channel(channel) for channel in channels]
 
     def untie(self) -> None:
-        """Replace the parts by those of the ended connection that the broker keeps."""
+        """Replace the parts with those of the ended connection that the broker keeps."""
         self.vhost = None
         ended = self.broker.ended_links.setdefault("amqp", self)
         assert isinstance(ended, Connection)

@@ -1,8 +1,9 @@
-"""What a frame means in the state in which it comes: to the connection, or to a channel.
+"""Dispatch of frames by the state of the connection and of the channel.
 
-Publishes that lie whole in the input do not come here (`Publisher.take_whole`).
+Publishes that are complete in the input bypass this module (`Publisher.take_whole`).
 
-Source: AMQP 0-9-1 sections 2.2.4, 2.3.5 and 4.2; behaviours 9 to 15.
+Source: AMQP 0-9-1 sections 2.2.4, 2.3.5 and 4.2; behaviours 9 to 15 (content order, opening and
+closing of channels, update-secret).
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ from leveret.wire.methods.ids import BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE
 if TYPE_CHECKING:
     from leveret.wire.method import Method
 
-#: The code of a close that is no failure (AMQP 0-9-1, constants): the client is done.
+#: The reply code of a normal close (AMQP 0-9-1, constants).
 _REPLY_SUCCESS: Final = 200
 
 
 @final
 class FrameInput:
-    """What takes the frames of one connection; their payloads lie in its reader's data."""
+    """Handles the frames of one connection; their payloads are in its reader's data."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class FrameInput:
         self._closing = closing
 
     def take(self, kind: i64, number: i64, start: i64, end: i64) -> None:
-        """Take one frame.  Raises: AmqpError for one that is not legal there."""
+        """Handle one frame.  Raises: AmqpError if it is not legal in the current state."""
         if kind == FRAME_HEARTBEAT:
             if number != 0:
                 raise UnexpectedFrame("a heartbeat on a channel")
@@ -93,12 +94,13 @@ class FrameInput:
         else:
             self._content_frame(channel, kind, start, end)
 
-    # -- the connection's own ----------------------------------------------------------------------
+    # -- channel 0 ---------------------------------------------------------------------------------
 
     def _method_without_channel(self, start: i64, end: i64) -> Method:
-        """Return a method on channel 0, or on one that is not open: it names nothing there.
+        """Return the method of a frame on channel 0, or on a channel that is not open.
 
-        Raises: ChannelFault (504) for one that does, and names what cannot be.
+        Raises: ChannelFault (504) if decoding it raises a soft error, such as an illegal name:
+        there is no channel to close.
         """
         data = self._reader.data
         try:
@@ -115,18 +117,18 @@ class FrameInput:
             self._channels.write_confirms()
             session = connection.publish_session
             if session is not None and method.reply_code == _REPLY_SUCCESS:
-                # The client will not come back to ask how far its publishes came.
+                # The client will not reconnect and ask about its publishes.
                 session.end()
-            # Nothing ends this halt: the connection parses no more.
+            # This halt never ends: the connection parses no more input.
             connection.halt(HALT_WORK)
             connection.release(True)
         elif connection.state < OPEN:
             self._handshake.step(method)
         elif isinstance(method, ConnectionUpdateSecret):
-            # Whatever the new secret is (behaviour 14), as in RabbitMQ for users of its own
-            # database: no login expires, so there is nothing to prolong.  It is neither compared
-            # nor kept, and the password stays.  Every change of permissions reaches the connection
-            # by itself, and a deleted user has no connection any more.
+            # Accept any secret (behaviour 14: update-secret renews tokens), as RabbitMQ does for
+            # users of its internal database: no login expires, so there is nothing to renew.  The
+            # secret is neither compared nor kept, and the password stays.  Changes of permissions
+            # reach the connection anyway, and the connections of a deleted user are closed.
             connection.send(0, ConnectionUpdateSecretOk())
         else:
             raise ChannelFault(f"{method.NAME} on channel 0 of an open connection")
@@ -134,15 +136,15 @@ class FrameInput:
     # -- channels ----------------------------------------------------------------------------------
 
     def _first_frame(self, kind: i64, number: i64, start: i64, end: i64) -> None:
-        """Take the first frame of a channel, which must open it (behaviours 11 and 12).
+        """Open a channel by its first frame (behaviour 11: it must be channel.open).
 
-        Raises: ChannelFault (504) for anything else; NotAllowed (530) as `Channels.open`.
+        Raises: ChannelFault (504) for any other frame; NotAllowed (530) as `Channels.open`.
         """
         if kind != FRAME_METHOD:
             raise ChannelFault("expected 'channel.open'")
         method = self._method_without_channel(start, end)
         if isinstance(method, ChannelCloseOk):
-            # Answers a close that crossed the client's own.
+            # The reply to a close that crossed the client's own.
             return
         if not isinstance(method, ChannelOpen):
             raise ChannelFault("expected 'channel.open'")
@@ -150,14 +152,14 @@ class FrameInput:
         open_channel(self._connection, channel, method)
 
     def _closing_channel(self, channel: Channel, kind: i64, start: i64, end: i64) -> None:
-        """Drop frames for a channel that the broker closed, until its close-ok (behaviour 15)."""
+        """Drop frames for a channel that the broker closed (behaviour 15: until its close-ok)."""
         if kind != FRAME_METHOD or end - start < 4:
             return
         ids = read_i32_be(self._reader.data, start)
         if ids == CHANNEL_CLOSE_OK:
             self._channels.forget(channel)
         elif ids == CHANNEL_CLOSE:
-            # The client closed at the same time: its close is answered, the broker's still waits.
+            # The closes crossed: answer the client's, and keep waiting for its close-ok.
             self._connection.send(channel.number, ChannelCloseOk())
 
     def _channel_method(self, channel: Channel, start: i64, end: i64) -> None:
@@ -171,7 +173,7 @@ class FrameInput:
             self._current.publish(channel.number, connection.published)
             channel.content.begin(data[start + 4 : end])
             return
-        # A name that cannot be is a fault of the channel; it is found when the method is read.
+        # An illegal name, found by decoding the method, closes only the channel.
         self._current.method(channel.number, 0)
         if end - start > SHORT_METHOD_BYTES:
             cost = (end - start - SHORT_METHOD_BYTES) // METHOD_BYTES_PER_COST
@@ -181,19 +183,19 @@ class FrameInput:
         if isinstance(method, ChannelClose):
             # Pending confirms go first: nothing may follow the close-ok on this channel.
             channel.confirms.write()
-            # Its number is free at once, because close-ok is the client's licence to use it again.
+            # Free the number now: after close-ok the client may use it again.
             self._channels.forget(channel)
             connection.start(close_channel(channel, ChannelCloseOk()))
             return
         core = connection.core
         core.syncs.reply_group = 0
         if core.scheduler.letters.any():
-            # What died earlier in this batch has arrived by now, as far as a method can see.
+            # Methods see the dead letters of earlier methods in this batch as already routed.
             core.scheduler.dead_letter(connection.slice_end - core.scheduler.spent)
         handle(channel, ids >> 16, method)
 
     def _content_frame(self, channel: Channel, kind: i64, start: i64, end: i64) -> None:
-        """Take a content header or body frame, and the publish that it ends."""
+        """Handle a content header or body frame; publish the message if it is complete."""
         self._current.publish(channel.number, self._connection.published)
         whole = False
         if kind == FRAME_HEADER:

@@ -1,9 +1,9 @@
 """The opening of a connection: start, login, tune, open (AMQP 0-9-1 section 2.2.4).
 
-Argon2 is slow on purpose, so a login is an effect: the connection parses nothing until the
-authenticator has answered.  One that answers at once does not hold it up.
+Argon2 is slow on purpose, so verifying a login is an effect: the connection parses nothing until
+the authenticator has answered, unless it answers immediately.
 
-Source for what is refused and how: behaviours 1 to 6.
+Source: behaviours 1 to 6 (protocol header, SASL, refused logins, guest, tuning, vhosts).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from leveret.wire.methods import (
     ConnectionTuneOk,
 )
 
-#: Why a password was not verified.
+#: The reason for turning a login away unverified.
 TOO_MANY: Final = "too many logins wait for their passwords to be verified"
 
 
@@ -68,9 +68,9 @@ class Handshake:
         self._begun_ms: i64 = connection.now_ms
         self.mechanism = ""
         self.client_properties: dict[str, object] = {}
-        #: The publish session that the client names.
+        #: The id of the client's publish session, if any.
         self._session = b""
-        #: When a login was refused, how long its answer waits, and what it is; None is silence.
+        #: When a login was refused, how long its answer is delayed, and the answer; None for none.
         self._refused_ms: i64 = 0
         self._delay_ms: i64 = 0
         self._refusal: ConnectionClose | None = None
@@ -87,7 +87,7 @@ class Handshake:
         connection.advance(AWAITING_START_OK)
 
     def step(self, method: Method) -> None:
-        """Take the next method of the handshake.
+        """Handle the next method of the handshake.
 
         Raises: CommandInvalid (503) out of order; SyntaxFault (502), NotAllowed (530).
         """
@@ -102,9 +102,9 @@ class Handshake:
             raise CommandInvalid(f"{method.NAME} before the connection is open")
 
     def _start_ok(self, method: ConnectionStartOk) -> None:
-        """Begin to verify the login; the connection resumes at once or when the answer comes."""
+        """Begin to verify the login; the connection resumes when the answer comes."""
         connection = self._connection
-        # Nobody else is to learn of it: a connection's properties are listed.
+        # The session id is secret, and client properties are shown to others.
         self._session = read_session(method.client_properties.pop(SESSION_PROPERTY, None))
         self.client_properties = method.client_properties
         connection.capabilities = Capabilities(method.client_properties)
@@ -122,7 +122,7 @@ class Handshake:
             return
         login = StartLogin(self, user, password, network_of(connection.peer.host))
         if external:
-            # The certificate has proved the name already; all that is left is whether it is a user.
+            # The certificate has proved the name; just check that the user exists.
             login.answer(user in connection.broker.users.by_name)
             self.verified(login)
             return
@@ -133,7 +133,7 @@ class Handshake:
             login.waiting = True
 
     def _tune_ok(self, method: ConnectionTuneOk) -> None:
-        """Take the client's part of the tuning (behaviour 5); 0 asks for no limit."""
+        """Apply the client's limits (behaviour 5: larger than offered is 530); 0 is no limit."""
         connection = self._connection
         settings = connection.settings
         frame_max = method.frame_max
@@ -162,12 +162,12 @@ class Handshake:
     def _open(self, method: ConnectionOpen) -> None:
         """Enter a vhost.
 
-        Raises: NotAllowed (530) where there is none of that name, or no way in; see `Broker.enter`.
+        Raises: NotAllowed (530) if it does not exist or cannot be entered; see `Broker.enter`.
         """
         connection = self._connection
         name = method.virtual_host
         if name not in connection.broker.vhosts:
-            # The client may not learn that; the operator may.
+            # Only for the operator: the client must not learn whether the vhost exists.
             connection.log.append(("warning", f"user '{connection.user}': no vhost '{name}'"))
         connection.enter_vhost(name)
         connection.advance(OPEN)
@@ -182,7 +182,7 @@ class Handshake:
         return self._connection.state == VERIFYING_LOGIN
 
     def verified(self, login: StartLogin) -> None:
-        """Tune the connection, or refuse it."""
+        """Send connection.tune, or refuse the login."""
         connection = self._connection
         user = login.user
         if login.turned_away:
@@ -199,7 +199,6 @@ class Handshake:
             sessions = connection.broker.publish_sessions
             connection.publish_session = sessions.take(user, self._session, connection)
         settings = connection.settings
-        # Known from here on: larger frames are its own risk, but the tune decides.
         tune = ConnectionTune(
             int(settings.channels_max),
             int(settings.frame_bytes_max),
@@ -209,7 +208,7 @@ class Handshake:
         connection.advance(AWAITING_TUNE_OK)
 
     def verified_late(self, login: StartLogin) -> None:
-        """Act on an answer that the connection waited for, and parse on."""
+        """Act on an answer that the connection waited for, and resume parsing."""
         if self.is_verifying():
             self.verified(login)
             self._connection.wake()
@@ -219,24 +218,27 @@ class Handshake:
         """Close the connection with 541 for an unexpected exception: nothing was changed."""
         if self.is_verifying():
             self._connection.log.append(("error", f"internal error: {unquoted(bug)}"))
-            self._connection.close(InternalError("the broker's log says more"))
+            self._connection.close(InternalError("see the broker's log"))
 
     def _refuse(self, text: str, backoff: int) -> None:
-        """End a login that failed: with a close where the client can take it, else in silence.
+        """Refuse a login: send a close if the client understands it, else close the socket.
 
-        With a `backoff` of more than 1 either comes later, by so many times the usual delay.
+        `backoff` multiplies the usual delay.
         """
-        # The one text for every refused login: it tells nothing of the reason.
+        # The same text for every refused login, to reveal nothing about the reason.
         said = (
             f"ACCESS_REFUSED - Login was refused using authentication mechanism {self.mechanism}. "
             "For details see the broker logfile."
         )
-        # A client that understands the answer has it at once after its first failure.
+        # A client that understands the close gets it at once after its first failure.
         delays = backoff - 1 if self._connection.capabilities.failure_close else backoff
         self._answer_late("error", text, delays, ConnectionClose(403, said))
 
     def _answer_late(self, level: str, text: str, delays: int, close: ConnectionClose) -> None:
-        """After so many delays send a close, or end in silence where it is not understood."""
+        """Send a close after `delays` times the usual delay, or just end the connection then.
+
+        Only a client that understands it is sent the close.
+        """
         connection = self._connection
         connection.log.append((level, text))
         connection.advance(REFUSING_LOGIN)
@@ -248,14 +250,14 @@ class Handshake:
                 self._answer_refused()
 
     def _answer_refused(self) -> None:
-        """Send the close of a refused login, or end in silence: the delay is over."""
+        """Send the close of a refused login, or just end the connection: the delay is over."""
         if self._refusal is None:
             self._connection.finish()
         else:
             self._closing.begin(self._refusal)
 
     def tick(self, now_ms: i64) -> None:
-        """Look whether the delay of a refused login is over, or the handshake takes too long."""
+        """Answer a refused login after its delay; end a handshake that takes too long."""
         connection = self._connection
         if connection.state == REFUSING_LOGIN:
             if now_ms - self._refused_ms >= self._delay_ms:
@@ -276,7 +278,7 @@ class StartLogin(Login):
         self.waiting = False
 
     def go_on(self) -> None:
-        """Act on the answer, and parse on, if the connection waited for it."""
+        """Act on the answer and resume parsing, if the connection waited for it."""
         if self.waiting:
             self._handshake.verified_late(self)
 

@@ -1,9 +1,10 @@
-"""Heartbeats: those that are sent, and what the silence of a peer means.
+"""Heartbeats: sending them, and ending the connection of a silent peer.
 
-Times are monotonic milliseconds of a clock that stands still while the process does
-(`LivedClock`).
-Source: AMQP 0-9-1 section 4.2.7 and behaviour 8; two silent intervals end a connection, but not
-before the shell had another look at its socket: what has arrived there is a sign of life.
+Times are monotonic milliseconds of a clock that stops while the process is suspended
+(`LivedClock`).  Two silent intervals end a connection, but only after the shell has read its socket
+once more: bytes that have arrived there are a sign of life.
+
+Source: AMQP 0-9-1 section 4.2.7 and behaviour 8 (any traffic counts as a heartbeat).
 """
 
 from __future__ import annotations
@@ -22,36 +23,36 @@ class Heartbeat:
 
     def __init__(self, connection: ConnectionBase) -> None:
         self._connection = connection
-        #: What was negotiated; 0 for none.
+        #: The negotiated interval; 0 for no heartbeats.
         self.interval_ms: i64 = 0
         #: When the last bytes were received and sent (monotonic ms).
         self.input_ms: i64 = connection.now_ms
         self.output_ms: i64 = connection.now_ms
-        #: False while the shell does not read the socket: silence means nothing then.
+        #: False while the shell does not read the socket: silence then means nothing.
         self._reading = True
-        #: True once the peer seems silent, until it is read from again.
+        #: True once the peer seems silent, until bytes arrive.
         self._suspected = False
 
     def set_reading(self, reading: bool, now_ms: i64) -> None:
-        """Note whether the shell reads the socket from now on; silence is counted from here."""
+        """Start or stop counting silence: the shell reads the socket or does not, from `now_ms`."""
         self._reading = reading
         self.input_ms = now_ms
 
     def tick(self, now_ms: i64) -> None:
-        """Send a heartbeat where one is due, and end the connection of a peer that is silent."""
+        """Send a heartbeat if one is due, and end the connection of a silent peer."""
         if self.interval_ms == 0:
             return
         connection = self._connection
         if now_ms - self.output_ms >= self.interval_ms // 2:
             self.send()
         if connection.halted != 0 or not self._reading:
-            # Unread, silence means nothing; afterwards it is counted from here.
+            # Nothing is read, so silence means nothing: count it from now.
             self.input_ms = now_ms
             self._suspected = False
         elif now_ms - self.input_ms <= self.interval_ms * 2:
             self._suspected = False
         elif not self._suspected:
-            # Between this tick and the next one the shell reads what there is.
+            # Before the next tick, the shell reads bytes that have arrived.
             self._suspected = True
         else:
             seconds = int(self.interval_ms) // 1000

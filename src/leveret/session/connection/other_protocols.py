@@ -1,8 +1,8 @@
-"""Peers that do not speak AMQP 0-9-1: what they speak, by their first bytes, and the answers.
+"""Peers of other protocols, recognised by their first bytes, and the answers to them.
 
-Each is answered as far as its own protocol allows, so that its user learns what this port speaks:
-HTTP by a 400, TLS by an alert, MQTT by a refused CONNACK.  All others get the header of AMQP 0-9-1
-(section 4.2.2), which tells other versions of AMQP what is spoken here.
+The answer is one of the peer's own protocol, so that its user learns that this port speaks AMQP:
+a 400 to HTTP, an alert to TLS, a refusing CONNACK to MQTT.  All others get the protocol header of
+AMQP 0-9-1 (section 4.2.2), as peers with another version of AMQP expect.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, final
 
 from leveret.wire.frames import PROTOCOL_HEADER
 
-#: How requests of HTTP begin; PRI is HTTP/2's.
+#: The beginnings of HTTP requests; PRI is HTTP/2.
 _HTTP: Final = (
     b"GET ",
     b"HEAD ",
@@ -28,21 +28,21 @@ _HTTP: Final = (
 #: A record of TLS 1.0's layout with a fatal alert, handshake_failure (RFC 8446, section 6).
 _TLS_ALERT: Final = b"\x15\x03\x01\x00\x02\x02\x28"
 
-#: CONNACK: the protocol's version is not accepted, as MQTT 3 and as MQTT 5 say it.
+#: CONNACK of MQTT 3 and of MQTT 5: unacceptable protocol version.
 _MQTT_REFUSED: Final = b"\x20\x02\x00\x01"
 _MQTT5_REFUSED: Final = b"\x20\x03\x00\x84\x00"
 
 
 @final
 class SpokenProtocol:
-    """What a peer speaks; `protocol` is empty where that is not known."""
+    """The protocol of a peer; `protocol` is empty if it is unknown."""
 
     def __init__(self, protocol: str, start: bytes) -> None:
         self.protocol = protocol
         self._start = start
 
     def log_line(self, http_port: int, tls_port: int = 0) -> str:
-        """Return the line of the log; a port is 0 where that is not listened for."""
+        """Return the log line; a port is 0 if there is no such listener."""
         if not self.protocol:
             return f"the peer does not speak AMQP 0-9-1; it began with {self._start[:8]!r}"
         text = f"the peer speaks {self.protocol}, but this port speaks AMQP 0-9-1"
@@ -51,7 +51,7 @@ class SpokenProtocol:
         return f"{text} without TLS; {_tls_place(tls_port)}" if self.protocol == "TLS" else text
 
     def answer(self, http_port: int) -> bytes:
-        """Return the bytes that it is sent before its connection is closed."""
+        """Return the bytes to send before the connection is closed."""
         if self.protocol == "HTTP":
             return _bad_request(f"This port speaks AMQP 0-9-1; {_http_place(http_port)}.\n")
         if self.protocol == "TLS":
@@ -62,7 +62,7 @@ class SpokenProtocol:
 
 
 def spoken_by(start: bytes) -> SpokenProtocol:
-    """Return what a peer speaks that began with `start`, eight bytes or more."""
+    """Return the protocol of a peer by its first bytes, at least eight."""
     protocol = ""
     if start.startswith(_HTTP):
         protocol = "HTTP"
@@ -79,13 +79,13 @@ def spoken_by(start: bytes) -> SpokenProtocol:
 
 def _http_place(http_port: int) -> str:
     if http_port == 0:
-        return "HTTP is not listened for on TCP"
+        return "there is no HTTP listener on TCP"
     return f"HTTP is on port {http_port}"
 
 
 def _tls_place(tls_port: int) -> str:
     if tls_port == 0:
-        return "TLS is not listened for: set tls_certificate, or have the client use amqp://"
+        return "there is no TLS listener: set tls_certificate, or have the client use amqp://"
     return f"TLS is on port {tls_port}"
 
 

@@ -1,6 +1,6 @@
-"""The opening of a channel, and what a client is told then of the one that it lost.
+"""The opening of a channel, which can report on the publishes of the client's lost channel.
 
-See `leveret.wire.content.publish_marks` for the words of both.
+See `leveret.wire.content.publish_marks` for the encoding of both.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from leveret.session.channel.channel import Channel
     from leveret.session.connection_base import ConnectionBase
 
-#: The numbers of the method and the length of its string.
+#: The method's ids and the length field of its string.
 _METHOD_BYTES: Final = 8
 
 
 def open_channel(connection: ConnectionBase, channel: Channel, method: ChannelOpen) -> None:
-    """Answer the opening of a channel, with what became of the publishes of a lost one."""
+    """Answer channel.open, with the progress of the lost channel if the client asks for it."""
     session = connection.publish_session
     if session is not None and method.key:
         key, before = read_channel_key(method.key)
@@ -40,12 +40,12 @@ def open_channel(connection: ConnectionBase, channel: Channel, method: ChannelOp
 def _answer_later(
     connection: ConnectionBase, channel: Channel, known: ChannelProgress
 ) -> Iterator[int]:
-    """Answer when nothing of the lost channel is on its way to its queues any more."""
+    """Answer once all publishes of the lost channel have reached their queues."""
     while known.busy:
         yield WAIT
     if not channel.awaits_reply():
         return
-    # How far the lost channel came is told when that is durable.
+    # The answer waits until the reported progress is durable.
     frame_max = int(connection.frame_bytes_max) or 0x7FFF_FFFF
     room = frame_max - FRAME_OVERHEAD_BYTES - _METHOD_BYTES
     core = connection.core

@@ -1,7 +1,7 @@
-"""What a client's response says by the mechanisms that are offered: its user and password.
+"""SASL: read the user and the password from a client's response.
 
-EXTERNAL has no credentials: `Handshake` takes the name from the certificate, whatever the response.
-RabbitMQ does so too, and clients send various things there.
+EXTERNAL has no credentials: `Handshake` takes the name from the certificate and ignores the
+response, as RabbitMQ does, because clients send various things there.
 
 Source: RFC 4616 for PLAIN; AMQPLAIN is RabbitMQ's.
 """
@@ -13,11 +13,11 @@ from typing import Final
 from leveret.errors import AmqpError, CommandInvalid, SyntaxFault
 from leveret.wire.tables import read_entries
 
-#: What connection.start offers, and what it offers a client whose certificate is verified.
+#: The mechanisms that connection.start offers, without and with a verified client certificate.
 MECHANISMS: Final = b"PLAIN AMQPLAIN"
 MECHANISMS_WITH_CERTIFICATE: Final = b"PLAIN AMQPLAIN EXTERNAL"
 
-#: The mechanism of who proved his name before: by a certificate (RFC 4422, appendix A).
+#: The mechanism of clients authenticated by their certificate (RFC 4422, appendix A).
 EXTERNAL: Final = "EXTERNAL"
 
 
@@ -29,21 +29,21 @@ def credentials(mechanism: str, response: bytes) -> tuple[str, bytes]:
     if mechanism == "PLAIN":
         fields = response.split(b"\x00")
         if len(fields) != 3:
-            raise SyntaxFault("a PLAIN response is authzid, user and password, each after a zero")
+            raise SyntaxFault("a PLAIN response must be authzid, user and password, split by zeros")
         if fields[0]:
-            raise SyntaxFault("a PLAIN response asks for another identity than its user's")
+            raise SyntaxFault("the authzid of a PLAIN response must be empty")
         return _name(fields[1]), fields[2]
     if mechanism == "AMQPLAIN":
         try:
             table = read_entries(response, 0, len(response))
         except AmqpError:
-            raise SyntaxFault("an AMQPLAIN response is a table") from None
+            raise SyntaxFault("an AMQPLAIN response must be a table") from None
         login = table.get("LOGIN")
         password = table.get("PASSWORD")
         if isinstance(password, str):
             password = password.encode("utf-8")
         if not isinstance(login, str) or not isinstance(password, bytes):
-            raise SyntaxFault("an AMQPLAIN response holds LOGIN and PASSWORD")
+            raise SyntaxFault("an AMQPLAIN response must hold LOGIN and PASSWORD")
         return login, password
     raise CommandInvalid(f"unknown authentication mechanism '{mechanism}'")
 
@@ -52,4 +52,4 @@ def _name(raw: bytes) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        raise SyntaxFault("a user name is UTF-8") from None
+        raise SyntaxFault("a user name must be UTF-8") from None
