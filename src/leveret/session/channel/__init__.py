@@ -1,1 +1,1 @@
-"""A channel and what belongs to it: its deliveries, confirms, contents and transaction."""
+"""A channel and its parts: deliveries, confirms, content and transaction."""

@@ -1,6 +1,6 @@
-"""The timer of one connection for the time limits for acks.
+"""The timer of one connection for the ack time limits of its deliveries.
 
-Invariant: while a delivery can exceed its limit, the timer is set to no later than that moment.
+Invariant: while any delivery can exceed its limit, the timer is set to that time or earlier.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from leveret.session.channel.consumer_timeout import limit_of, timed_out
 from leveret.session.connection_base import ConnectionBase
 from leveret.session.states import HALT_SYNC, HALT_TURN, HALT_WORK
 
-#: The time of deliveries is noted at most so often within the shortest limit, and at most once in
-#: so many ms.
+#: The delivery time is noted at most this often within the shortest limit, and at most once per
+#: `_NOTES_APART_MS`.
 _NOTES_PER_LIMIT: Final = 64
 _NOTES_APART_MS: Final = 10
 
-#: So many deliveries that a check goes through delay the next one by a ms: a limit of 1 ms of one
-#: consumer must not have all others' deliveries checked in each ms.
+#: A check delays the next one by 1 ms for this many deliveries that it examined, so that one
+#: consumer's limit of 1 ms does not cause all other deliveries to be checked every ms.
 _LOOKED_AT_PER_MS: Final = 32
 
 
 @final
 class AckClock(Timed):
-    """Ends the consumers of one connection that are late with an ack."""
+    """Cancels the consumers of one connection whose acks are late."""
 
     def __init__(self, connection: ConnectionBase, channels: dict[i64, Channel]) -> None:
         super().__init__()
         self._connection: Final = connection
         self._channels: Final = channels
         self._noted_ms: i64 = 0
-        #: The last check, and when the next one begins at the earliest.
+        #: The last check, and the earliest time of the next one.
         self._last_check: Task | None = None
         self._following_ms: i64 = 0
 
     def delivered(self) -> None:
-        """Note that deliveries were written: now, or later if the last note is too recent."""
+        """Note the time of new deliveries, now, or later if the last note is too recent."""
         core = self._connection.core
         following = self._noted_ms + self._apart()
         if core.now_ms >= following or core.now_ms == self._noted_ms:
@@ -69,7 +69,7 @@ class AckClock(Timed):
             self._connection.core.timers.set(self, time_ms)
 
     def due(self, now_ms: i64) -> None:
-        """Note the deliveries so far, and end the consumers whose acks are late."""
+        """Note the deliveries so far, and cancel the consumers whose acks are late."""
         shortest: i64 = self._connection.core.consumer_timeout_ms_min
         if shortest == 0:
             return
@@ -82,7 +82,7 @@ class AckClock(Timed):
             self._last_check = scheduler.start(self._check(now_ms, shortest))
 
     def _check(self, now_ms: i64, shortest: i64) -> Iterator[int]:
-        """End the late consumers of each channel."""
+        """Cancel the late consumers of each channel."""
         connection = self._connection
         default = connection.settings.consumer_timeout_ms
         self._following_ms = now_ms
@@ -92,7 +92,7 @@ class AckClock(Timed):
                 if channel.closing:
                     break
                 if late and connection.halted & (HALT_SYNC | HALT_WORK | HALT_TURN):
-                    # A reply that waits belongs to a channel, which must not close before it.
+                    # Try again later: a waiting reply must be sent before its channel closes.
                     self._set(connection.core.now_ms + self._apart())
                     return
                 self._following_ms += looked // _LOOKED_AT_PER_MS
@@ -105,5 +105,5 @@ class AckClock(Timed):
                 self._set(limits.next_ms)
 
     def end(self) -> None:
-        """Stop the timer: the connection has ended."""
+        """Stop the timer when the connection ends."""
         self._connection.core.timers.cancel(self)

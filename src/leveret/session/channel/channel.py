@@ -1,7 +1,7 @@
-"""A channel: what a client opened on a connection, with its consumers and deliveries.
+"""A channel of a connection, with its consumers and deliveries.
 
-The channel is what queues deliver to.  It is composed of the deliveries that wait for
-their ack, its confirms, the content that comes in and the open transaction.
+Queues deliver to a channel.  Its parts are the unacked deliveries, the confirms, the incoming
+content and the open transaction.
 
 Invariant: a delivery tag is used once.
 """
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from leveret.broker.vhost.vhost import Vhost
     from leveret.message import Message
 
-#: What a channel does with publishes beyond routing them.
+#: The mode of a channel: none, confirm (confirm.select) or transactional (tx.select).
 PLAIN: Final = 0
 CONFIRM: Final = 1
 TX: Final = 2
@@ -57,22 +57,22 @@ class Channel(DeliveryChannel):
         self.output = connection.output
         self.number: i64 = number
         self.vhost = vhost
-        #: True once the channel is ending: frames for it are dropped (behaviour 15).
+        #: True once the channel is closing: its frames are dropped (behaviour 15: until close-ok).
         self.closing = False
         self.mode: i64 = PLAIN
-        #: True once a message was published on it.
+        #: True once a message was published on the channel.
         self.publishes = False
         self.consumers: dict[str, Consumer] = {}
-        #: basic.qos: what each of the consumers to come may hold unacked; 0 is no limit.
+        #: basic.qos: the prefetch of consumers added from now on; 0 is no limit.
         self.prefetch_next: i64 = 0
-        #: The queue declared last: an empty name stands for it.
+        #: The queue declared last, which an empty name refers to.
         self.last_queue = Name("")
-        #: Where replies to its requests arrive, once it consumes them (`vhost.replies`).
+        #: The direct reply-to queue, once the channel consumes from it (`vhost.replies`).
         self.replies: Queue | None = None
         self.delivery_tag: i64 = 0
         self.unacked = UnackedList()
         self.consumer_timeout = ConsumerTimeout(self.unacked)
-        #: Takes the place of the queue in deliveries whose acks were late.
+        #: Replaces the queue in deliveries that were requeued because their acks were late.
         self._returned: ReturnedSource | None = None
         self.confirms = Confirms(connection, number, settled)
         self.content = Content(connection)
@@ -81,25 +81,25 @@ class Channel(DeliveryChannel):
     # -- consumers ---------------------------------------------------------------------------------
 
     def offer(self) -> None:
-        """Have the queues of all consumers deliver what there is room for now."""
+        """Schedule the queues of all consumers, because there is room for deliveries."""
         self.connection.scheduler.spent += len(self.consumers) // 8
         for consumer in self.consumers.values():
             consumer.queue.schedule()
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """Take a consumer that was subscribed."""
+        """Add a subscribed consumer."""
         self.consumers[consumer.tag] = consumer
         self.connection.account.book(consumer.bytes)
 
     def take_consumer(self, tag: str) -> Consumer | None:
-        """Forget and return the consumer with `tag`, if there is one."""
+        """Remove and return the consumer with `tag`, if any."""
         consumer = self.consumers.pop(tag, None)
         if consumer is not None:
             self.connection.account.book(-consumer.bytes)
         return consumer
 
     def awaits_reply(self) -> bool:
-        """Return whether there is still somebody to answer: the channel is open."""
+        """Return whether the client still waits for a reply: the channel is open."""
         return not self.closing and self.connection.awaits_reply()
 
     # -- deliveries -------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class Channel(DeliveryChannel):
     def hand_over(
         self, queue: Queue, message: Message, sequence: i64, count: i64, no_ack: bool
     ) -> i64:
-        """Count a delivery that was asked for (basic.get); return its tag."""
+        """Count a delivery by basic.get and return its tag."""
         self.delivery_tag += 1
         tag = self.delivery_tag
         if not no_ack:
@@ -149,10 +149,10 @@ class Channel(DeliveryChannel):
         return tag
 
     def cancelled(self, consumer: Consumer) -> None:
-        """Send a basic.cancel for a consumer that the broker ended (behaviour 54).
+        """Send a basic.cancel for a consumer that the broker ended (behaviour 54: server cancels).
 
-        Only a client with the capability gets one.  It may have cancelled the consumer first, and
-        given its tag to another.
+        Only clients with the capability get it.  Nothing is sent if the client has cancelled the
+        consumer itself, even if it has reused the tag.
         """
         if self.consumers.get(consumer.tag) is not consumer:
             return
@@ -161,10 +161,10 @@ class Channel(DeliveryChannel):
             self.connection.send(self.number, BasicCancel(consumer.tag, True))
 
     def time_out(self, late: list[Unacked]) -> Unacked | None:
-        """End the consumers of `late` deliveries, and return these to their queues.
+        """Cancel the consumers of `late` deliveries, and requeue these deliveries.
 
-        Changes nothing and returns the first for which no basic.cancel can be sent, if there is
-        one: it is of a basic.get, of a consumer that the client has cancelled, or the client lacks
+        If no basic.cancel can be sent for one of them, change nothing and return it.  That is a
+        delivery by basic.get or to a consumer that the client has cancelled, or the client lacks
         the capability.
         """
         for unacked in late:
@@ -193,10 +193,10 @@ class Channel(DeliveryChannel):
         return is_there and self.connection.capabilities.cancel_notify
 
     def _give_up(self, unacked: Unacked, holder: Consumer) -> None:
-        """Return a delivery to its queue; a late ack of it is accepted and ignored."""
+        """Requeue a delivery; a late ack of it is accepted and ignored."""
         consumer = unacked.consumer
         if consumer is not None:
-            # A queue's next single active consumer waits for what the one before it still holds.
+            # The next single active consumer waits until the previous one has nothing unacked.
             consumer.unacked_count -= 1
             holder.unacked_count += 1
             unacked.consumer = holder
@@ -208,11 +208,11 @@ class Channel(DeliveryChannel):
     # -- acks -------------------------------------------------------------------------------------
 
     def credit(self, unacked: Unacked) -> None:
-        """Give the credit of a settled delivery back; the queue may have more for it."""
+        """Return the credit of a settled delivery, and schedule its queue to deliver more."""
         self.room.bytes -= unacked.message.size + MESSAGE_OVERHEAD_BYTES
         consumer = unacked.consumer
         if consumer is not None:
-            # What basic.get took has no part in a prefetch, as in RabbitMQ.
+            # Deliveries by basic.get do not count towards a prefetch, as in RabbitMQ.
             self.unacked_count -= 1
             consumer.unacked_count -= 1
         queue = unacked.queue
@@ -220,7 +220,7 @@ class Channel(DeliveryChannel):
             queue.schedule()
 
     def settle(self, settled: list[Unacked], outcome: i64) -> None:
-        """Ack, requeue or reject deliveries that were taken off the list."""
+        """Ack, requeue or reject deliveries that were removed from the unacked list."""
         for unacked in settled:
             queue = unacked.queue
             if outcome == ACK:
@@ -235,14 +235,14 @@ class Channel(DeliveryChannel):
             self.offer()
 
     def take_transaction(self) -> Transaction:
-        """Return the open transaction, to be committed or rolled back, and open the next one."""
+        """Return the open transaction, for a commit or rollback, and open the next one."""
         transaction = self.transaction
         self.transaction = Transaction(self.connection)
         self.connection.end_assembly(transaction.booked)
         return transaction
 
     def roll_back(self) -> None:
-        """Drop the publishes of the transaction; what it settled is unacked again."""
+        """Drop the publishes of the transaction; the deliveries it settled are unacked again."""
         transaction = self.take_transaction()
         unacked = [one for settle in transaction.settles for one in settle.unacked]
         scheduler = self.connection.scheduler
@@ -256,9 +256,9 @@ class Channel(DeliveryChannel):
     # -- the end ----------------------------------------------------------------------------------
 
     def end(self) -> list[Consumer]:
-        """Drop what comes from now on; return the consumers, which are to be taken out and ended.
+        """Drop all further input; return the consumers, for the caller to remove and end.
 
-        What the channel settled in a transaction is unacked again (`release.py`).
+        The deliveries settled in an open transaction are unacked again (`release.py`).
         """
         self.closing = True
         core = self.connection.core

@@ -1,4 +1,4 @@
-"""The channels of one connection: opening them, forgetting them, and what concerns all of them."""
+"""The channels of one connection: opening, forgetting, and operations on all of them."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
 @final
 class Channels:
-    """The channels of one connection that are open, or that the client has yet to see closed."""
+    """The channels of one connection that are open, or whose close the client has yet to answer."""
 
     def __init__(self, connection: ConnectionBase) -> None:
         self._connection = connection
-        #: The channels that have confirms to write at the end of the batch.
+        #: The confirms to write at the end of the batch.
         self._confirms: list[Confirms] = []
         self.by_number: dict[i64, Channel] = {}
-        #: Looks at the time limits for acks.
+        #: Enforces the time limits for acks.
         self.acks = AckClock(connection, self.by_number)
-        #: True while deliveries go on to all consumers, and where they are to do so once more.
+        #: True while `_resume` runs, and if it must run once more afterwards.
         self._resumes = False
         self._resumes_again = False
-        #: The channel of the last publish, while it is there.
+        #: The channel of the last publish, while it exists.
         self.recent: Channel | None = None
 
     def open(self, number: i64) -> Channel:
-        """Open a channel whose number is free, and return it.
+        """Open and return a channel; its number is free.
 
-        Raises: NotAllowed (530) when as many are open as were negotiated (behaviour 12), or as the
-        user may have.
+        Raises: NotAllowed (530) if the connection has reached its negotiated channel_max
+        (behaviour 12: open channels are counted), or the user their channel limit.
         """
         connection = self._connection
         if len(self.by_number) >= connection.channels_max:
@@ -58,7 +58,7 @@ class Channels:
         return channel
 
     def forget(self, channel: Channel) -> None:
-        """Let the number of a channel be used again: the client knows that the channel ended."""
+        """Free the number of a channel: the client knows that the channel is closed."""
         if channel.confirms.progress is not None:
             channel.confirms.progress.close()
         del self.by_number[channel.number]
@@ -68,9 +68,9 @@ class Channels:
             self.recent = None
 
     def end(self) -> list[Channel]:
-        """Forget all of them, because the connection ends; return those to be released.
+        """Forget all channels, because the connection ends; return those to release.
 
-        Nothing is written to them any more.
+        Nothing more is written for any of them.
         """
         channels = [channel for channel in self.by_number.values() if not channel.closing]
         self.acks.end()
@@ -86,7 +86,7 @@ class Channels:
     # -- confirms ----------------------------------------------------------------------------------
 
     def write_confirms(self) -> None:
-        """Write the confirms of all publishes that were settled in this batch."""
+        """Write the confirms of all publishes settled in this batch."""
         if self._confirms:
             for confirms in self._confirms:
                 confirms.write()
@@ -94,7 +94,7 @@ class Channels:
             self._connection.wake()
 
     def unsynced_group(self) -> i64:
-        """Return a group that publishes still wait for; 0 when there is none."""
+        """Return a journal group that publishes still wait for; 0 for none."""
         for channel in self.by_number.values():
             group = channel.confirms.waiting_group()
             if group > 0:
@@ -102,7 +102,7 @@ class Channels:
         return 0
 
     def unacked_count(self) -> i64:
-        """Return how many deliveries wait for their ack."""
+        """Return the number of unacked deliveries."""
         count: i64 = 0
         for channel in self.by_number.values():
             count += channel.unacked.count
@@ -118,8 +118,8 @@ class Channels:
             self._connection.scheduler.start(self._resume())
 
     def _resume(self) -> Iterator[int]:
-        # Once begun it comes to its end, and then begins anew where that was asked for meanwhile:
-        # so those at the end of a long list have their turn, too.
+        # Finish a round before starting the next one, so that channels at the end of a long list
+        # get deliveries too.
         while self._resumes_again:
             self._resumes_again = False
             for channel in list(self.by_number.values()):
@@ -128,14 +128,17 @@ class Channels:
         self._resumes = False
 
     def check_consumers(self) -> Iterator[int]:
-        """End the consumers of queues that the user may no longer read (behaviour 74)."""
+        """Cancel the consumers of queues that the user may no longer read.
+
+        Source: behaviour 74 (consumers are checked again when permissions change).
+        """
         for channel in list(self.by_number.values()):
             yield 1
             for consumer in list(channel.consumers.values()):
                 yield from self._check(channel, consumer)
 
     def _check(self, channel: Channel, consumer: Consumer) -> Iterator[int]:
-        """End a consumer, which may be gone, if the user may not read all that it reads."""
+        """Cancel a consumer, if it still exists and the user may not read all of its queues."""
         access = self._connection.access
         for name in consumer.queue.names():
             if channel.closing or channel.consumers.get(consumer.tag) is not consumer:

@@ -1,11 +1,11 @@
 """The confirms of a channel: which publishes are settled, and which have been confirmed.
 
-A publish that a journal record holds is settled when the record's group is synced, one that needs
-no record at once.  Confirms leave in the order of the publishes.  None stands both for a publish
-before a returned one and for a later one: a client that waits for one answer after the other
-(php-amqp's `waitForConfirm`) then finds a confirm before the return and one after it.
+A publish with a journal record is settled when the record's group is synced; one without a record
+is settled at once.  Confirms are sent in the order of the publishes.  No confirm covers both a
+publish before a returned one and a later one, so that a client that waits for one answer after the
+other (php-amqp's `waitForConfirm`) finds a confirm before the return and one after it.
 
-Invariants: `confirmed <= settled <= published`; a confirm is written only for what is settled.
+Invariants: `confirmed <= settled <= published`; only settled publishes are confirmed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from leveret.wire.methods import BasicAck, BasicNack
 
 
 def group_of(journal: Journal, outcome: i64) -> i64:
-    """Return the group that holds a publish, or what it is a duplicate of; 0 for none.
+    """Return the unsynced group of a publish, or of the message that it duplicates; 0 for none.
 
-    `outcome` is what `Vhost.publish` returned.
+    `outcome` is the result of `Vhost.publish`.
     """
     if outcome & RECORDED:
         return journal.group
@@ -47,27 +47,27 @@ class Confirms(PublishCounter):
         self._connection = connection
         self._core = connection.core
         self._number: i64 = number
-        #: Those of the connection's channels that are to be written at the end of the batch.
+        #: The confirms, of all channels of the connection, to write at the end of the batch.
         self._to_write = to_write
         self._listed = False
         self._ended = False
         self._published: i64 = 0
         self._settled: i64 = 0
         self._confirmed: i64 = 0
-        #: How many of the confirmed ones were refused, by a basic.nack.
+        #: The number of publishes confirmed by a basic.nack.
         self._nacked: i64 = 0
-        #: Publishes that wait for a sync: (group, last publish of it), in order.
+        #: Publishes that wait for a sync: (group, its last publish), in order.
         self._unsynced: list[tuple[i64, i64]] = []
         #: Publishes that a queue refused and that have no basic.nack yet: (first, last), in order.
         self._refused: list[tuple[i64, i64]] = []
-        #: No confirm goes past one of these: the last publish before each returned one that came
-        #: while earlier ones had no confirm, in order.
+        #: Publishes that no `multiple` confirm may extend beyond: the last before each returned
+        #: publish that arrived while earlier ones were unconfirmed, in order.
         self._bounds: list[i64] = []
-        #: What tells the client how far it came if the connection is lost, where it asks for that.
+        #: Lets a client that asks for it learn the progress of a lost channel.
         self.progress: ChannelProgress | None = None
 
     def follow(self, progress: ChannelProgress) -> None:
-        """Have the client told how far it came."""
+        """Record the channel's progress for the client."""
         self.progress = progress
         progress.counter = self
 
@@ -78,7 +78,7 @@ class Confirms(PublishCounter):
     def count(self, outcome: i64) -> None:
         """Count a publish; a recorded one waits for its sync.
 
-        `outcome` is what `Vhost.publish` returned.
+        `outcome` is the result of `Vhost.publish`.
         """
         number: i64 = self._published + 1
         self._published = number
@@ -99,7 +99,7 @@ class Confirms(PublishCounter):
                 if self.progress is not None:
                     self.progress.note_group()
         elif unsynced:
-            # Confirms go out in order: this one follows those that wait.
+            # Confirms keep their order, so this one waits for the earlier ones.
             unsynced[-1] = (unsynced[-1][0], number)
         else:
             self._settled = number
@@ -108,7 +108,7 @@ class Confirms(PublishCounter):
                 self._to_write.append(self)
 
     def _refuse(self, number: i64) -> None:
-        """Note that a queue refused the newest publish: its confirm is a basic.nack."""
+        """Have the newest publish, which a queue refused, confirmed by a basic.nack."""
         if self.progress is not None:
             self.progress.not_taken(number, NACKED)
         refused = self._refused
@@ -118,7 +118,7 @@ class Confirms(PublishCounter):
             refused.append((number, number))
 
     def return_next(self) -> None:
-        """Note that the next publish is returned; confirm what was settled before it."""
+        """Confirm the settled publishes before the next one, which is returned to the client."""
         self._write_settled()
         if self._confirmed < self._published and len(self._bounds) < CONFIRMS_APART_MAX:
             self._bounds.append(self._published)
@@ -126,22 +126,22 @@ class Confirms(PublishCounter):
             self.progress.not_taken(self._published + 1, RETURNED)
 
     def unconfirmed(self) -> i64:
-        """Return how many publishes have no confirm yet."""
+        """Return the number of unconfirmed publishes."""
         return 0 if self._ended else self._published - self._confirmed
 
     def add_counts(self, counts: LinkCounts) -> None:
-        """Add what a channel that has not ended confirmed: the connection has the others'."""
+        """Add the counters of an open channel; those of ended ones are the connection's."""
         if not self._ended:
             counts.confirming += self._published
             counts.confirmed += self._confirmed - self._nacked
 
     def begin_parts(self) -> None:
-        """Note that a publish comes to its queues in parts: it is counted when it is done."""
+        """Begin a publish that reaches its queues in parts, and is counted at the end."""
         if self.progress is not None:
             self.progress.busy = True
 
     def end_parts(self, outcome: i64, returned: bool) -> None:
-        """Count it; when the channel has ended, only for the client that asks how far it came."""
+        """Count such a publish; if the channel has ended, only in its `progress`."""
         progress = self.progress
         if not self._ended:
             self.count(outcome)
@@ -157,7 +157,7 @@ class Confirms(PublishCounter):
         return unsynced[-1][0] if unsynced else 0
 
     def synced(self, group: i64) -> None:
-        """Settle what the synced groups hold and write the confirm."""
+        """Settle the publishes of the synced groups and write their confirms."""
         unsynced = self._unsynced
         done: i64 = 0
         size: i64 = len(unsynced)
@@ -171,7 +171,7 @@ class Confirms(PublishCounter):
         self._connection.wake()
 
     def write(self) -> None:
-        """Write the confirms of all publishes that were settled since the last call."""
+        """Write the confirms of all publishes settled since the last call."""
         self._listed = False
         self._write_settled()
 
@@ -201,9 +201,9 @@ class Confirms(PublishCounter):
         self._confirm(settled, False)
 
     def _confirm(self, last: i64, refused: bool) -> None:
-        """Write one basic.ack, or nack, for the publishes up to `last` that are not confirmed yet.
+        """Write one basic.ack or basic.nack for the unconfirmed publishes up to `last`.
 
-        In order, so that `multiple` never stands for one of the other kind.
+        Called in order, so that `multiple` never covers a publish of the other kind.
         """
         size: i64 = last - self._confirmed
         if size <= 0:
@@ -216,7 +216,7 @@ class Confirms(PublishCounter):
         write_method(self._connection.output.writer, self._number, method)
 
     def end(self) -> None:
-        """Write none any more: the channel ended."""
+        """Write no more confirms: the channel has ended."""
         if self.progress is not None:
             self.progress.end()
         self.add_counts(self._connection.counts)

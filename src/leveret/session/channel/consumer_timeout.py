@@ -1,16 +1,18 @@
-"""The time limit for acks: which deliveries of a channel have been unacked for too long.
+"""The time limit for acks: finds the deliveries of a channel that have been unacked for too long.
 
-Deliveries carry no time: that would cost every one of them.  Instead, a note holds the newest
-delivery tag of a channel at one time, and a delivery is as old as the first note that covers its
-tag.  The connection makes notes when deliveries are written (`ack_clock.py`), at most one in a 64th
-of the shortest limit, and when there are very many they are thinned out in proportion to their age.
-So a limit takes effect late by a 32nd of it at most, and never early.  If thousands of deliveries
-are older than the shortest limit but have longer limits of their own, a check looks at some of them
-at a time, and the next one waits the longer: with a million of them, for half a minute.
+Deliveries store no time, because that would make each of them more expensive.  Instead, a note
+records the newest delivery tag of a channel at one time, and the age of a delivery is that of the
+first note that covers its tag.  The connection makes notes when deliveries are written
+(`ack_clock.py`), at most one in a 64th of the shortest limit, and thins out large numbers of notes
+in proportion to their age.  So a limit takes effect at most a 32nd of it late, and never early.  If
+thousands of deliveries are older than the shortest limit but have longer limits of their own, a
+check examines them in parts, and the next check waits longer: with a million of them, half a
+minute.
 
 Invariants: notes grow in time and tag; a channel without unacked deliveries has none.
 
-Source: behaviour 64, and RabbitMQ 4.3's quorum queues; the text is RabbitMQ's.
+Source: behaviour 64 (consumer ack timeout), and RabbitMQ 4.3's quorum queues; the text is
+RabbitMQ's.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ from leveret.clock import NO_DEADLINE
 from leveret.errors import PreconditionFailed
 from leveret.session.channel.unacked import Unacked, UnackedList
 
-#: Notes of one channel before they are thinned out, and the part of its age that the time of a
-#: delivery may be off by afterwards.
+#: The number of notes of one channel before they are thinned out, and the error of a delivery's
+#: age afterwards, at most one part in this many.
 _NOTES_MAX: Final = 256
 _PARTS: Final = 64
 
-#: Deliveries that a check looks at between two turns of others.
+#: The deliveries that a check examines in one slice.
 _LOOKED_AT: Final = 1024
 
 
@@ -39,10 +41,10 @@ class ConsumerTimeout:
 
     def __init__(self, unacked: UnackedList) -> None:
         self._unacked = unacked
-        #: Times (ms of `core.now_ms`) with the newest tag of that moment.
+        #: Times (ms of `core.now_ms`), each with the newest tag at that time.
         self.notes: list[tuple[int, int]] = []
         self._notes_max: i64 = _NOTES_MAX
-        #: The earliest time at which a delivery can exceed its limit, as the last check found.
+        #: The earliest time at which a delivery can exceed its limit, found by the last check.
         self.next_ms: i64 = NO_DEADLINE
 
     def note(self, newest_tag: i64, now_ms: i64) -> None:
@@ -66,7 +68,7 @@ class ConsumerTimeout:
                 self._thin_out(now_ms)
 
     def _thin_out(self, now_ms: i64) -> None:
-        """Drop notes, so that a delivery seems younger than it is by at most a 64th of its age."""
+        """Drop notes, making deliveries seem younger by at most a 64th of their age."""
         notes = self.notes
         kept = [notes[0]]
         place: i64 = 1
@@ -83,10 +85,10 @@ class ConsumerTimeout:
     def check(
         self, now_ms: i64, default: i64, shortest: i64
     ) -> Iterator[tuple[list[Unacked], int]]:
-        """Give the deliveries that exceed their limits, the oldest first; sets `next_ms`.
+        """Yield the deliveries that exceed their limits, oldest first; set `next_ms`.
 
-        Each part comes with the number of the deliveries that were looked at.  `default` is the
-        limit where neither consumer nor queue has one, `shortest` the shortest that any has.
+        Yields them in parts, each with the number of deliveries examined.  `default` is the limit
+        if neither the consumer nor the queue has one, `shortest` the shortest limit of all.
         """
         self.next_ms = NO_DEADLINE
         first_tag: i64 = 0
@@ -94,7 +96,7 @@ class ConsumerTimeout:
         while looked_at == _LOOKED_AT and self.notes:
             notes = self.notes
             if now_ms - notes[0][0] < shortest:
-                # The oldest is too young.
+                # Even the oldest delivery is within the shortest limit.
                 self._look_again(notes[0][0] + shortest)
                 return
             found = self._unacked.from_tag(first_tag, _LOOKED_AT)
@@ -118,7 +120,7 @@ class ConsumerTimeout:
             yield late, len(found)
 
     def _look_again(self, time_ms: i64) -> None:
-        """Have the next check no later than at `time_ms`."""
+        """Schedule the next check for `time_ms` or earlier."""
         if self.next_ms == NO_DEADLINE or time_ms < self.next_ms:
             self.next_ms = time_ms
 
@@ -133,9 +135,9 @@ def timed_out(number: i64, timeout_ms: i64) -> PreconditionFailed:
 
 
 def limit_of(unacked: Unacked, default: i64) -> i64:
-    """Return the limit of one delivery, 0 for none: its consumer's own, its queue's, the setting.
+    """Return the limit of one delivery, 0 for none: of its consumer, of its queue, or the default.
 
-    A delivery that was returned because its ack was late, or whose queue was deleted, has none.
+    A delivery that was requeued because its ack was late, or whose queue is deleted, has none.
     """
     if unacked.queue.deleted:
         return 0

@@ -1,7 +1,7 @@
-"""The content that a channel receives frame by frame: a header and the body frames behind it.
+"""The content that a channel receives frame by frame: a content header and its body frames.
 
-This is the path for what does not lie whole in one piece of input, and the one that tells what is
-wrong with a sequence of frames (behaviours 9, 10 and 20).
+This is the path for publishes that are not complete in one piece of input.  It also detects illegal
+frame sequences and sizes (behaviours 9, 10 and 20).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from leveret.wire.frames import CONTENT_HEAD_BYTES
 from leveret.wire.methods.ids import BASIC
 from leveret.wire.properties import PERSISTENT, skim_properties
 
-#: No content is awaited; a header; body frames.
+#: The frames expected next: none of a content, a content header, body frames.
 NO_CONTENT: Final = 0
 AWAITING_CONTENT_HEADER: Final = 1
 AWAITING_BODY: Final = 2
 
-#: Properties up to so many bytes are not counted while they wait for their body.
+#: Properties of at most this many bytes are not counted while they wait for their body.
 _PROPERTIES_UNCOUNTED: Final = 1024
 
 
 @final
 class Content:
-    """The content of one channel's basic.publish, as far as it has come."""
+    """The content of a channel's current basic.publish, as far as it has arrived."""
 
     def __init__(self, connection: ConnectionBase) -> None:
         self._connection = connection
@@ -38,20 +38,20 @@ class Content:
         self.properties = b""
         self.persistent = False
         self._left: i64 = 0
-        #: A body that came in one frame, or what came of one of several.
+        #: A body that arrived in one frame, or the parts of one in several frames.
         self._whole = b""
         self._pieces: BodyBuffer | None = None
-        #: What the connection has booked of it, and the memory of what is to come.
+        #: The bytes booked by the connection, and those allocated ahead for the rest of the body.
         self._booked: i64 = 0
         self._ahead: i64 = 0
 
     def begin(self, arguments: bytes) -> None:
-        """Await the content of a basic.publish whose arguments are given."""
+        """Expect the content of a basic.publish with these arguments."""
         self.state = AWAITING_CONTENT_HEADER
         self.arguments = arguments
 
     def take_header(self, data: bytes, start: i64, end: i64) -> bool:
-        """Take a content header frame; return whether the content is whole.
+        """Handle a content header frame; return whether the content is complete.
 
         Raises: UnexpectedFrame (505) out of sequence or for another class; SyntaxFault (502);
         PreconditionFailed (406) for a body over the limit.
@@ -77,13 +77,13 @@ class Content:
         self.state = AWAITING_BODY
         properties_bytes: i64 = len(self.properties)
         if size > 0 and properties_bytes > _PROPERTIES_UNCOUNTED:
-            # They may wait for a body that never comes, on each channel.
+            # Count them: on each channel they may wait for a body that never comes.
             self._booked = properties_bytes
             self._connection.assemble(properties_bytes)
         return size == 0
 
     def take_body(self, data: bytes, start: i64, end: i64) -> bool:
-        """Take a body frame; return whether the content is whole.
+        """Handle a body frame; return whether the content is complete.
 
         Raises: UnexpectedFrame (505) out of sequence or beyond the announced size; ResourceFault
         (506) as `ClientSession.assemble`.
@@ -110,14 +110,14 @@ class Content:
         return left == 0
 
     def take_whole(self) -> bytes:
-        """Return the body of a content that is whole, and await no more of it."""
+        """Return the body of a complete content, and forget the content."""
         pieces = self._pieces
         whole = self._whole if pieces is None else pieces.body()
         self._await_no_more()
         return whole
 
     def end(self) -> None:
-        """Await no more of a content; what has come of it leaves the memory."""
+        """Drop the content, and free the part of it that has arrived."""
         if self._pieces is not None:
             self._connection.core.memory.free_later([self._pieces])
         self._await_no_more()

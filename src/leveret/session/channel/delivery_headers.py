@@ -1,12 +1,12 @@
 """The headers that a queue adds to its deliveries.
 
-A stream's delivery carries its offset and the time it was taken, that of a super stream's partition
-also the partition's name; that of a quorum queue, or of a queue with a delivery limit, how often
-the message came back, and how often because a delivery had failed.
+A delivery from a stream carries the message's offset and the time of its publish; from a partition
+of a super stream also the partition's name.  A delivery from a quorum queue, or from a queue with a
+delivery limit, carries how often the message was requeued, and how often after a failed delivery.
 
-Source: RabbitMQ's `x-stream-offset`, `x-acquired-count` and `x-delivery-count`;
-`x-stream-timestamp`, in milliseconds since the Unix epoch, and `x-stream-name` are ours.  The
-property bytes are spliced, not decoded.
+Source: RabbitMQ's `x-stream-offset`, `x-acquired-count` and `x-delivery-count`.
+`x-stream-timestamp`, in milliseconds since the Unix epoch, and `x-stream-name` are Leveret's own.
+The property bytes are spliced, not decoded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from leveret.store.records.returns import acquisitions, failures
 from leveret.wire.buffer import BytesWriter, write_i64_be
 from leveret.wire.edit import edit_headers
 
-#: Names of entries with the type letter of a 64-bit integer behind them.
+#: Names of entries, each followed by the type letter of a 64-bit integer.
 _OFFSET: Final = b"\x0fx-stream-offsetl"
 _TIMESTAMP: Final = b"\x12x-stream-timestampl"
 _ACQUIRED: Final = b"\x10x-acquired-countl"
@@ -33,7 +33,7 @@ _NAMES_OF_COUNTS: Final = [b"x-acquired-count", b"x-delivery-count"]
 
 
 def with_delivery_headers(queue: Source, message: Message, sequence: i64, count: i64) -> bytes:
-    """Return the property bytes of a delivery; `count` says how often it was returned."""
+    """Return the property bytes of a delivery; `count` tells how often it was requeued."""
     w = BytesWriter()
     if queue.has_offsets:
         w.write(_OFFSET)

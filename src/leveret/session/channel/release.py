@@ -1,11 +1,10 @@
-"""Settling many deliveries, and giving back what a channel held: operations that may be long.
+"""Long operations: settling many deliveries, and releasing the deliveries of a channel.
 
-A queue delivers nothing to its consumers until all of its messages are back, so that they keep
-their order.  The reply waits for no sync: an ack that is lost in a crash means a second delivery,
-and a requeue that is lost at most a lower count of deliveries.
+A queue delivers nothing to its consumers until all of its messages are requeued, so that they keep
+their order.  The reply waits for no sync: an ack that is lost in a crash causes a second delivery,
+a lost requeue at most a lower delivery count.
 
-Invariants: a delivery is settled once; a queue that delivers nothing meanwhile delivers again at
-the end.
+Invariants: a delivery is settled once; a queue that was paused delivers again at the end.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ if TYPE_CHECKING:
     from leveret.broker.queue.consumer import Source
     from leveret.wire.method import Method
 
-#: Deliveries, and bytes of their messages, that are settled between two yields: an ack frees its
-#: message, which takes time.
+#: The deliveries, and the bytes of their messages, settled between two yields: freeing a message
+#: takes time.
 SETTLED_AT_ONCE: Final = 512
 SETTLED_BYTES: Final = 1 << 25
 
 
 def settle_up_to(channel: Channel, tag: i64, outcome: i64, answer: Method | None) -> Iterator[int]:
-    """Settle the deliveries of a channel up to a tag, and answer, if there is an answer."""
+    """Settle the deliveries of a channel up to a tag, and send the answer, if any."""
     core = channel.connection.core
     held: dict[Source, None] = {}
     while channel.unacked.has_up_to(tag):
         if outcome in (REJECT, RETRY) and core.scheduler.letters.count() > LETTERS_WAITING_MAX:
-            # Each may be dead-lettered, a message that comes back by its queue's delivery limit.
+            # Each may be dead-lettered, a requeued message by the delivery limit of its queue.
             yield WAIT
         else:
             yield _settle_some(channel, tag, outcome, held)
@@ -48,7 +47,7 @@ def settle_up_to(channel: Channel, tag: i64, outcome: i64, answer: Method | None
 
 
 def _settle_some(channel: Channel, tag: i64, outcome: i64, held: dict[Source, None]) -> int:
-    """Settle some deliveries, and return what it cost; queues that get some back are `held`."""
+    """Settle some deliveries and return the cost; add the queues paused for requeues to `held`."""
     settled = channel.unacked.take_up_to(tag, SETTLED_AT_ONCE, SETTLED_BYTES)
     if outcome in (REQUEUE, RETRY):
         for unacked in settled:
@@ -61,13 +60,13 @@ def _settle_some(channel: Channel, tag: i64, outcome: i64, held: dict[Source, No
 
 
 def release_channel(channel: Channel) -> Iterator[int]:
-    """End the consumers of a channel that ends, and requeue its deliveries."""
+    """End the consumers of a closing channel, and requeue its deliveries."""
     consumers = channel.end()
-    # Consumers go first, so that nothing is delivered to a channel that ends; the newest before the
-    # others, because removing the last of a queue's list is cheap.
-    # An auto-delete queue is deleted at the end, when its messages are back.
+    # Remove the consumers first, so that nothing is delivered to a closing channel, and the newest
+    # first, because removing the last one in a queue's list is cheap.
+    # An auto-delete queue is deleted at the end, after its messages are requeued.
     for consumer in reversed(consumers):
-        # It may have ended meanwhile.
+        # The consumer may have ended in the meantime.
         if channel.take_consumer(consumer.tag) is consumer and not consumer.queue.deleted:
             consumer.queue.unsubscribe(consumer)
         yield 1
@@ -81,8 +80,8 @@ def release_channel(channel: Channel) -> Iterator[int]:
 
 
 def close_channel(channel: Channel, close: Method) -> Iterator[int]:
-    """Release what a channel held, and then tell the client that it is closed."""
+    """Release a channel, and then send the client `close`."""
     yield from release_channel(channel)
-    # The channel itself awaits no reply: it is closing.
+    # Ask the connection: a closing channel awaits no reply.
     if channel.connection.awaits_reply():
         channel.connection.send(channel.number, close)

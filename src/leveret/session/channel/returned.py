@@ -1,7 +1,7 @@
-"""Takes the place of the queue in deliveries that were returned because their acks were late.
+"""Replaces the queue in deliveries that were requeued because their acks were late.
 
-The client may still settle such a delivery, once: it does not know of the return until it reads the
-basic.cancel of its consumer.
+The client may still settle such a delivery, once: it does not know of the requeue until it reads
+the basic.cancel of its consumer.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from leveret.broker.values.queue_settings import QueueSettings
 
 @final
 class ReturnedSource(Source):
-    """A source that ignores what becomes of its deliveries."""
+    """A source that ignores acks, rejects and requeues of its deliveries."""
 
     def __init__(self, core: Core) -> None:
         super().__init__(core, "", QueueSettings({}))
         self.deleted = True
-        # As if it were scheduled already: nothing schedules it again, and an ack, a reject or a
-        # requeue of a delivery does nothing.
+        # Always scheduled, so that nothing schedules it: an ack, a reject or a requeue of a
+        # delivery has no effect.
         self.scheduled = True
 
     def subscribe(self, consumer: Consumer, where: str) -> None:
-        """Do nothing: no client can name it."""
+        """Do nothing: no client can consume from it."""
 
     def unsubscribe(self, consumer: Consumer) -> None:
         """Do nothing: it has no consumers."""

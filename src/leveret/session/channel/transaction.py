@@ -1,4 +1,4 @@
-"""What a transactional channel holds until its transaction is committed or rolled back."""
+"""The publishes and acks that a transactional channel holds until a commit or rollback."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 _TOO_LONG: Final = (
-    "the transaction is too much work to be committed at once: messages that expire or come back, "
-    "and those for queues with limits, TTLs or priorities, count more than once; commit it in parts"
+    "the transaction is too large to be committed at once: requeued and expiring messages, and "
+    "messages to queues with limits, TTLs or priorities, count more than once; commit it in parts"
 )
 
 
 @final
 class TxPublish:
-    """A publish that waits for its transaction's commit; one to a staging queue, or a commit."""
+    """A publish that waits for tx.commit; also one to a staging queue, or a staged commit."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class TxPublish:
 
 @final
 class TxSettle:
-    """An ack, nack or reject that waits for its transaction's commit."""
+    """An ack, nack or reject that waits for tx.commit."""
 
     def __init__(self, unacked: list[Unacked], outcome: i64) -> None:
         self.unacked = unacked
@@ -79,41 +79,42 @@ class Transaction:
         self._connection = connection
         self.publishes: list[TxPublish] = []
         self.settles: list[TxSettle] = []
-        #: The user's rights by which the first publish of it was allowed.
+        #: The revision of the user's permissions that all publishes were checked against.
         self._rights: i64 = 0
+        #: The bytes of all messages.
         self._bytes: i64 = 0
-        #: Of these, the bytes of messages that are copied into the record.
+        #: The bytes of messages that are copied into the record.
         self._small_bytes: i64 = 0
-        #: What the connection has booked for it.
+        #: The bytes that the connection has booked for the transaction.
         self.booked: i64 = 0
-        #: Of the largest message among them.
+        #: The bytes of the largest message.
         self._largest: i64 = 0
-        #: Deliveries that it settles.
+        #: The number of settled deliveries.
         self._settled: i64 = 0
-        #: Copies of its messages, one for each queue.
+        #: The number of message copies, one for each queue.
         self._copies: i64 = 0
-        #: What its queues count themselves: for deadlines, levels, and what comes back.
+        #: The extra cost that queues add: for expiration, priorities and requeues.
         self._more: i64 = 0
-        #: Commits of staged batches in it, and the staging queues that these name.
+        #: The number of commits of staged batches, and of the staging queues that they name.
         self._commits: i64 = 0
         self._staging_queues: i64 = 0
 
     def is_checked(self) -> bool:
-        """Return whether the user's rights are those by which all of it was allowed."""
+        """Return whether the user's permissions are unchanged since the publishes were checked."""
         return not self.publishes or self._rights == self._connection.access.revision
 
     def note_rights(self) -> None:
-        """Note that all of it is being checked by the user's rights as they are now."""
+        """Remember the current permissions, which all publishes are now being checked against."""
         self._rights = self._connection.access.revision
 
     @property
     def room(self) -> i64:
-        """How many more deliveries it may settle."""
+        """The number of further deliveries that it may settle."""
         return TX_MESSAGES_MAX - self._settled
 
     @property
     def work(self) -> i64:
-        """About how much work its commit is (`Scheduler.spent`), beside what its queues count."""
+        """The approximate cost of its commit (`Scheduler.spent`), without the extra of queues."""
         size: i64 = self._small_bytes // TX_SMALL_BYTES_PER_COST
         size += (self._bytes - self._small_bytes) // TX_LARGE_BYTES_PER_COST
         return (
@@ -145,33 +146,35 @@ class Transaction:
             )
         if self._bytes - self._largest > TX_BYTES_MAX:
             raise PreconditionFailed(
-                f"a transaction holds at most {TX_BYTES_MAX} bytes beside its largest message; "
+                f"a transaction can hold at most {TX_BYTES_MAX} bytes besides its largest message; "
                 "commit it in parts"
             )
         if self._small_bytes > TX_SMALL_BYTES_MAX:
             raise PreconditionFailed(
-                f"the messages of a transaction that are smaller than {BODY_APART_BYTES} bytes "
-                f"have at most {TX_SMALL_BYTES_MAX} bytes together; commit them in parts"
+                f"the messages smaller than {BODY_APART_BYTES} bytes in a transaction can have at "
+                f"most {TX_SMALL_BYTES_MAX} bytes in total; commit them in parts"
             )
         targets = publish.found.targets
         self._copies += len(targets)
         self._more += surcharge_of(targets, publish.message)
         if self._copies > TX_COPIES_MAX:
             raise PreconditionFailed(
-                f"the messages of a transaction have at most {TX_COPIES_MAX} copies in all queues"
+                f"the messages of a transaction can have at most {TX_COPIES_MAX} copies in queues; "
+                "commit them in parts"
             )
         commit = publish.commit
         if commit is not None:
             self._commits += 1
             if self._commits > TX_COMMITS_MAX:
                 raise PreconditionFailed(
-                    f"a transaction has at most {TX_COMMITS_MAX} commits of staged batches"
+                    f"a transaction can have at most {TX_COMMITS_MAX} commits of staged batches"
                 )
             self._staging_queues += len(commit.command.queues)
             if self._staging_queues > STAGING_QUEUES_PER_COMMIT_MAX:
                 raise PreconditionFailed(
-                    f"the commits of a transaction name at most {STAGING_QUEUES_PER_COMMIT_MAX} "
-                    "staging queues together; commit the batches in transactions of their own"
+                    "the commits of a transaction can name at most "
+                    f"{STAGING_QUEUES_PER_COMMIT_MAX} staging queues in total; commit each batch "
+                    "in its own transaction"
                 )
         self._check_cost()
         if not self.publishes:
@@ -179,15 +182,15 @@ class Transaction:
         self.publishes.append(publish)
 
     def _check_cost(self) -> None:
-        """Raises: PreconditionFailed (406) where its commit takes longer than is done at once."""
+        """Raises: PreconditionFailed (406) if the commit would take too long."""
         if self.work + self._more > TX_COST_MAX:
             raise PreconditionFailed(_TOO_LONG)
 
     def hold_settle(self, settled: list[Unacked], outcome: i64) -> None:
         """Keep an ack, nack or reject for the commit.
 
-        Raises: PreconditionFailed (406) for too many; they are the transaction's all the same, and
-        it ends with its channel.
+        Raises: PreconditionFailed (406) for too many; the transaction keeps them all the same, and
+        ends with its channel.
         """
         full = len(settled) > self.room
         self._settled += len(settled)

@@ -1,13 +1,13 @@
-"""The deliveries of a channel that wait for their ack, by delivery tag.
+"""The unacked deliveries of a channel, by delivery tag.
 
-Tags grow, and most acks come in the order of the deliveries.  Deliveries lie in blocks in the order
-of their tags, and the first block has a moving head, which serves that case quickly.  One
-that is acked out of order is found by bisection and taken out of its block, and a small block
-becomes one with its neighbour.  So no ack touches more than two blocks, however many there are, and
-nothing that is settled stays in memory.
+Tags grow, and most acks arrive in the order of the deliveries.  Deliveries are stored in blocks in
+the order of their tags, and the first block has a moving head, which makes that case fast.  A
+delivery acked out of order is found by bisection and removed from its block; a small block is
+merged with its neighbour.  So no ack touches more than two blocks, however many there are, and no
+settled delivery stays in memory.
 
-Invariants: tags grow strictly from the head on, and before it there is nothing; `count` is the
-number of deliveries; no block is empty but the only one.
+Invariants: tags grow strictly from the head on, and there are no deliveries before it; `count` is
+the number of deliveries; only a single block may be empty.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from leveret.broker.queue.consumer import Consumer, Source
     from leveret.message import Message
 
-#: Deliveries of a full block.
+#: The number of deliveries in a full block.
 _BLOCK: Final = 256
 
-#: More than all deliveries have.
+#: More than the bytes of all deliveries.
 _BYTES_MAX: Final = 1 << 62
 
-#: Blocks with fewer become one with a neighbour.
+#: Blocks with fewer deliveries are merged with a neighbour.
 _SMALL: Final = _BLOCK // 4
 
-#: What becomes of a delivery that is settled.
+#: The outcome of a settled delivery.
 ACK: Final = 0
 REQUEUE: Final = 1
 REJECT: Final = 2
@@ -40,7 +40,7 @@ RETRY: Final = 3
 @final
 @mypyc_attr(acyclic=True)
 class Unacked:
-    """One delivery: its tag, where it came from, and how often it was handed out before."""
+    """One delivery: its tag, its queue, consumer and message, and its delivery count before."""
 
     def __init__(
         self,
@@ -61,10 +61,10 @@ class Unacked:
 
 @final
 class UnackedList:
-    """The deliveries of one channel."""
+    """The unacked deliveries of one channel."""
 
     def __init__(self) -> None:
-        #: The block of the oldest ones; what was settled at its begin is None.
+        #: The block of the oldest deliveries; settled ones at its beginning are None.
         self._first: list[Unacked | None] = []
         self._head: i64 = 0
         self._last = self._first
@@ -82,11 +82,11 @@ class UnackedList:
         self.count += 1
 
     def oldest(self) -> Unacked | None:
-        """Return the oldest delivery."""
+        """Return the oldest delivery, if any."""
         return self._first[self._head] if self._head < len(self._first) else None
 
     def from_tag(self, tag: i64, limit: i64) -> list[Unacked]:
-        """Return at most `limit` deliveries from a tag on, the oldest first."""
+        """Return at most `limit` deliveries from a tag on, oldest first."""
         found: list[Unacked] = []
         blocks = self._blocks
         number = self._block_of(tag)
@@ -105,7 +105,7 @@ class UnackedList:
         return found
 
     def take(self, tag: i64) -> Unacked | None:
-        """Take out and return the delivery with `tag`; None where there is none."""
+        """Remove and return the delivery with `tag`, or return None."""
         if self.count == 0:
             return None
         first = self._first
@@ -138,9 +138,9 @@ class UnackedList:
         return oldest is not None and oldest.tag <= tag
 
     def take_up_to(self, tag: i64, limit: i64, bytes_max: i64 = _BYTES_MAX) -> list[Unacked]:
-        """Take out and return the deliveries up to `tag`, at most `limit`, the oldest first.
+        """Remove and return the deliveries up to `tag`, at most `limit`, oldest first.
 
-        The one that has the bytes of all come to `bytes_max` is the last.
+        Stop after the delivery with which the total size reaches `bytes_max`.
         """
         taken: list[Unacked] = []
         room = bytes_max
@@ -170,7 +170,7 @@ class UnackedList:
         return taken
 
     def restore(self, returned: list[Unacked]) -> None:
-        """Put deliveries back that a transaction had settled and rolled back."""
+        """Put back the deliveries settled in a transaction that was rolled back."""
         self._trim()
         blocks = self._blocks
         for unacked in returned:
@@ -184,7 +184,7 @@ class UnackedList:
         self.count += len(returned)
 
     def _end_first(self) -> None:
-        """Go on with the next block: nothing is left in the first."""
+        """Continue with the next block: the first is used up."""
         self._head = 0
         if len(self._blocks) == 1:
             self._first.clear()
@@ -193,7 +193,7 @@ class UnackedList:
             self._first = self._blocks[0]
 
     def _block_of(self, tag: i64) -> i64:
-        """Return the number of the last block that does not begin above a tag; 0 if all do."""
+        """Return the index of the last block that does not begin above a tag; 0 if all do."""
         blocks = self._blocks
         low: i64 = 1
         high: i64 = len(blocks)
@@ -207,15 +207,15 @@ class UnackedList:
         return low - 1
 
     def _merge(self, number: i64) -> None:
-        """Make a block one with a neighbour where one block suffices, or drop it if it is empty."""
+        """Merge a block with a neighbour if both fit into one; drop it if it is empty."""
         if number <= 1:
             self._trim()
-        # The one before it first: who acks block by block in the order of the tags leaves few too.
+        # Try the previous one first, so that acking block by block in tag order leaves few blocks.
         if not self._join(number - 1):
             self._join(number)
 
     def _join(self, number: i64) -> bool:
-        """Make a block one with the next, if there are both and one suffices; return whether so."""
+        """Merge a block with the next if both exist and fit into one; return whether they did."""
         blocks = self._blocks
         if number < 0 or number + 1 >= len(blocks):
             return False
@@ -230,14 +230,14 @@ class UnackedList:
         return True
 
     def _trim(self) -> None:
-        """Have the first block begin with the oldest delivery."""
+        """Remove the settled entries at the beginning of the first block."""
         if self._head > 0:
             del self._first[: self._head]
             self._head = 0
 
 
 def _place_of(block: list[Unacked | None], tag: i64) -> i64:
-    """Return the first place in a block whose delivery has a tag that is not below `tag`."""
+    """Return the first index in a block whose delivery has a tag of at least `tag`."""
     low: i64 = 0
     high: i64 = len(block)
     while low < high:

@@ -1,5 +1,5 @@
-"""What a client's methods do, a file per AMQP class.
+"""The handlers of client methods, one file per AMQP class.
 
-Each handler takes the channel and the decoded method, calls the broker and replies.  Errors are
-raised; the connection turns them into closes.
+Each handler takes the channel and the decoded method, calls the broker and replies.  Handlers raise
+errors; the connection turns them into closes.
 """

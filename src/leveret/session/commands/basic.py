@@ -1,4 +1,4 @@
-"""The class basic: getting and settling messages; `consume` and `publish` have the rest."""
+"""The class basic: get, settle, cancel, qos, recover; see also `consume` and `publish`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from leveret.wire.methods import (
 
 
 def handle_basic(channel: Channel, method: Method) -> bool:
-    """Do a method of class basic; return whether it is one that a client sends."""
+    """Handle a method of class basic; return False for one that clients do not send."""
     if isinstance(method, BasicAck):
         _settle(channel, method.delivery_tag, method.multiple, ACK)
     elif isinstance(method, BasicNack):
@@ -62,9 +62,9 @@ def handle_basic(channel: Channel, method: Method) -> bool:
 
 
 def _settle(channel: Channel, tag: i64, multiple: bool, outcome: i64) -> None:
-    """Ack, requeue or reject what a tag names (behaviour 58).
+    """Ack, requeue or reject the delivery with a tag, or all up to it.
 
-    Raises: PreconditionFailed (406) for a tag that names nothing.
+    Raises: PreconditionFailed (406) for an unknown tag (behaviour 58: unknown delivery tags).
     """
     channel.connection.scheduler.changes += 1
     if multiple:
@@ -80,7 +80,7 @@ def _settle(channel: Channel, tag: i64, multiple: bool, outcome: i64) -> None:
 
 
 def _settle_up_to(channel: Channel, tag: i64, outcome: i64) -> None:
-    """Settle all up to a tag; all there are for 0.  Raises: PreconditionFailed (406)."""
+    """Settle all deliveries up to a tag; for 0 all unacked.  Raises: PreconditionFailed (406)."""
     if tag == 0:
         tag = channel.delivery_tag
     elif tag > channel.delivery_tag or not channel.unacked.has_up_to(tag):
@@ -94,10 +94,10 @@ def _settle_up_to(channel: Channel, tag: i64, outcome: i64) -> None:
 
 
 def _settle_all(channel: Channel, tag: i64, outcome: i64, answer: Method | None) -> None:
-    """Settle all up to a tag, and answer, if that is wanted."""
+    """Settle all deliveries up to a tag, and send the answer, if any."""
     connection = channel.connection
     if outcome == ACK:
-        # Nearly all acks are of fewer: they need no operation that others wait for.
+        # Nearly all acks cover fewer deliveries, and need no long operation.
         settled = channel.unacked.take_up_to(tag, SETTLED_AT_ONCE, SETTLED_BYTES)
         connection.scheduler.spent += len(settled)
         channel.settle(settled, ACK)
@@ -107,7 +107,7 @@ def _settle_all(channel: Channel, tag: i64, outcome: i64, answer: Method | None)
 
 
 def _unknown_tag(tag: i64) -> PreconditionFailed:
-    """Return the error of a tag that names nothing; on the wire tags have no sign."""
+    """Return the error for an unknown tag; on the wire tags are unsigned."""
     return PreconditionFailed(f"unknown delivery tag {int(tag) & 0xFFFFFFFFFFFFFFFF}")
 
 
@@ -127,10 +127,13 @@ def _get(channel: Channel, method: BasicGet) -> None:
             f"operations are not supported by {queue.kind} queues with single active consumer"
         )
     if not method.no_ack and channel.unacked.count >= UNACKED_PER_CHANNEL_MAX:
-        raise PreconditionFailed(f"a channel holds at most {UNACKED_PER_CHANNEL_MAX} unacked")
+        raise PreconditionFailed(
+            f"the channel has reached the maximum of {UNACKED_PER_CHANNEL_MAX} unacked messages: "
+            "ack some first"
+        )
     if not method.no_ack and not channel.room.has_room():
         raise PreconditionFailed(
-            f"the connection holds {channel.room.bytes} bytes of unacked messages, and there is no "
+            f"the connection has {channel.room.bytes} bytes of unacked messages, and there is no "
             "room for more (unacked_bytes_max): ack some first"
         )
     queue.hand_out()
@@ -141,9 +144,9 @@ def _get(channel: Channel, method: BasicGet) -> None:
 
 
 def _get_later(channel: Channel, queue: ClassicQueue, no_ack: bool) -> Iterator[int]:
-    """Get a message of a queue in which very many have expired, or are too many."""
+    """Get a message from a queue that first drops very many expired or excess messages."""
     while not queue.deleted and not queue.prepare_get():
-        # It counts what it does.
+        # `prepare_get` counts its own cost.
         yield 0
     if not channel.awaits_reply():
         return
@@ -154,7 +157,7 @@ def _get_later(channel: Channel, queue: ClassicQueue, no_ack: bool) -> Iterator[
 
 
 def _answer_get(channel: Channel, queue: ClassicQueue, no_ack: bool) -> None:
-    """Answer a basic.get with the next message, or with none."""
+    """Answer a basic.get with the next message, or get-empty."""
     connection = channel.connection
     message = queue.get(no_ack)
     if message is None:
@@ -183,7 +186,7 @@ def _answer_get(channel: Channel, queue: ClassicQueue, no_ack: bool) -> None:
 
 
 def _cancel(channel: Channel, method: BasicCancel) -> None:
-    """End a consumer; an unknown tag is fine (behaviour 53)."""
+    """Cancel a consumer; an unknown tag is no error (behaviour 53: cancel-ok)."""
     channel.connection.core.syncs.reply_group = 0
     consumer = channel.take_consumer(method.consumer_tag)
     if consumer is not None:
@@ -193,7 +196,7 @@ def _cancel(channel: Channel, method: BasicCancel) -> None:
 
 
 def _qos(channel: Channel, method: BasicQos) -> None:
-    """Set the prefetch: for the consumers to come, or (global) for the channel (behaviour 56)."""
+    """Set the prefetch of the next consumers, or of the channel (behaviour 56: global flag)."""
     if method.prefetch_size != 0:
         raise NotImplementedFault(f"prefetch_size!=0 ({method.prefetch_size})")
     if method.global_:
@@ -205,7 +208,7 @@ def _qos(channel: Channel, method: BasicQos) -> None:
 
 
 def _recover(channel: Channel, method: BasicRecover | BasicRecoverAsync) -> None:
-    """Requeue all that is unacked on the channel (behaviour 60)."""
+    """Requeue all unacked messages of the channel (behaviour 60: recover)."""
     if not method.requeue:
         raise NotImplementedFault("requeue=false")
     channel.connection.scheduler.changes += 1

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def handle_channel(channel: Channel, method: Method) -> bool:
-    """Do a method of class channel; return whether it is one that a client sends."""
+    """Handle a method of class channel; return False for one that clients do not send."""
     if isinstance(method, ChannelOpen):
         raise ChannelFault("second 'channel.open' seen")
     if isinstance(method, ChannelFlow):

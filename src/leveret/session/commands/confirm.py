@@ -9,9 +9,9 @@ from leveret.wire.methods import ConfirmSelect, ConfirmSelectOk
 
 
 def handle_confirm(channel: Channel, method: Method) -> bool:
-    """Do a method of class confirm; return whether it is one that a client sends.
+    """Handle a method of class confirm; return False for one that clients do not send.
 
-    Raises: PreconditionFailed (406) on a transactional channel (behaviour 28).
+    Raises: PreconditionFailed (406) on a transactional channel (behaviour 28: no tx with confirms).
     """
     if not isinstance(method, ConfirmSelect):
         return False

@@ -1,4 +1,4 @@
-"""The method basic.consume: of a queue, of a super stream, of the replies to requests."""
+"""The method basic.consume: from a queue, a super stream or a direct reply-to address."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from leveret.wire.methods import BasicConsume, BasicConsumeOk
 
 
 def consume(channel: Channel, method: BasicConsume) -> None:
-    """Add a consumer to what a method names.
+    """Add the consumer of a basic.consume.
 
     Raises: AccessRefused (403); NotFound (404); ResourceLocked (405); PreconditionFailed (406);
     NotAllowed (530); NotImplementedFault (540).
@@ -49,7 +49,7 @@ def consume(channel: Channel, method: BasicConsume) -> None:
 
 
 def _consuming_all(channel: Channel, name: Name, method: BasicConsume) -> Iterator[int]:
-    """Add a consumer to a super stream once the rights to all its partitions are checked.
+    """Add a consumer to a super stream, after checking the permissions on all its partitions.
 
     Raises: as `consume`.
     """
@@ -60,7 +60,7 @@ def _consuming_all(channel: Channel, name: Name, method: BasicConsume) -> Iterat
 
 
 def _subscribe(channel: Channel, method: BasicConsume, name: Name, queue: Source) -> None:
-    """Add a consumer to what it reads, and answer.
+    """Add a consumer to a source, and answer.
 
     Raises: AccessRefused (403); PreconditionFailed (406); NotAllowed (530); NotImplementedFault
     (540).
@@ -68,12 +68,14 @@ def _subscribe(channel: Channel, method: BasicConsume, name: Name, queue: Source
     connection = channel.connection
     tag = method.consumer_tag or f"amq.ctag-{connection.tokens.token()}"
     if isinstance(queue, Stream) and not method.consumer_tag and TELL_STREAM_ID in method.arguments:
-        # No reply has room for it but in the name of our making.
+        # A generated tag is the only field of the reply that can carry the stream's id.
         tag = f"{tag}.{queue.stream_id}"
     if tag in channel.consumers:
         raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")
     if len(channel.consumers) >= CONSUMERS_PER_CHANNEL_MAX:
-        raise PreconditionFailed(f"a channel has at most {CONSUMERS_PER_CHANNEL_MAX} consumers")
+        raise PreconditionFailed(
+            f"the channel has reached the maximum of {CONSUMERS_PER_CHANNEL_MAX} consumers"
+        )
     where = channel.vhost.queue_label(name)
     priority = consumer_priority(method.arguments, where)
     ack_limit_ms = consumer_ack_limit_ms(method.arguments, where)

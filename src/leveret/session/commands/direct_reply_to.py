@@ -1,7 +1,7 @@
-"""Direct reply-to on a channel: the consumer of replies, and asking whether an address lives.
+"""Direct reply-to on a channel: the reply consumer, and declares that check a reply address.
 
-The addresses are the vhost's (`broker/vhost/replies.py`); a publish that asks for one is in
-`inspect`.  Texts and codes are RabbitMQ's (behaviour 65).
+The vhost manages the addresses (`broker/vhost/replies.py`); `inspect` writes them into requests.
+Texts and codes are RabbitMQ's (behaviour 65: direct reply-to).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def open_replies(channel: Channel, no_ack: bool) -> Queue:
-    """Return the queue behind a new address of `channel`, to be consumed at once.
+    """Open a reply address for `channel`; return its queue, for the caller to consume from.
 
-    Raises: PreconditionFailed (406) for a consumer that acks, or the channel's second one.
+    Raises: PreconditionFailed (406) for a consumer with acks, or a second one on the channel.
     """
     current = channel.replies
     if current is not None and not current.deleted:
@@ -37,9 +37,9 @@ def open_replies(channel: Channel, no_ack: bool) -> Queue:
 
 
 def declare_replies(channel: Channel, method: QueueDeclare) -> None:
-    """Answer whether a consumer waits at an address; nothing is declared, passive or not.
+    """Answer whether a reply address has a consumer; declare nothing, even if not passive.
 
-    Raises: NotFound (404) where none does.
+    Raises: NotFound (404) if it has none.
     """
     name = method.queue
     vhost = channel.vhost

@@ -1,4 +1,4 @@
-"""Which file of `commands` does a method: the one of its class."""
+"""Dispatch of channel methods to their handlers, by class."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from leveret.session.commands.tx import handle_tx
 from leveret.wire.method import Method
 from leveret.wire.methods.ids import ACCESS, BASIC, CHANNEL, CONFIRM, EXCHANGE, QUEUE, TX
 
-#: What does the methods of the other classes.
+#: The handlers of all classes but basic.
 _HANDLERS: Final[dict[int, Callable[[Channel, Method], bool]]] = {
     QUEUE: handle_queue,
     EXCHANGE: handle_exchange,
@@ -31,9 +31,9 @@ _HANDLERS: Final[dict[int, Callable[[Channel, Method], bool]]] = {
 
 
 def handle(channel: Channel, class_id: i64, method: Method) -> None:
-    """Do what `method`, of the class with that id, asks for on an open channel.
+    """Handle a method on an open channel; `class_id` is its class.
 
-    Raises: CommandInvalid (503) for a method that a client does not send there.
+    Raises: CommandInvalid (503) for a method that clients do not send there.
     """
     if class_id == BASIC:
         done = handle_basic(channel, method)

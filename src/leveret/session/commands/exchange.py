@@ -26,7 +26,7 @@ from leveret.wire.methods import (
 
 
 def handle_exchange(channel: Channel, method: Method) -> bool:
-    """Do a method of class exchange; return whether it is one that a client sends."""
+    """Handle a method of class exchange; return False for one that clients do not send."""
     access = channel.connection.access
     vhost = channel.vhost
     if isinstance(method, ExchangeDeclare):
@@ -34,7 +34,7 @@ def handle_exchange(channel: Channel, method: Method) -> bool:
     elif isinstance(method, ExchangeDelete):
         name = method.exchange
         if name and not name.startswith("amq."):
-            # The vhost refuses to delete these in words of its own.
+            # The vhost refuses to delete the others with its own error.
             channel.connection.access.configure("exchange", name)
         before = channel.vhost.exchanges.unbinding
         channel.vhost.exchanges.delete(method.exchange, method.if_unused)
@@ -71,7 +71,7 @@ def handle_exchange(channel: Channel, method: Method) -> bool:
 
 
 def reply_when_over(channel: Channel, task: Task | None, answer: Method | None) -> None:
-    """Answer a method when a task is over, and what it recorded is synced."""
+    """Answer a method when a task has ended and its records are synced."""
     if task is not None and not task.over:
         channel.connection.start(_reply_after(channel, task, answer))
     elif answer is not None:
@@ -87,7 +87,7 @@ def _reply_after(channel: Channel, task: Task, answer: Method | None) -> Iterato
 
 
 def reply_when_unbound(channel: Channel, before: Task | None, answer: Method | None) -> None:
-    """Answer a delete when the bindings are removed, so that their ends are gone where they must.
+    """Answer a delete after the removal of the bindings, and of the auto-delete ends of these.
 
     `before` is the last removal (`Exchanges.unbinding`) that began before the delete.
     """
@@ -96,7 +96,7 @@ def reply_when_unbound(channel: Channel, before: Task | None, answer: Method | N
 
 
 def reply_when_indexed(channel: Channel, source: Name, answer: Method | None) -> None:
-    """Answer a bind or an unbind when it has all its effect on the exchange `source`."""
+    """Answer a bind or an unbind when it has taken full effect on the exchange `source`."""
     exchange = channel.vhost.exchanges.by_name.get(source)
     reply_when_over(channel, None if exchange is None else exchange.indexing, answer)
 
@@ -126,9 +126,9 @@ def _declare(channel: Channel, method: ExchangeDeclare) -> None:
 def check_declare_exchange(
     access: Access, vhost: Vhost, name: Name, arguments: dict[str, object]
 ) -> None:
-    """Check that the exchange may be declared, and a new one may have its alternate (behaviour 46).
+    """Check the permissions for declaring an exchange, and for the alternate of a new one.
 
-    Raises: AccessRefused (403).
+    Raises: AccessRefused (403), as for a dead-letter exchange (behaviour 46: declare arguments).
     """
     if not name:
         return
@@ -143,14 +143,14 @@ def check_declare_exchange(
 def check_binding(
     access: Access, vhost: Vhost, kind: str, destination: Name, source: Name, routing_key: str
 ) -> None:
-    """Check that a binding of `source` may be made or removed: write there, read here.
+    """Check the permissions for a binding: write on `destination`, read on `source`.
 
     Raises: AccessRefused (403).
     """
     if destination or kind == "queue":
         access.write(kind, destination)
     if not source:
-        # The vhost refuses the default exchange, in words of its own.
+        # The vhost refuses the default exchange with its own error.
         return
     access.read("exchange", source)
     exchange = vhost.exchanges.by_name.get(source)

@@ -38,7 +38,7 @@ from leveret.wire.methods import (
 
 
 def handle_queue(channel: Channel, method: Method) -> bool:
-    """Do a method of class queue; return whether it is one that a client sends."""
+    """Handle a method of class queue; return False for one that clients do not send."""
     if isinstance(method, QueueDeclare):
         _declare(channel, method)
     elif isinstance(method, QueueBind):
@@ -72,9 +72,9 @@ def handle_queue(channel: Channel, method: Method) -> bool:
 
 
 def queue_name(channel: Channel, name: Name) -> Name:
-    """Return `name`, or for "" the queue declared last on the channel (behaviour 42).
+    """Return `name`, or for "" the queue declared last (behaviour 42: on the channel).
 
-    Raises: NotFound (404) when there was none.
+    Raises: NotFound (404) if none was declared.
     """
     if name:
         return name
@@ -95,7 +95,7 @@ def _declare(channel: Channel, method: QueueDeclare) -> None:
         declare_super(channel, method.queue, method)
         return
     if method.passive:
-        # Not the queue declared last, as in RabbitMQ: a passive declare asks for a name.
+        # An empty name is not the queue declared last here, as in RabbitMQ.
         name = method.queue
         queue = channel.vhost.queues.existing(name, connection)
         queue.touch()
@@ -111,22 +111,22 @@ def _declare(channel: Channel, method: QueueDeclare) -> None:
 
 
 def _check_named(channel: Channel, name: Name, method: QueueDeclare) -> None:
-    """Check that the user may hear whether there is a queue, or a super stream, of that name.
+    """Check that the user may learn whether a queue or super stream of that name exists.
 
-    Raises: AccessRefused (403), in the same words whichever there is.
+    Raises: AccessRefused (403), with the same text for either.
     """
     access = channel.connection.access
     if method.passive:
         access.see("queue", name)
     elif name.startswith("amq.") and not access.allows(CONFIGURE, name):
-        # RabbitMQ judges the name before the permission.
+        # RabbitMQ checks the name before the permission.
         raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
     else:
         access.configure("queue", name)
 
 
 def _declare_active(channel: Channel, method: QueueDeclare) -> Queue:
-    # An exclusive queue ends with its connection, so RabbitMQ too takes none as durable.
+    # An exclusive queue ends with its connection, so none is durable, as in RabbitMQ.
     connection = channel.connection
     vhost = channel.vhost
     attributes = QueueAttributes(
@@ -151,15 +151,15 @@ def _declare_active(channel: Channel, method: QueueDeclare) -> Queue:
 def check_declare_queue(
     access: Access, vhost: Vhost, name: Name, by_client: bool, arguments: dict[str, object]
 ) -> None:
-    """Check that the queue may be declared, and a new one may dead-letter (behaviour 46).
+    """Check the permissions for declaring a queue, and for the dead-letter exchange of a new one.
 
-    `by_client` tells that the client chose the name, not the broker.
+    `by_client` is True if the client chose the name, and False if the broker did.
 
-    Raises: AccessRefused (403).
+    Raises: AccessRefused (403; behaviour 46: read on the queue, write on the exchange).
     """
     access.configure("queue", name)
     if by_client and name.startswith("amq.") and name not in vhost.queues.by_name:
-        # The vhost refuses the name.
+        # The vhost refuses this name with its own error.
         return
     dead_letters = arguments.get("x-dead-letter-exchange")
     if isinstance(dead_letters, str) and name not in vhost.queues.by_name:
@@ -182,7 +182,7 @@ def _bind(channel: Channel, method: QueueBind) -> None:
 
 
 def _delete(channel: Channel, method: QueueDelete) -> None:
-    """Delete a queue, or a super stream, and say what waited."""
+    """Delete a queue or a super stream, and answer with the number of deleted messages."""
     name = queue_name(channel, method.queue)
     channel.connection.access.configure("queue", name)
     if is_super_name(channel, name):

@@ -1,6 +1,6 @@
-"""Super streams over AMQP: the methods of queues, where the name is that of a super stream.
+"""Super streams over AMQP: the methods of queues, if the name is that of a super stream.
 
-A queue of that name would come first, but there is none: each is refused while the other is there.
+A queue of that name would take precedence, but none exists: a name cannot be used for both.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from leveret.wire.methods import QueueDeclare, QueueDeclareOk, QueueDelete, Queu
 
 
 def is_super_name(channel: Channel, name: Name) -> bool:
-    """Return whether a name is that of a super stream, and of no queue."""
+    """Return whether a name is that of a super stream and not of a queue."""
     vhost = channel.vhost
     return name not in vhost.queues.by_name and find_super_stream(vhost, name) is not None
 
 
 def declare_super(channel: Channel, name: Name, method: QueueDeclare) -> None:
-    """Declare a super stream, or (passive) say what it holds.
+    """Declare a super stream, or (passive) answer with its counts.
 
     Raises: AccessRefused (403); PreconditionFailed (406).
     """
@@ -45,9 +45,9 @@ def _declaring(channel: Channel, name: Name, method: QueueDeclare) -> Iterator[i
     connection = channel.connection
     where = super_stream_label(channel.vhost, method.queue)
     if PARTITIONS not in method.arguments:
-        raise PreconditionFailed(f"there is a {where}, and it is no queue")
+        raise PreconditionFailed(f"{where} already exists, so no queue can have its name")
     if method.exclusive or method.auto_delete or not method.durable:
-        raise PreconditionFailed(f"a {where} is durable, not exclusive and not auto-delete")
+        raise PreconditionFailed(f"{where} must be durable, not exclusive and not auto-delete")
     yield from declare_super_stream(
         channel.vhost, method.queue, method.arguments, connection.access, connection.as_owner
     )
@@ -56,7 +56,7 @@ def _declaring(channel: Channel, name: Name, method: QueueDeclare) -> Iterator[i
 
 
 def _answer(channel: Channel, name: Name, method: QueueDeclare) -> None:
-    """Say what a super stream holds."""
+    """Answer with the messages and consumers of a super stream."""
     channel.last_queue = name
     if method.no_wait:
         return
@@ -69,9 +69,9 @@ def _answer(channel: Channel, name: Name, method: QueueDeclare) -> None:
 
 
 def delete_super(channel: Channel, name: Name, method: QueueDelete) -> Iterator[int]:
-    """Delete a super stream, and say how many messages it held.
+    """Delete a super stream, and answer with the number of deleted messages.
 
-    Raises: AccessRefused (403); PreconditionFailed (406) when in use or not empty.
+    Raises: AccessRefused (403); PreconditionFailed (406) if in use or not empty.
     """
     vhost, access = channel.vhost, channel.connection.access
     waiting = 0
@@ -80,7 +80,7 @@ def delete_super(channel: Channel, name: Name, method: QueueDelete) -> Iterator[
             vhost, name, method.if_unused, method.if_empty, access
         )
     except NotFound:
-        # Another was faster: what is not there is deleted.
+        # Deleted by someone else in the meantime: not an error.
         vhost.wait_for_removal()
     if not method.no_wait and channel.awaits_reply():
         channel.connection.reply(channel.number, QueueDeleteOk(waiting))

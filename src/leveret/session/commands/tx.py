@@ -1,6 +1,7 @@
 """The class tx: transactions of publishes and acks, atomic across a crash by one journal record.
 
-Source: AMQP 0-9-1 section 1.9 and behaviours 28 and 29.
+Source: AMQP 0-9-1 section 1.9; behaviours 28 (tx and confirms exclude each other) and 29 (errors at
+publish, returns at commit).
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from leveret.wire.staged import read_staged
 
 
 def handle_tx(channel: Channel, method: Method) -> bool:
-    """Do a method of class tx; return whether it is one that a client sends.
+    """Handle a method of class tx; return False for one that clients do not send.
 
-    Raises: PreconditionFailed (406) for a confirming or a non-transactional channel.
+    Raises: PreconditionFailed (406) on a channel in confirm mode or a non-transactional one.
     """
     if isinstance(method, TxSelect):
         if channel.mode == CONFIRM:
@@ -58,10 +59,10 @@ def handle_tx(channel: Channel, method: Method) -> bool:
 
 
 def _commit_checked(channel: Channel) -> Iterator[int]:
-    """Check that the user may still publish what is held, and commit it.
+    """Check that the user still has the permissions for all publishes, and commit.
 
-    Raises: as `_commit`; AccessRefused (403) for what the user may not do any more, and nothing is
-    done.
+    Raises: as `_commit`; AccessRefused (403) for a permission that the user has lost; nothing of
+    the transaction is done then.
     """
     transaction = channel.transaction
     while not transaction.is_checked():
@@ -81,9 +82,9 @@ def _commit_checked(channel: Channel) -> Iterator[int]:
 
 
 def _commit(channel: Channel) -> None:
-    """Do what was held, as one record of the journal; the returns come with it.
+    """Commit the transaction as one journal record; return unroutable messages.
 
-    Raises: PreconditionFailed (406) when a queue refused a message: all the rest is done, as in
+    Raises: PreconditionFailed (406) if a queue refused a message: the rest is committed, as in
     RabbitMQ, and the close is the only answer.
     """
     transaction = channel.take_transaction()
@@ -108,9 +109,9 @@ def _commit(channel: Channel) -> None:
             if settle.outcome == REJECT:
                 rejected += size
                 largest = max(largest, size)
-    # A commit is done at once, but what it acked may leave the memory later.
+    # The commit is one step, but the acked messages may be freed later.
     core.memory.free_later(large)
-    # Its dead letters are part of it; more than that would be too large a record.
+    # Its dead letters are part of the record, unless that would make it too large.
     is_whole = rejected - largest <= TX_BYTES_MAX
     if is_whole:
         core.scheduler.dead_letter_own(before)
@@ -120,7 +121,7 @@ def _commit(channel: Channel) -> None:
     if journal.has_records():
         core.syncs.recorded()
     elif outcome & DUPLICATE:
-        # What it is a duplicate of may not be synced yet.
+        # The originals of its duplicates may not be synced yet.
         core.syncs.reply_group = journal.group - 1
     if outcome & REJECTED:
         raise PreconditionFailed("partial tx completion")
@@ -129,7 +130,7 @@ def _commit(channel: Channel) -> None:
 
 
 def _publish(channel: Channel, publish: TxPublish) -> i64:
-    """Put a held message into its queues, or give it back; its time to live begins now."""
+    """Put a held message into its queues, or return it; its TTL begins now."""
     if publish.commit is not None:
         return settle_held(channel, publish.commit)
     held = publish.message
@@ -145,7 +146,7 @@ def _publish(channel: Channel, publish: TxPublish) -> i64:
         outcome = publish.staging.stage(message, owner)
     elif targets:
         if publish.found.delay_ms > 0:
-            # All headers were read to find the delay: once for each message is enough.
+            # Reading all headers to find the delay is done only once per message.
             known = channel.vhost.known_delay
             known.delay_ms = publish.found.delay_ms
             known.properties = message.properties

@@ -1,8 +1,8 @@
 """The answers of a HareMQ connection: one for each request, in the order of the requests.
 
-An answer waits for the sync of what its request had journaled, as a confirm and the reply to a
-declare of AMQP do, and those behind it wait too: so no answer of a channel comes after that of its
-close, which the client would not survive.
+An answer waits until the journal records of its request are synced, like a confirm or the reply to
+a declare in AMQP, and later answers wait too.  So no answer of a channel follows the answer to its
+close, which would break the client.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from leveret.wire.haremq.frames import HARE_MQ
 
 @final
 class _Waiting:
-    """Answers that wait for a group, and the number of the last one among all that were given."""
+    """Answers that wait for a journal group; `last` is the number of the last one."""
 
     def __init__(self, group: i64) -> None:
         self.group: i64 = group
@@ -33,29 +33,29 @@ class _Waiting:
 
 @final
 class Answers(SyncWaiter):
-    """The answers of one connection, which are written to its output."""
+    """Writes the answers of one connection to its output."""
 
     def __init__(self, connection: ClientSession, output: FrameOutput) -> None:
         super().__init__()
         self._connection = connection
         self._core = connection.core
         self._output = output
-        #: The package of their names.
+        #: The protobuf package of the answers.
         self.package = HARE_MQ
         self._waiting: list[_Waiting] = []
-        #: Counts all answers that were written, and all that were given.
+        #: The number of answers written to the output, and of all answers including waiting ones.
         self.written: i64 = 0
         self.given: i64 = 0
 
     def memory(self) -> i64:
-        """Return the bytes of the answers that wait: of a few groups at most."""
+        """Return the bytes of the waiting answers; they wait for a few groups at most."""
         size: i64 = 0
         for waiting in self._waiting:
             size += len(waiting.writer)
         return size
 
     def answer(self, identity: bytes, ok: bool, group: i64) -> None:
-        """Answer a request that journaled into `group` (0: nothing)."""
+        """Answer a request whose records are in the journal group `group`; 0 for none."""
         write_common(self._place(group), self.package, identity, ok)
 
     def answer_query(self, identity: bytes, body: bytes) -> None:
@@ -63,7 +63,7 @@ class Answers(SyncWaiter):
         write_query(self._place(0), self.package, identity, body)
 
     def _place(self, group: i64) -> BytesWriter:
-        """Return where the next answer is written to."""
+        """Return the writer for the next answer."""
         self.given += 1
         if group == 0 and not self._waiting:
             self.written += 1
@@ -77,7 +77,7 @@ class Answers(SyncWaiter):
             waiting.append(_Waiting(group))
         last = waiting[-1]
         last.last = self.given
-        # The answer to a query may be long, so their bytes count too.
+        # The answer to a query may be long, so limit the bytes too.
         if (
             self.given - self.written >= HAREMQ_ANSWERS_WAITING_MAX
             or len(last.writer) > OUTPUT_BYTES_MAX
@@ -102,5 +102,5 @@ class Answers(SyncWaiter):
         self._connection.wake()
 
     def end(self) -> None:
-        """Write none any more: the connection ended."""
+        """Drop the waiting answers: the connection has ended."""
         self._waiting = []

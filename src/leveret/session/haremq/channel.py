@@ -1,17 +1,17 @@
 """A channel of a HareMQ connection, and the one consumer that it may have.
 
-A message that is given to a consumer is a *push* of the protocol: a basicConsumeResponse.  Its id
-is the `message_id` of the message where that is text and no other delivery of the queue has it,
-else one of the broker's own, so that an ack means one delivery.  A message's own id is never one
-that the broker may make, so that nobody takes these before.  With automatic acks the message is
-acked when its push leaves for the socket.
+A delivery to a consumer is a *push* of the protocol: a basicConsumeResponse.  Its id is the
+`message_id` of the message, if that is text and no other delivery of the queue has it.  Otherwise
+the broker generates one, so that an ack identifies one delivery.  A `message_id` that looks like a
+generated id is not used, so that clients cannot occupy these.  With automatic acks a message is
+acked when the shell takes its push for the socket.
 
-HareMQ's ack names a queue and a message, and comes from any channel of any connection.  So what
-waits for its ack is in one register of all connections that the listener accepted, who have one
-vhost and one user.
+An ack of HareMQ names a queue and a message, and may come on any channel of any connection.  So
+unacked deliveries are in one register of all connections of a listener, which have the same vhost
+and user.
 
-Invariants: a channel that is closed gets no push; a consumer gets none before, or in the same write
-as, the answer to its request; a delivery in the register is in its channel's list too.
+Invariants: a closed channel gets no push; a consumer gets none before the answer to its request, or
+in the same write; a delivery in the register is also in its channel's list.
 """
 
 from __future__ import annotations
@@ -60,27 +60,27 @@ from leveret.wire.properties import MESSAGE_ID, property_place
 #: The longest text of a push; the rest of its frame is a few ids and names.
 _PUSH_BODY_BYTES_MAX: Final = HAREMQ_FRAME_BYTES_MAX - 16_384
 
-#: What the ids begin with that the broker makes.
+#: The prefix of ids that the broker generates.
 _MADE: Final = b"leveret-"
 
 
-#: Times of the clock, in ms, from the write of the answer to the first push: one to be sure that
-#: the write is done, and two of which at least one is whole.
+#: The time from writing an answer to the first push, in clock ticks of 1 ms: one to be sure that
+#: the write is done, and two more, of which at least one is a full ms.
 WRITTEN_MS: Final = 1
 _PUSH_DELAY_MS: Final = 2
 
 
 def queue_prefix(queue_name: bytes) -> bytes:
-    """Return what the keys of a queue's deliveries begin with; no UTF-8 has the byte behind it."""
+    """Return the prefix of the keys of a queue's deliveries; its last byte is not in any UTF-8."""
     return queue_name + b"\xff"
 
 
 @final
 class HareConsumer(Consumer):
-    """The consumer of a channel; it takes nothing until its answer has been out for a while."""
+    """The consumer of a channel; it takes no messages until shortly after its answer is written."""
 
     def __init__(self, channel: HareChannel, queue: Source, tag: str, auto_ack: bool) -> None:
-        # To the queue it always acks: what cannot be pushed is given back then too.
+        # Never no_ack to the queue, so that messages that cannot be pushed are requeued.
         super().__init__(channel, queue, tag, False, False, HAREMQ_UNACKED_MAX, {})
         self.auto_ack = auto_ack
         self.prefix = push_prefix(channel.cid, tag.encode())
@@ -89,11 +89,11 @@ class HareConsumer(Consumer):
         self.bytes += HARE_CONSUMER_BYTES + len(self.prefix) + len(self.key_prefix)
 
     def ready(self) -> bool:
-        """Return whether it can take one more message now."""
+        """Return whether it can take another message now."""
         return not self.is_held and super().ready()
 
     def begin(self) -> None:
-        """Take messages from now on."""
+        """Begin to take messages."""
         self.is_held = False
         if not self.queue.deleted:
             self.queue.schedule()
@@ -101,7 +101,7 @@ class HareConsumer(Consumer):
 
 @final
 class Hold(Timed):
-    """Waits for the time of the first push to a consumer, from when its answer left."""
+    """The timer from the write of a consumer's answer to its first push."""
 
     def __init__(self, consumer: HareConsumer) -> None:
         super().__init__()
@@ -109,18 +109,18 @@ class Hold(Timed):
         self._written = False
 
     def due(self, now_ms: i64) -> None:
-        """Note that the answer is written by now, or begin."""
+        """Wait once more, then begin the consumer."""
         if self._written:
             self._consumer.begin()
         else:
-            # It was being written, in a batch that may have begun long ago.
+            # Until now the answer was being written, in a batch that may have begun long ago.
             self._written = True
             self._consumer.queue.core.timers.set(self, now_ms + _PUSH_DELAY_MS)
 
 
 @final
 class HareDelivery:
-    """One message that a consumer of a channel was given; its key is of its queue and its id."""
+    """One delivery to a consumer of a channel; its key is made of the queue and the id."""
 
     def __init__(
         self,
@@ -142,15 +142,15 @@ class HareDelivery:
 
 @final
 class Pushes:
-    """How a connection's messages are pushed, and what is acked when they are sent."""
+    """The pushes of a connection with automatic acks, which are acked when they are sent."""
 
     def __init__(self) -> None:
-        #: The package of the pushes' names.
+        #: The protobuf package of the pushes.
         self.package = HARE_MQ
         self.to_ack: list[HareDelivery] = []
 
     def ack(self) -> None:
-        """Ack what was pushed with automatic acks."""
+        """Ack the deliveries that were pushed with automatic acks."""
         pushed = self.to_ack
         if not pushed:
             return
@@ -183,9 +183,9 @@ class HareChannel(DeliveryChannel):
         self._deliveries = deliveries
         self.cid = cid
         self.consumer: HareConsumer | None = None
-        #: Its deliveries that wait for their ack, the oldest first.
+        #: The unacked deliveries, oldest first.
         self._unacked: dict[bytes, HareDelivery] = {}
-        #: The bytes of the keys of these.
+        #: The bytes of their keys.
         self._key_bytes: i64 = 0
         self._garbled = False
 
@@ -196,41 +196,41 @@ class HareChannel(DeliveryChannel):
         return HARE_CHANNEL_BYTES + len(self.cid)
 
     def unacked_bytes(self) -> i64:
-        """Return what deliveries take, beside their messages, that wait for their ack."""
+        """Return the memory of unacked deliveries, without their messages."""
         return self.unacked_count * HARE_UNACKED_BYTES + self._key_bytes
 
     # -- its consumer ------------------------------------------------------------------------------
 
     def consume(self, consumer: HareConsumer, where: str) -> None:
-        """Subscribe a consumer; there is none.  Raises: as `Source.subscribe`."""
+        """Subscribe a consumer to a channel that has none.  Raises: as `Source.subscribe`."""
         consumer.queue.subscribe(consumer, where)
         self.consumer = consumer
         self.link.account.book(consumer.bytes)
 
     def cancel(self) -> None:
-        """End the consumer, and give back what it has not acked."""
+        """End the consumer, and requeue its unacked deliveries."""
         self.link.scheduler.start(self.end(False))
 
     def cancelled(self, consumer: Consumer) -> None:
         """Forget a consumer whose queue was deleted: the protocol has no message for that."""
         if self.consumer is consumer:
-            # What it holds went with the queue.
+            # Its deliveries were deleted with the queue.
             self.cancel()
 
     def end(self, failed: bool) -> Iterator[int]:
-        """End the consumer and requeue what it has not acked; `failed` as `Source.requeue` has it.
+        """End the consumer and requeue its unacked deliveries; `failed` as in `Source.requeue`.
 
-        Its queue delivers when all is back, so that it comes in the old order.  An auto-delete
-        queue ends then, if nobody else consumes from it.
+        The queue resumes delivering when all are requeued, so that they keep their order.  An
+        auto-delete queue is then deleted, if it has no other consumer.
         """
         consumer = self.consumer
         if consumer is None:
-            # Each consumer takes all its deliveries with it.
+            # Without a consumer there are no deliveries: each one ended with its own.
             return
         self.consumer = None
         self.link.account.book(-consumer.bytes)
         queue = consumer.queue
-        # The consumer goes first, so that nothing is handed to a channel that ends.
+        # Remove the consumer first, so that nothing is delivered to a closing channel.
         if not queue.deleted:
             queue.unsubscribe(consumer)
         unacked = self._unacked
@@ -264,7 +264,7 @@ class HareChannel(DeliveryChannel):
             self._pushes.to_ack.append(delivery)
         else:
             self._keep(delivery)
-        # It is made a text first.
+        # The body is converted to text first.
         connection.scheduler.spent += 2 * len(message.body) // CONTENT_BYTES_PER_COST
         write_push(
             output.writer,
@@ -278,20 +278,19 @@ class HareChannel(DeliveryChannel):
         self._pushed()
 
     def _pushed(self) -> None:
-        """Have the shell take the output; deliver no more where it is much."""
+        """Wake the shell to take the output; pause deliveries if the output is large."""
         output = self._output
         connection = self._connection
         if not connection.woken:
             connection.wake()
         if len(output.writer) + output.parts_bytes > OUTPUT_BYTES_HIGH:
             connection.writable = False
-        # A push is as much again as a delivery: its fields are texts.
+        # A push costs twice as much as an AMQP delivery, because its fields are texts.
         connection.scheduler.spent += 1
 
     def _push_long(self, delivery: HareDelivery, message_id: bytes) -> None:
-        """Push a long body, now or in later turns; nothing else is delivered before."""
-        # It is given back with what else is unacked if the channel ends before, or if it is not
-        # pushed.
+        """Push a long body, now or in later slices; nothing else is delivered before."""
+        # If the channel ends before the push, or it fails, the delivery is requeued as unacked.
         self._keep(delivery)
         if len(delivery.message.body) > _PUSH_BODY_BYTES_MAX:
             self._note_long(delivery)
@@ -301,9 +300,9 @@ class HareChannel(DeliveryChannel):
             self._connection.writable = False
 
     def _push_text(self, delivery: HareDelivery, message_id: bytes) -> Iterator[int]:
-        """Make the text of a long body, and push it, unless it is given back or acked meanwhile.
+        """Convert a long body to text and push it, unless it is requeued or acked before.
 
-        What is converted is booked by the connection until it is in the output.
+        The connection books the memory of the text until it is in the output.
         """
         connection = self._connection
         text = BodyText(delivery.message.body)
@@ -322,7 +321,7 @@ class HareChannel(DeliveryChannel):
         connection.account.book(-booked)
         if self._awaits_push(delivery):
             self._write_long(delivery, message_id, text)
-        # The shell has deliveries go on after its next look.
+        # The shell resumes deliveries after it has taken the output.
         connection.preparing -= 1
         connection.wake()
 
@@ -354,14 +353,14 @@ class HareChannel(DeliveryChannel):
         self._pushed()
 
     def _awaits_push(self, delivery: HareDelivery) -> bool:
-        """Return whether a push that is being made would still mean something."""
+        """Return whether a push in progress is still needed."""
         if self._connection.finished or self.consumer is not delivery.consumer:
             return False
         return self._deliveries.get(delivery.key) is delivery
 
     def _note_long(self, delivery: HareDelivery) -> None:
         size = len(delivery.message.body)
-        self._connection.log.append(("warning", f"a body of {size} bytes is too long to be pushed"))
+        self._connection.log.append(("warning", f"a body of {size} bytes is too long to push"))
 
     def _keep(self, delivery: HareDelivery) -> None:
         self._unacked[delivery.key] = delivery
@@ -369,7 +368,7 @@ class HareChannel(DeliveryChannel):
         self._deliveries[delivery.key] = delivery
 
     def _id_of(self, consumer: HareConsumer, message: Message, sequence: i64) -> bytes:
-        """Return the id of a push: the message's own, if it can be."""
+        """Return the id of a push: the message's own if possible, else a generated one."""
         by_key = self._deliveries
         prefix = consumer.key_prefix
         own = message_id_of(message.properties)
@@ -378,14 +377,14 @@ class HareChannel(DeliveryChannel):
         queue = consumer.queue
         number = int(queue.queue_id) if isinstance(queue, Queue) else 0
         made = _MADE + b"%d-%d" % (number, int(sequence))
-        # Of a stream others may hold the same message.
+        # Other consumers of a stream may have the same message unacked.
         return made if prefix + made not in by_key else made + b"-%d" % int(consumer.number)
 
     def _text(self, raw: bytes) -> bytes:
-        """Return bytes as text: what is no UTF-8 in them becomes U+FFFD."""
+        """Return bytes as UTF-8, with invalid parts replaced by U+FFFD."""
         if is_text(raw):
             return raw
-        # It is decoded and encoded again, and may take three times its bytes then.
+        # Decoding and encoding again may triple the bytes.
         self._connection.scheduler.spent += len(raw) // TABLE_BYTES_PER_COST
         self._note_garbled()
         return raw.decode("utf-8", "replace").encode()
@@ -394,15 +393,16 @@ class HareChannel(DeliveryChannel):
         if not self._garbled:
             self._garbled = True
             self._connection.log.append(
-                ("warning", "a message that is not UTF-8 is pushed with U+FFFD for what is no text")
+                ("warning", "a message is not UTF-8: its invalid bytes are pushed as U+FFFD")
             )
 
     # -- acks --------------------------------------------------------------------------------------
 
     def hears(self, delivery: HareDelivery) -> bool:
-        """Return whether an ack of the client on this channel means a delivery.
+        """Return whether an ack of the client on this channel can be for `delivery`.
 
-        The client acks what it got with automatic acks too; it cannot mean another's of that id.
+        The client acks even deliveries with automatic acks; such an ack must not settle the
+        delivery of another channel with the same id.
         """
         consumer = self.consumer
         if consumer is None or not consumer.auto_ack or delivery.channel is self:
@@ -410,19 +410,19 @@ class HareChannel(DeliveryChannel):
         return consumer.queue is not delivery.queue
 
     def ack(self, delivery: HareDelivery) -> None:
-        """Ack one of its deliveries."""
+        """Ack a delivery of this channel."""
         self._forget(delivery)
         self.settle(delivery)
 
     def _forget(self, delivery: HareDelivery) -> None:
-        """Take a delivery out of the lists of those that wait for their ack."""
+        """Remove a delivery from the lists of unacked ones."""
         del self._deliveries[delivery.key]
         self._key_bytes -= len(delivery.key)
-        # It may be on its way back, which ends here.
+        # It may already be absent, while `end` requeues the deliveries; now it is not requeued.
         self._unacked.pop(delivery.key, None)
 
     def settle(self, delivery: HareDelivery) -> None:
-        """Ack a delivery that is in no list any more."""
+        """Ack a delivery that is no longer in any list."""
         delivery.queue.ack(delivery.sequence, delivery.message)
         self._credit(delivery)
 
@@ -435,7 +435,7 @@ class HareChannel(DeliveryChannel):
             queue.schedule()
 
     def _give_back(self, delivery: HareDelivery, failed: bool) -> None:
-        """Requeue one delivery, unless it was acked meanwhile."""
+        """Requeue one delivery, unless it was acked in the meantime."""
         by_key = self._deliveries
         if by_key.get(delivery.key) is delivery:
             del by_key[delivery.key]
@@ -445,7 +445,7 @@ class HareChannel(DeliveryChannel):
 
 
 def message_id_of(properties: bytes) -> bytes:
-    """Return the message id among properties; b"" where there is none that is text."""
+    """Return the message id of some properties; b"" if there is none or it is not UTF-8."""
     if i64(properties[1]) & MESSAGE_ID == 0:
         return b""
     flags: i64 = i64(properties[0]) << 8 | i64(properties[1])

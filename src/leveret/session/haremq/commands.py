@@ -1,6 +1,6 @@
-"""The requests of HareMQ other than publish and ack, done on the vhost with the user's rights.
+"""The requests of HareMQ other than publish and ack.
 
-They ask for the same rights as the methods of AMQP that do the same, and meet the same checks.
+They require the same permissions as the corresponding AMQP methods, and the same checks apply.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from leveret.wire.haremq.requests import (
 if TYPE_CHECKING:
     from leveret.session.haremq.connection import HareConnection
 
-#: The types of exchanges by their numbers; 0 is what a message left out.
+#: The exchange types by their protobuf numbers; 0 means that the field is missing.
 EXCHANGE_TYPES: Final = {1: "direct", 2: "fanout", 3: "topic"}
 
 
 @final
 class Commands:
-    """What does the requests of one connection; each raises AmqpError where it is refused."""
+    """Executes the requests of one connection; raises AmqpError for a refused one."""
 
     def __init__(self, connection: HareConnection) -> None:
         self._connection = connection
 
     def begin(self, request: Request) -> bool:
-        """Begin what may take long, and is answered when it is done; return whether it is that."""
+        """Begin a request that may take long and answers itself; return False for all others."""
         if isinstance(request, Query):
             self._channel(request)
             self._connection.start(answer_query(self._connection, self._vhost(), request.identity))
@@ -64,7 +64,7 @@ class Commands:
         return True
 
     def do(self, request: Request) -> None:
-        """Do what is asked for, but consuming, and what `begin` does."""
+        """Execute a request other than consume and those of `begin`."""
         if isinstance(request, OpenChannel):
             self._open(request)
             return
@@ -100,7 +100,7 @@ class Commands:
     # -- channels ----------------------------------------------------------------------------------
 
     def _open(self, request: OpenChannel) -> None:
-        """Open a channel; one that is open stays as it is, for a refusal ends the client."""
+        """Open a channel; accept one that is already open, because a refusal ends the client."""
         connection = self._connection
         if not request.cid:
             raise PreconditionFailed("a channel needs an id")
@@ -135,14 +135,14 @@ class Commands:
     def _delete_exchange(self, request: DeleteExchange) -> None:
         name = _name(request.exchange_name)
         if name and not name.startswith("amq."):
-            # The vhost refuses to delete these in words of its own.
+            # The vhost refuses to delete the others with its own error.
             self._connection.access.configure("exchange", name)
         self._vhost().exchanges.delete(name, False)
 
     def _declare_queue(self, request: DeclareQueue) -> None:
         name = _name(request.queue_name)
         if not name:
-            raise PreconditionFailed("a queue needs a name: no answer could tell the broker's")
+            raise PreconditionFailed("a queue needs a name: no answer could return a generated one")
         if is_reply_name(name):
             raise AccessRefused(f"'{name}' is for requests and replies over AMQP")
         arguments = arguments_of(request.args)
@@ -150,7 +150,7 @@ class Commands:
         vhost = self._vhost()
         check_declare_queue(self._connection.access, vhost, name, True, arguments)
         attributes = QueueAttributes(
-            # An exclusive queue ends with its connection, so AMQP's are never durable either.
+            # An exclusive queue ends with its connection, so none is durable, as in AMQP.
             request.durable and not request.exclusive,
             request.exclusive,
             request.auto_delete,
@@ -175,7 +175,7 @@ class Commands:
         vhost.exchanges.bind(exchange, queue, True, request.binding_key, {}, self._connection)
 
     def _unbind(self, request: Unbind) -> None:
-        """Begin to remove all bindings of a queue to an exchange: the request names no key."""
+        """Begin to remove all bindings of a queue to an exchange: the request has no key."""
         exchange = _name(request.exchange_name)
         name = _name(request.queue_name)
         vhost = self._vhost()
@@ -183,10 +183,10 @@ class Commands:
         self._connection.start(self._unbind_pair(exchange, name, request.identity))
 
     def _unbind_pair(self, exchange: Name, queue: Name, identity: bytes) -> Iterator[int]:
-        """Remove all bindings of a queue to an exchange, and answer, if anybody listens.
+        """Remove all bindings of a queue to an exchange, and answer if the connection is open.
 
-        Nothing is removed where the user may not remove one of them.  What others bind meanwhile
-        stays.
+        If the user may not remove one of them, none is removed.  Bindings that others add in the
+        meantime stay.
         """
         connection = self._connection
         access = connection.access
@@ -210,13 +210,13 @@ class Commands:
             yield 1
         while pair:
             binding = pair.pop()
-            # What was removed meanwhile is gone; what has an end that is deleted goes with that.
+            # Skip bindings that others have removed, or that end with a deleted queue or exchange.
             if binding.is_there() and not binding.has_ended():
                 vhost.exchanges.remove(binding, True)
                 vhost.exchanges.forget_destination(binding)
             yield BINDING_REMOVED
         if connection.awaits_reply():
-            # What others removed a moment ago may be in no record yet.
+            # Removals by others a moment ago may not be recorded yet.
             vhost.wait_for_removal()
             group = core.syncs.reply_group
             connection.answers.answer(identity, True, group if core.syncs.must_wait(group) else 0)
@@ -224,13 +224,15 @@ class Commands:
     # -- consuming ---------------------------------------------------------------------------------
 
     def consume(self, request: Consume) -> HareConsumer:
-        """Subscribe the channel to a queue; return the consumer, which takes nothing yet."""
+        """Subscribe the channel to a queue; return the consumer, which takes no messages yet."""
         channel = self._channel(request)
         name = _name(request.queue_name)
         if len(request.consumer_tag.encode()) > SHORT_STRING_BYTES_MAX:
-            raise PreconditionFailed(f"a consumer tag has at most {SHORT_STRING_BYTES_MAX} bytes")
+            raise PreconditionFailed(
+                f"a consumer tag can have at most {SHORT_STRING_BYTES_MAX} bytes"
+            )
         if channel.consumer is not None:
-            raise NotAllowed("a channel has at most one consumer")
+            raise NotAllowed("a channel can have only one consumer")
         self._connection.access.read("queue", name)
         vhost = self._vhost()
         queue = vhost.queues.existing(name, self._connection)
@@ -242,15 +244,15 @@ class Commands:
 def _name(text: str) -> Name:
     """Return the name of an exchange or a queue.  Raises: PreconditionFailed (406)."""
     if len(text.encode()) > SHORT_STRING_BYTES_MAX:
-        raise PreconditionFailed(f"a name has at most {SHORT_STRING_BYTES_MAX} bytes")
+        raise PreconditionFailed(f"a name can have at most {SHORT_STRING_BYTES_MAX} bytes")
     return cleaned(text)
 
 
 def _cancel(channel: HareChannel, request: Cancel) -> None:
-    """End the consumer of a channel.  Raises: NotFound (404) where it is another one."""
+    """End the consumer of a channel.  Raises: NotFound (404) if tag or queue do not match."""
     consumer = channel.consumer
     if consumer is None or consumer.tag != request.consumer_tag:
         raise NotFound("the channel has no such consumer")
     if consumer.queue.name != cleaned(request.queue_name):
-        raise NotFound("the consumer is of another queue")
+        raise NotFound("the consumer belongs to another queue")
     channel.cancel()

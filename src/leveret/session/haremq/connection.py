@@ -1,11 +1,11 @@
-"""A HareMQ client's connection as a state machine: bytes in; bytes and effects out.
+"""A HareMQ connection as a state machine: bytes in; bytes and effects out.
 
 The protocol has no handshake, no login, no heartbeat and no close.  So a connection has the user
-and the vhost of its listener from the start, and ends without a word: when a frame cannot be read,
-when the broker wants it, or when its socket is gone.  What cannot be done is answered `ok=false`
+and the vhost of its listener from the start, and ends without notice: on a malformed frame, when
+the broker closes it, or when its socket is lost.  A refused request is answered with `ok=false`,
 and ends nothing.
 
-Invariants: every request is answered once, with its own ids; after `finished` nothing is parsed or
+Invariants: every request is answered once, with its own ids; once `finished`, nothing is parsed or
 written.
 """
 
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
 @final
 class HareShared:
-    """What all connections that a listener accepts share."""
+    """The state that all connections of a listener share."""
 
     def __init__(self, codec: HareCodec, user: str, vhost: str) -> None:
         self.codec = codec
-        #: The deliveries that wait for their ack, by key.
+        #: The unacked deliveries, by key.
         self.deliveries: LargeDict[bytes, HareDelivery] = LargeDict()
         self.user = user
         self.vhost = vhost
@@ -59,7 +59,7 @@ class HareShared:
 
 @final
 class HareConnection(ClientSession):
-    """One client's connection."""
+    """One HareMQ connection."""
 
     def __init__(
         self,
@@ -71,19 +71,19 @@ class HareConnection(ClientSession):
     ) -> None:
         super().__init__(broker, settings, peer, now_ms)
         self.shared = shared
-        # No part of it is a frame of AMQP.
+        # It writes no AMQP frames.
         self.output = FrameOutput(0)
         self.pushes = Pushes()
         self.answers = Answers(self, self.output)
         self.channels: dict[bytes, HareChannel] = {}
-        #: Consumers whose answer is not written yet, with its number among the answers.
+        #: Consumers whose answers are not written yet, with the numbers of these answers.
         self.starting: list[tuple[i64, HareConsumer]] = []
         self._refusals: i64 = 0
         self.publisher = HarePublisher(self)
         self.commands = Commands(self)
         self._input = HareInput(self, self.publisher, self.commands)
         self.reader = self._input.reader
-        #: What deliveries took that wait for their ack, when it was counted last.
+        #: The memory of unacked deliveries, when it was last computed.
         self._unacked_bytes: i64 = 0
         broker.links[self] = None
         self.user = shared.user
@@ -95,10 +95,10 @@ class HareConnection(ClientSession):
             # A connection that may not enter the vhost ends at once.
             self.operation_failed(error)
 
-    # -- what its parts ask of it ------------------------------------------------------------------
+    # -- calls of its parts ------------------------------------------------------------------------
 
     def take_package(self, package: Package) -> None:
-        """Answer with messages of the package that the client's first frame named."""
+        """Answer with messages of the package that the client used in its first frame."""
         if package is not self.pushes.package:
             self.pushes.package = self.answers.package = package
             self.account.book(HARE_PACKAGE_BYTES)
@@ -113,13 +113,13 @@ class HareConnection(ClientSession):
         self.account.book(channel.memory())
 
     def forget_channel(self, channel: HareChannel) -> None:
-        """Forget a channel, which ends."""
+        """Forget a closing channel."""
         del self.channels[channel.cid]
         self.account.book(-channel.memory())
         self.core.counts.channels_closed += 1
 
     def refuse(self, identity: bytes, name: str, text: str) -> None:
-        """Answer that a request of that name was not done, and say why in the log."""
+        """Answer a refused request, and log its name and the reason."""
         self._refusals += 1
         if self._refusals <= HAREMQ_REFUSALS_LOGGED_MAX:
             more = "; the next ones are not logged"
@@ -130,7 +130,7 @@ class HareConnection(ClientSession):
     # -- input -------------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_ms: i64) -> None:
-        """Take bytes that the peer sent; `now_ms` is monotonic."""
+        """Handle bytes from the peer; `now_ms` is monotonic."""
         self.count_input(data, now_ms)
         if self.finished:
             return
@@ -142,7 +142,7 @@ class HareConnection(ClientSession):
             self._book_input()
 
     def run(self) -> None:
-        """Parse what lies in the input until it ends or the connection is halted."""
+        """Parse the input until it is used up or the connection is halted."""
         if not self.awaits_reply() or self.halted != 0:
             return
         self.begin_slice()
@@ -155,27 +155,28 @@ class HareConnection(ClientSession):
         except AmqpError as error:
             self.operation_failed(error)
         except Exception as bug:
-            # Not `error` again: to mypyc a name has one type in a function.
+            # Not `error` again: in mypyc a name has one type per function.
             if not self.survives(bug):
                 raise
             self.finish()
         if self.finished:
-            # It may be 64 MB, and is booked no more; and whatever knows of the connection may
-            # keep it.
+            # The input may be 64 MB and is no longer booked, and references to the connection could
+            # keep it in memory.
             self.reader.forget()
         self._book_memory()
 
     def operation_failed(self, error: AmqpError) -> None:
-        """Close the connection without a word to its client, because of what it did."""
+        """Log the error and close the connection, without notice to the client."""
         self.log.append(("warning", str(error)))
         self.finish()
 
     def _count_input(self) -> None:
-        """Count the part of a frame that has come among what takes memory.
+        """Count the memory of an incomplete frame.
 
-        What waits while the connection is halted is little, because the shell then stops reading.
+        While the connection is halted nothing is counted: little input waits then, because the
+        shell stops reading.
 
-        Raises: ResourceFault (506) when no memory is left for what was begun.
+        Raises: ResourceFault (506) as `assemble`.
         """
         begun: i64 = i64(self.reader.held()) if self.halted == 0 else 0
         more = begun - self.assembling_bytes
@@ -185,20 +186,20 @@ class HareConnection(ClientSession):
             self.end_assembly(-more)
 
     def _book_input(self) -> None:
-        """Book the memory of the input but what is counted among what is begun."""
+        """Book the memory of the input, without the incomplete frame, which is counted apart."""
         self.account.hold_input(self.reader.memory() - self.assembling_bytes)
 
     def _book_memory(self) -> None:
-        """Book what grows with the requests."""
+        """Book the memory that grows with the requests."""
         self._book_input()
-        # A consumer whose answer is not written yet may have been cancelled already.
+        # Consumers whose answers are not written yet may already be cancelled, and unbooked.
         starting = CONSUMER_BYTES * i64(len(self.starting))
         self.account.hold_growing(self._unacked_bytes + self.answers.memory() + starting)
 
     # -- output ------------------------------------------------------------------------------------
 
     def take_output(self) -> list[bytes | memoryview]:
-        """Return the bytes to send, in order; there may be none."""
+        """Return the bytes to send, in order, if any."""
         parts = self.output.take()
         if not parts:
             return parts
@@ -209,7 +210,7 @@ class HareConnection(ClientSession):
         return parts
 
     def _start_consumers(self) -> None:
-        """Have those consumers begin soon whose answer is in the output that is taken."""
+        """Start the timers of the consumers whose answers are in the output just taken."""
         core = self.core
         starting = self.starting
         started: i64 = 0
@@ -226,26 +227,29 @@ class HareConnection(ClientSession):
                 channel.consumer.queue.schedule()
 
     def synced(self, group: i64) -> None:
-        """Parse on."""
+        """Resume parsing."""
         if not self.finished:
             self.resume(HALT_SYNC)
 
     # -- calls of the broker and the shell ---------------------------------------------------------
 
     def input_bytes_held(self) -> int:
-        """Return how many bytes of input wait to be parsed."""
+        """Return the number of unparsed bytes of input."""
         return self.reader.held()
 
     def is_authenticated(self) -> bool:
-        """Return whether it has asked for anything: there is no login."""
+        """Return whether the client has made a request: there is no login."""
         return self._input.asked
 
     def channel_count(self) -> i64:
-        """Return how many channels are open."""
+        """Return the number of open channels."""
         return len(self.channels)
 
     def check_consumers(self) -> Iterator[int]:
-        """End the consumers of queues that the user may no longer read (behaviour 74)."""
+        """End the consumers of queues that the user may no longer read.
+
+        Source: behaviour 74 (consumers are checked again when permissions change).
+        """
         for channel in list(self.channels.values()):
             consumer = channel.consumer
             if consumer is not None and not self.access.allows(READ, consumer.queue.name):
@@ -253,7 +257,7 @@ class HareConnection(ClientSession):
             yield 1
 
     def tick(self, now_ms: i64) -> None:
-        """Look at the clock (monotonic ms): nothing of a connection takes too long."""
+        """Do periodic work, about once a second; `now_ms` is monotonic."""
         self.now_ms = now_ms
         self.settle_unacked()
         self.output.trim()
@@ -269,13 +273,13 @@ class HareConnection(ClientSession):
     # -- the end -----------------------------------------------------------------------------------
 
     def force(self, text: str) -> None:
-        """Close the connection because the operator or a shutdown wants it."""
+        """Close the connection for the operator or a shutdown."""
         if not self.finished:
             self.log.append(("info", text))
             self.finish()
 
     def lost(self) -> None:
-        """End the connection, because its socket is gone."""
+        """End the connection: its socket is lost."""
         self.release(False)
         self.finished = True
         self.reader.forget()
@@ -283,7 +287,7 @@ class HareConnection(ClientSession):
         self.has_no_socket()
 
     def untie(self) -> None:
-        """Replace the parts by those of the ended connection that the broker keeps."""
+        """Replace the parts with those of the ended connection that the broker keeps."""
         self.vhost = None
         ended = self.broker.ended_links.setdefault("haremq", self)
         assert isinstance(ended, HareConnection)
@@ -294,7 +298,7 @@ class HareConnection(ClientSession):
         self.reader = ended.reader
 
     def end_channels(self) -> list[Iterator[int]]:
-        """Forget the channels and all that waits; return what ends the channels, newest first."""
+        """Forget channels and waiting answers; return the ends of the channels, newest first."""
         channels = list(self.channels.values())
         for channel in channels:
             self.forget_channel(channel)

@@ -1,7 +1,7 @@
-"""What the frames of a HareMQ connection ask for, and who does it.
+"""Dispatch of the frames of a HareMQ connection to the handlers of their requests.
 
-Each request is answered once.  A publish and an ack whose fields lie as protobuf writes them are
-taken from the input as they are; the codec reads all others.
+Each request is answered once.  Publishes and acks whose fields are in the usual order of protobuf
+are read directly from the input; the codec decodes all others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @final
 class HareInput:
-    """What takes the input of one connection."""
+    """Handles the input of one connection."""
 
     def __init__(
         self, connection: HareConnection, publisher: HarePublisher, commands: Commands
@@ -55,7 +55,7 @@ class HareInput:
         self.asked = False
 
     def take_frames(self) -> None:
-        """Take the frames that are whole.  Raises: FrameError (501) for one that cannot be read."""
+        """Handle the complete frames.  Raises: FrameError (501) for a malformed one."""
         reader = self.reader
         connection = self._connection
         output = connection.output
@@ -86,7 +86,7 @@ class HareInput:
                 connection.wake()
 
     def _take_publish(self, data: bytes) -> None:
-        """Take a publish whose fields were found.  Raises: FrameError (501) for what is no text."""
+        """Handle a publish whose fields were found.  Raises: FrameError (501) if not UTF-8."""
         fields = self._publish_fields
         body = data[fields.body : fields.body_end]
         if not is_text(body):
@@ -94,9 +94,9 @@ class HareInput:
         self._publish(data, self.reader.start, body)
 
     def _take_long_publish(self, long: LongPublish) -> None:
-        """Take a long publish.
+        """Handle a long publish.
 
-        Raises: FrameError (501) for what is no text, and for fields that cannot be read.
+        Raises: FrameError (501) for a string that is not UTF-8, and for malformed fields.
         """
         data = long.fields
         fields = self._publish_fields
@@ -133,7 +133,7 @@ class HareInput:
         )
 
     def _take_ack(self, data: bytes) -> None:
-        """Take an ack whose fields were found.  Raises: FrameError (501) for what is no text."""
+        """Handle an ack whose fields were found.  Raises: FrameError (501) if not UTF-8."""
         fields = self._ack_fields
         rid = data[fields.rid : fields.rid_end]
         cid = data[fields.cid : fields.cid_end]
@@ -147,7 +147,7 @@ class HareInput:
     def _refuse_unknown(self, message: bytes) -> None:
         """Refuse an unknown request: without an answer, its client would wait for ever.
 
-        Raises: FrameError (501) for what cannot be read, or has ids that are too long.
+        Raises: FrameError (501) for malformed fields, or ids that are too long.
         """
         # Every request begins with the fields of this one.
         request = self._codec.decode(OPEN_CHANNEL, message)
@@ -162,7 +162,7 @@ class HareInput:
         self._connection.spend(DEFINING_METHOD + len(message) // TABLE_BYTES_PER_COST)
 
     def _take(self, request: Request) -> None:
-        """Take a decoded request.  Raises: FrameError (501) for ids that are too long."""
+        """Handle a decoded request.  Raises: FrameError (501) for ids that are too long."""
         _check_ids(request.rid, request.cid)
         if isinstance(request, Publish):
             self._publisher.take(
@@ -180,7 +180,7 @@ class HareInput:
             self._command(request)
 
     def _ack(self, identity: bytes, cid: bytes, queue: bytes, message_id: bytes) -> None:
-        """Ack a delivery, of any connection; one that is gone is fine."""
+        """Ack a delivery of any connection; an unknown delivery is no error."""
         connection = self._connection
         channel = connection.channels.get(cid)
         if channel is None:
@@ -196,13 +196,13 @@ class HareInput:
         connection.answers.answer(identity, True, 0)
 
     def _command(self, request: Request) -> None:
-        """Do what a request asks for that is neither publish nor ack, and answer it."""
+        """Execute and answer a request other than publish and ack."""
         connection = self._connection
         answers = connection.answers
         core = self._core
         core.syncs.reply_group = 0
         if core.scheduler.letters.any():
-            # What died earlier in this batch has arrived by now, as far as a request can see.
+            # Requests see the dead letters of earlier requests in this batch as already routed.
             core.scheduler.dead_letter(connection.slice_end - core.scheduler.spent)
         commands = self._commands
         kind = self.reader.kind
@@ -223,6 +223,6 @@ class HareInput:
 
 
 def _check_ids(rid: bytes, cid: bytes) -> None:
-    """Refuse ids that no answer should carry.  Raises: FrameError (501)."""
+    """Refuse ids that are too long for answers.  Raises: FrameError (501)."""
     if len(rid) > HAREMQ_ID_BYTES_MAX or len(cid) > HAREMQ_ID_BYTES_MAX:
-        raise FrameError(f"an id has at most {HAREMQ_ID_BYTES_MAX} bytes")
+        raise FrameError(f"an id can have at most {HAREMQ_ID_BYTES_MAX} bytes")

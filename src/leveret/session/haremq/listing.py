@@ -1,6 +1,6 @@
-"""The answer to a HareMQ query: what the user may read of its vhost, as text for a person.
+"""The answer to a HareMQ query: the objects of the vhost that the user may read, as plain text.
 
-It lists the first exchanges, queues and bindings only, but may look at all of them to find those
+It lists only the first exchanges, queues and bindings, but may examine all of them to find those
 that the user may read.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def answer_query(connection: HareConnection, vhost: Vhost, identity: bytes) -> Iterator[int]:
-    """List what there is, and answer the request, if anybody listens."""
+    """List the objects of the vhost, and answer the request if the connection is still open."""
     exchanges: list[str] = yield from _exchanges(connection, vhost)
     queues: list[str] = []
     bindings: list[str] = []
@@ -85,6 +85,6 @@ def _list_bindings(
 
 
 def _first(items: list[str], between: str) -> str:
-    """Return the first items as one text, which says where there are more."""
+    """Return the first items as one text, ending in "and more" if there are more."""
     text = between.join(items[:HAREMQ_LISTED_MAX])
     return text + between + "and more" if len(items) > HAREMQ_LISTED_MAX else text

@@ -1,8 +1,8 @@
-"""Publishes of a HareMQ connection: from a request to the queues, and to its answer.
+"""The publishes of a HareMQ connection: from a request to the queues, and to its answer.
 
-The answer comes when the message is as safe as its queues promise, as a confirm of AMQP does.  A
-queue that refuses it makes the answer `ok=false`; a message that no queue takes is answered
-`ok=true`, because nothing went wrong.
+The answer is sent when the message is as safe as its queues promise, like a confirm of AMQP.  If a
+queue refuses the message, the answer is `ok=false`; an unroutable message is answered `ok=true`,
+because nothing went wrong.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _MODE_AND_ID: Final = b"\x10\x80"
 
 @final
 class HarePublisher:
-    """What takes the publishes of one connection."""
+    """Handles the publishes of one connection."""
 
     def __init__(self, connection: HareConnection) -> None:
         self._connection = connection
-        #: By exchange and routing key, with a byte between them that no UTF-8 has.
+        #: The routes by exchange and routing key, separated by a byte that is not in any UTF-8.
         self.cache = RouteCache(connection)
 
     def take(
@@ -70,7 +70,7 @@ class HarePublisher:
                     vhost.route(route.exchange, route.routing_key, message.properties)
                 )
         except FrameError:
-            # A name that is not UTF-8: the message as a whole is none.
+            # A name that is not UTF-8 makes the whole frame malformed.
             raise
         except AmqpError as error:
             connection.refuse(identity, REQUESTS[PUBLISH], error.text)
@@ -84,7 +84,7 @@ class HarePublisher:
             answer_publish(connection, identity, self._publish(vhost, message, found))
 
     def _message(self, route: Route, body: bytes, message_id: bytes, persistent: bool) -> Message:
-        """Return the message that a request publishes."""
+        """Return the message of a request."""
         mode = b"\x02" if persistent else b"\x01"
         if message_id:
             properties = _MODE_AND_ID + mode + bytes((len(message_id),)) + message_id
@@ -93,7 +93,7 @@ class HarePublisher:
         return Message(route.address, properties, body, self._connection.core.now_ms, persistent)
 
     def _publish(self, vhost: Vhost, message: Message, found: Destinations) -> i64:
-        """Put a message into its queues; return what `Vhost.publish` returns."""
+        """Put a message into its queues; return the outcome of `Vhost.publish`."""
         connection = self._connection
         core = connection.core
         targets = found.targets
@@ -109,7 +109,7 @@ class HarePublisher:
         return outcome
 
     def _route(self, vhost: Vhost, exchange: bytes, routing_key: bytes) -> Route:
-        """Return the route of an exchange and a routing key, and remember it.
+        """Return the route of an exchange and a routing key, and cache it.
 
         Raises: FrameError (501), NotFound (404), AccessRefused (403), PreconditionFailed (406).
         """
@@ -119,12 +119,12 @@ class HarePublisher:
             return known
         connection = self._connection
         if len(exchange) > SHORT_STRING_BYTES_MAX or len(routing_key) > SHORT_STRING_BYTES_MAX:
-            raise PreconditionFailed(f"a name has at most {SHORT_STRING_BYTES_MAX} bytes")
+            raise PreconditionFailed(f"a name can have at most {SHORT_STRING_BYTES_MAX} bytes")
         connection.scheduler.spent += ROUTE_RESOLVED
         # Messages of HareMQ have no headers.
         route = route_of(connection.access, vhost, exchange, routing_key, False, b"")
         if route.special:
-            raise PreconditionFailed("a batch is staged and committed by AMQP only")
+            raise PreconditionFailed("a batch can be staged and committed only over AMQP")
         self.cache.remember(key, route)
         return route
 
@@ -136,7 +136,7 @@ def _fan_out(
     found: Destinations,
     identity: bytes,
 ) -> Iterator[int]:
-    """Publish a message to thousands of queues, and answer the request, if anybody listens."""
+    """Publish a message to thousands of queues; answer if the connection is still open."""
     targets = found.targets
     outcome = yield from spread(vhost, message, targets, connection.as_owner)
     events = connection.core.events
@@ -147,18 +147,18 @@ def _fan_out(
 
 
 def answer_publish(connection: HareConnection, identity: bytes, outcome: i64) -> None:
-    """Answer a publish with what came of it."""
+    """Answer a publish according to its outcome."""
     group = group_of(connection.core.journal, outcome)
     connection.answers.answer(identity, outcome & REJECTED == 0, group)
     connection.check_publisher(outcome & RECORDED != 0)
 
 
 def _check_sizes(connection: HareConnection, body: bytes, message_id: bytes) -> None:
-    """Refuse what is too long.  Raises: PreconditionFailed (406)."""
+    """Refuse a body or message id that is too long.  Raises: PreconditionFailed (406)."""
     most = connection.settings.message_bytes_max
     if len(body) > most:
         raise PreconditionFailed(
             f"message size {len(body)} is larger than configured max size {most}"
         )
     if len(message_id) > SHORT_STRING_BYTES_MAX:
-        raise PreconditionFailed(f"a message id has at most {SHORT_STRING_BYTES_MAX} bytes")
+        raise PreconditionFailed(f"a message id can have at most {SHORT_STRING_BYTES_MAX} bytes")

@@ -1,1 +1,1 @@
-"""What a publish goes through between its bytes and its queues."""
+"""The path of a publish from its bytes to its queues."""

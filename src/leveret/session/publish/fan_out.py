@@ -1,11 +1,11 @@
-"""The publish of one message to thousands of queues, some of them at a time.
+"""The publish of one message to thousands of queues, in parts.
 
-Each part is a publish to its queues as any other, with a record of its own in the journal: no
-exchange promises that a message comes to all queues at once.  The connection goes on, and the
-publisher has its confirm, when the last queue has the message.
+Each part is an ordinary publish to some of the queues, with its own journal record: no exchange
+promises that a message reaches all queues at the same time.  The connection resumes, and the
+publish is confirmed, when the last queue has the message.
 
-Invariant: the parts are so few that their records hold no more than `FAN_OUT_RECORDED_BYTES` beside
-one copy of the message.
+Invariant: the parts are so few that their records hold at most `FAN_OUT_RECORDED_BYTES` in addition
+to one copy of the message.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def parts_of(message: Message, targets: list[Target]) -> Iterator[list[Target]]:
-    """Give the targets of a message in parts, to each of which it is published at once."""
+    """Yield the targets of a message in parts, each for one publish."""
     size = int(copies_at_once(message, targets))
     for place in range(0, len(targets), size):
         yield targets[place : place + size]
@@ -37,11 +37,11 @@ def parts_of(message: Message, targets: list[Target]) -> Iterator[list[Target]]:
 def spread(
     vhost: Vhost, message: Message, targets: list[Target], by: Owner | None
 ) -> Generator[int, None, int]:
-    """Publish a message to its targets; return what `Vhost.publish` says of all parts together."""
+    """Publish a message to its targets; return the combined outcome, as `Vhost.publish`."""
     outcome: i64 = 0
     known: i64 = KNOWN
     for part in parts_of(message, targets):
-        # Those that were deleted between two parts have it no more, as if it had come before.
+        # Skip queues deleted between two parts, as if the message had come before the deletion.
         told = vhost.publish(message, [target for target in part if not target.deleted], by)
         known &= told
         outcome |= told & ~KNOWN
@@ -50,7 +50,7 @@ def spread(
 
 
 def fan_out(channel: Channel, message: Message, found: Destinations, mandatory: bool) -> None:
-    """Begin to publish a message to thousands of queues; its connection waits for the end."""
+    """Begin to publish a message to thousands of queues; the connection halts until the end."""
     connection = channel.connection
     if channel.mode == CONFIRM:
         channel.confirms.begin_parts()
@@ -61,7 +61,7 @@ def fan_out(channel: Channel, message: Message, found: Destinations, mandatory: 
 def _fan_out(
     channel: Channel, message: Message, found: Destinations, mandatory: bool
 ) -> Iterator[int]:
-    """Publish a message to its queues, and confirm or return it, if anybody listens."""
+    """Publish a message to its queues, and confirm or return it if the channel is still open."""
     connection = channel.connection
     targets = found.targets
     outcome: i64 = yield from spread(channel.vhost, message, targets, connection.as_owner)

@@ -1,10 +1,11 @@
-"""Publishes with the flag `immediate`: a queue takes the message if it hands it out at once.
+"""Publishes with the flag `immediate`: only queues that can deliver at once take the message.
 
-A queue that would have to keep it does without it, and the message comes back with 313 where no
-queue handed it out; to RabbitMQ's clients the flag is 540 (`compatibility`), as it is there.
+A queue that would have to store the message does not get it.  If no queue delivers it, the message
+is returned with 313.  In RabbitMQ compatibility mode (`compatibility`) the flag is refused with
+540, as in RabbitMQ.
 
-Source: AMQP 0-9-1, basic.publish; RabbitMQ before 3.0 for several queues, and for `mandatory`
-beside it.
+Source: AMQP 0-9-1, basic.publish; RabbitMQ before 3.0 for several queues, and for combining it with
+`mandatory`.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from leveret.session.publish.route import (
 if TYPE_CHECKING:
     from leveret.broker.queue.target import Target
 
-#: What a message comes back with that no consumer can take now.
+#: The reply code of a message that no consumer can take now.
 NO_CONSUMERS: Final = 313
 
 
 def accept_immediate(
     channel: Channel, route: Route, properties: bytes, body: bytes, persistent: bool
 ) -> None:
-    """Hand a message out, or give it back.
+    """Deliver a message at once, or return it.
 
     Raises: AccessRefused (403), PreconditionFailed (406).
     """
@@ -58,7 +59,7 @@ def accept_immediate(
 
 
 def deliver_now(channel: Channel, message: Message, found: Destinations, mandatory: bool) -> i64:
-    """Put a message into those targets that hand it out now; return what `publish` does."""
+    """Put a message into the targets that can deliver it now; return the outcome as `publish`."""
     taken, outcome = _hand_out(channel, message, found.targets, found.taps)
     channel.connection.check_slice()
     _conclude(channel, message, found, mandatory, taken, outcome, True)
@@ -68,12 +69,12 @@ def deliver_now(channel: Channel, message: Message, found: Destinations, mandato
 def _publish(
     channel: Channel, message: Message, found: Destinations, mandatory: bool
 ) -> Iterator[int]:
-    """Have those of a message's targets hand it out that can do so now."""
+    """Put a message into the targets that can deliver it now, in parts, and confirm it."""
     taken: i64 = 0
     outcome: i64 = 0
     known: i64 = KNOWN
     for part in parts_of(message, found.targets):
-        # The first that hand it out have it tapped.
+        # Publish to the taps together with the first part that delivers.
         some, told = _hand_out(channel, message, part, found.taps if taken == 0 else ())
         taken += some
         known &= told
@@ -92,9 +93,9 @@ def _publish(
 def _hand_out(
     channel: Channel, message: Message, targets: list[Target], taps: Sequence[Target]
 ) -> tuple[i64, i64]:
-    """Put a message into those of the targets that hand it out now, and into the taps.
+    """Put a message into the targets that can deliver it now, and into the taps.
 
-    Returns how many they are, and what `publish` does; that is KNOWN where there are none.
+    Return the number of such targets, and the outcome as `publish`; KNOWN if there are none.
     """
     taking = [target for target in targets if not target.deleted and target.takes_now()]
     if not taking:
@@ -104,7 +105,7 @@ def _hand_out(
     connection.scheduler.spent += len(into)
     outcome = channel.vhost.publish(message, into, connection.as_owner)
     for target in taking:
-        # Before the next publish, which may find no room with a consumer any more.
+        # Deliver before the next publish, which may find no consumer with room.
         if not target.deleted:
             target.deliver_one()
     return len(taking), outcome
@@ -119,7 +120,7 @@ def _conclude(
     outcome: i64,
     listens: bool,
 ) -> bool:
-    """Give a message back that nobody took, where the client `listens`; return whether it is so."""
+    """Send a basic.return if one is due and the client `listens`; return whether one is due."""
     core = channel.connection.core
     if core.events is not None:
         core.events.published(channel.vhost.name, message, taken, found.targets)

@@ -1,7 +1,8 @@
-"""What the properties of a publish can mean to the broker: the slow path of `publish`.
+"""The properties of a publish that the broker acts on: the slow path of `publish`.
 
-Two bytes of property flags tell whether a message needs it.  The order of the checks is RabbitMQ's:
-reply_to, user_id, expiration, then the headers CC and BCC; the publisher's number is our own.
+Two bytes of property flags show whether a message needs it.  The order of the checks is RabbitMQ's:
+reply_to, user_id, expiration, then the headers CC and BCC.  The header for publisher deduplication
+is Leveret's own.
 """
 
 from __future__ import annotations
@@ -30,26 +31,26 @@ if TYPE_CHECKING:
     from leveret.broker.queue.target import Target
     from leveret.session.channel.channel import Channel
 
-# Literals, for mypyc makes constants of these alone: flags in the first byte and in the second.
+# Flags in the first and the second byte; literals, because mypyc makes constants only of these.
 _HEADERS: Final = 0x20
 _REPLY_TO: Final = 0x02
 _EXPIRATION: Final = 0x01
 _USER_ID: Final = 0x10
 
-#: The flags, in the first and the second byte, of the properties that are looked at.
+#: The flags, in the first and the second byte, of the properties that are inspected.
 INSPECTED: Final = 0x23
 INSPECTED_LOW: Final = 0x10
 
-#: The reply_to that asks for an address, as a short string.
+#: The reply_to that requests a direct reply-to address, as a short string.
 _ASKS: Final = bytes((len(REPLY_NAME),)) + REPLY_NAME.encode()
 
 
 @final
 class Inspected:
-    """What is different with a message: the properties to keep, and more keys to route by.
+    """The result of an inspection: the properties to store, and additional keys to route by.
 
-    `numbered` says whether its publisher numbered it; `blind` is the header BCC, which the
-    message's address keeps and `properties` no longer holds.
+    `numbered` is True if the message has a number for publisher deduplication.  `blind` is the
+    header BCC, which is kept in the message's address and removed from `properties`.
     """
 
     def __init__(
@@ -62,11 +63,11 @@ class Inspected:
 
 
 def inspect(channel: Channel, properties: bytes) -> Inspected | None:
-    """Judge legal property bytes; return None where the message is to be taken as it is.
+    """Check legal property bytes; return None if the message needs no change.
 
-    Raises: PreconditionFailed (406) for reply_to without a consumer of replies, another user_id
-    than the login's, an expiration that is no number, CC or BCC that are no arrays of strings, or a
-    publisher's number that is none.
+    Raises: PreconditionFailed (406) for direct reply-to without a reply consumer, a user_id other
+    than the login's, an invalid expiration, CC or BCC other than an array of strings, or an invalid
+    number for publisher deduplication.
     """
     channel.connection.spend(len(properties) // TABLE_BYTES_PER_COST)
     kept = _inspect_plain(channel, properties)
@@ -82,7 +83,7 @@ def inspect(channel: Channel, properties: bytes) -> Inspected | None:
 
 
 def addressed(address: Address, inspected: Inspected) -> Address:
-    """Return the address of a message: one of its own where it has blind copies."""
+    """Return the address of a message: its own if it has BCC keys, else `address`."""
     if not inspected.blind:
         return address
     return Address(address.exchange, address.routing_key, inspected.blind)
@@ -96,7 +97,7 @@ def inspected_message(
     body: bytes,
     persistent: bool,
 ) -> Message:
-    """Count a publish to some targets, and return its message.
+    """Count a publish, and return its message.
 
     Raises: AccessRefused (403), PreconditionFailed (406) as `check_publisher`.
     """
@@ -112,7 +113,7 @@ def inspected_message(
 
 
 def _inspect_plain(channel: Channel, properties: bytes) -> bytes:
-    """Judge all but the headers; return the properties as they are to be kept."""
+    """Check all properties but the headers; return the properties to store."""
     flags: i64 = properties[0]
     kept = properties
     if flags & _REPLY_TO:
@@ -125,7 +126,7 @@ def _inspect_plain(channel: Channel, properties: bytes) -> bytes:
 
 
 def _with_address(channel: Channel, properties: bytes) -> bytes:
-    """Write the address of the channel's replies over the name that asks for one."""
+    """Replace the reply_to that requests an address with the channel's reply address."""
     place = find_property(properties, REPLY_TO)
     if properties[place : place + len(_ASKS)] != _ASKS:
         return properties
@@ -136,7 +137,7 @@ def _with_address(channel: Channel, properties: bytes) -> bytes:
 
 
 def _check_user(channel: Channel, properties: bytes) -> None:
-    """Refuse a user_id that is not the login's, unless the user may speak for others."""
+    """Refuse a user_id other than the login's, unless the user is an impersonator."""
     connection = channel.connection
     claimed = property_text(properties, USER_ID)
     if claimed == connection.user:

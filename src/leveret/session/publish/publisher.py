@@ -1,13 +1,13 @@
-"""Publishing: the one path that every message takes from bytes to queues.
+"""Publishing: the path of every message from bytes to queues.
 
-`take_whole` handles a publish (method, header, one body frame) at once when all of it lies in
-the input; what does not fit that shape comes frame by frame (`content`) and ends in `accept` too.
-What is staged or committed (`staged`), `immediate`, or for thousands of queues (`fan_out`) branches
-off there.
+`take_whole` handles a publish (method, header, one body frame) at once if all of it is in the
+input; other publishes arrive frame by frame (`content`) and end in `accept` too.  Staged messages
+and commits of batches (`staged`), `immediate` messages, and messages to thousands of queues
+(`fan_out`) branch off there.
 
-The arguments of a publish are the key of a memory of resolved routes: the same exchange and routing
-key cost one look-up.  A declare, bind or delete anywhere in the vhost makes the remembered routes
-stale.
+The arguments of a publish are the key of a cache of resolved routes, so that repeating an exchange
+and routing key costs one look-up.  A declare, bind or delete anywhere in the vhost makes the cached
+routes stale.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from leveret.wire.properties import PERSISTENT, skim_properties
 
 @final
 class Publisher:
-    """What takes the publishes of one connection."""
+    """Handles the publishes of one connection."""
 
     def __init__(self, connection: ConnectionBase, channels: Channels) -> None:
         self._connection = connection
@@ -53,13 +53,13 @@ class Publisher:
         self._shape = connection.shape
         self._channels = channels
         self.cache = RouteCache(connection)
-        #: By the arguments of a publish.
+        #: The cached routes, by the arguments of a publish.
         self.routes = self.cache.known
 
     def take_whole(self) -> None:
-        """Handle the publishes that lie whole at the front of the input.
+        """Handle the complete publishes at the front of the input.
 
-        Stops at anything else, and when the connection is halted.
+        Stop at anything else, and when the connection is halted.
         """
         connection = self._connection
         reader = self._reader
@@ -70,7 +70,7 @@ class Publisher:
         size: i64 = len(data)
         while (
             connection.halted == 0
-            # What each costs beside itself is counted as it is taken.
+            # The extra cost of each publish is counted as it is handled.
             and may_go_on(connection)
             and shape.find(data, size, reader.position)
         ):
@@ -95,7 +95,7 @@ class Publisher:
             )
 
     def take_content(self, channel: Channel) -> None:
-        """Handle the publish whose content has come whole, frame by frame.  Raises: as `accept`."""
+        """Handle a publish whose content arrived frame by frame.  Raises: as `accept`."""
         content = channel.content
         body = content.take_whole()
         channel.publishes = True
@@ -163,7 +163,7 @@ class Publisher:
         connection.check_publisher(outcome & RECORDED != 0)
 
     def _resolve(self, channel: Channel, arguments: bytes, properties: bytes) -> Route:
-        """Resolve the arguments of a publish and remember the result for those that come."""
+        """Resolve the arguments of a publish and cache the route."""
         self._connection.scheduler.spent += ROUTE_RESOLVED
         route = resolve(channel, arguments, properties)
         self._connection.check_slice()
@@ -174,7 +174,7 @@ class Publisher:
 
 
 def _give_back(channel: Channel, message: Message, found: Destinations, outcome: i64) -> None:
-    """Return a mandatory message that no queue took, or that all had taken before."""
+    """Return a mandatory message that is unroutable, or a duplicate for all its queues."""
     if not found.reached():
         return_message(channel, message)
     elif outcome & KNOWN and channel.connection.capabilities.already_taken:

@@ -1,4 +1,4 @@
-"""Where a publish goes: what its arguments were resolved to, and what is returned."""
+"""The routing of a publish: resolving its arguments, and returning unroutable messages."""
 
 from __future__ import annotations
 
@@ -30,20 +30,21 @@ from leveret.wire.content.output import content_cost
 from leveret.wire.content.publish import IMMEDIATE, MANDATORY, publish_arguments
 from leveret.wire.methods import BasicPublish, BasicReturn
 
-#: What a mandatory message comes back with that no queue took (behaviour 24).
+#: The reply code of an unroutable mandatory message (behaviour 24: returned before the ack).
 NO_ROUTE: Final = 312
 
-#: What a mandatory message comes back with whose publisher's number all its queues had taken, to
-#: clients that ask for it (capability `leveret.already_taken`); it is confirmed all the same.
+#: The reply code of a mandatory message that is a duplicate for all its queues, by publisher
+#: deduplication.  It is sent to clients with the capability `leveret.already_taken`; the message is
+#: confirmed all the same.
 ALREADY_TAKEN: Final = 208
 
 
 @final
 @mypyc_attr(acyclic=True)
 class Route(Destinations):
-    """What the arguments of a publish were resolved to: where messages go, and what else counts.
+    """The resolved arguments of a publish: its destinations and flags.
 
-    The destinations are those of all its messages unless `dynamic` is true.
+    The destinations are the same for all messages unless `dynamic` is true.
     """
 
     def __init__(
@@ -58,21 +59,21 @@ class Route(Destinations):
         self.exchange: Final = exchange
         self.address: Final = address
         self.routing_key: Final = routing.routing_key
-        #: True when headers decide: each message is routed on its own.
+        #: True if the headers decide: each message is routed individually.
         self.dynamic: Final = routing.dynamic
         self.mandatory: Final = mandatory
         self.revision: i64 = revision
-        #: True for a message with more keys that has to be routed by all of them.
+        #: True if the message must still be routed, because CC or BCC may add keys.
         self.unrouted = False
-        #: The staging queue that it leads to, by the default exchange.
+        #: The staging queue that the default exchange routes to, if any.
         self.staging: StagingQueue | None = None
-        #: True for what is no message but a commit.
+        #: True for the commit of a batch.
         self.commits = False
-        #: True for either, and for what a consumer is to take at once or not at all.
+        #: True for staged messages, for commits, and for immediate messages.
         self.special = False
         self.immediate = False
         if not exchange.name:
-            # Only the default exchange leads there.
+            # Staging queues and commits are reached only through the default exchange.
             self.commits = self.routing_key == COMMIT_KEY
             for target in self.targets:
                 if isinstance(target, StagingTarget):
@@ -95,7 +96,7 @@ def resolve(channel: Channel, raw: bytes, properties: bytes) -> Route:
     mandatory = flags & MANDATORY != 0
     route = route_of(connection.access, channel.vhost, exchange, routing_key, mandatory, properties)
     if immediate:
-        # What is staged or committed knows none.
+        # Staged messages and commits ignore the flag.
         route.immediate = not route.special
         route.special = True
     return route
@@ -109,14 +110,14 @@ def route_of(
     mandatory: bool,
     properties: bytes,
 ) -> Route:
-    """Return where what a user publishes to an exchange with a routing key goes.
+    """Return the route of a user's publish to an exchange with a routing key.
 
-    The message at hand has these `properties`.  A route that is `dynamic` holds for it, and not for
-    the next one.  Where it may have more keys it is not routed yet (`Route.unrouted`): that is done
-    with all its keys, because each routing may take as long as one message may.
+    `properties` are those of the current message; a `dynamic` route is valid only for it.  If CC or
+    BCC may add keys, the message is not routed yet (`Route.unrouted`) but once with all its keys,
+    because each routing may use up the limit of one message.
 
     Raises: FrameError (501) for a name that is not UTF-8; NotFound (404), AccessRefused (403) and
-    PreconditionFailed (406) as `writable`, and where it cannot be found out in time.
+    PreconditionFailed (406) as `writable`, and if routing would take too long.
     """
     name, key = decoded(vhost, exchange, routing_key)
     found = writable(access, vhost, name, key)
@@ -133,13 +134,13 @@ def route_of(
 
 
 def decoded(vhost: Vhost, exchange: bytes, routing_key: bytes) -> tuple[Name, str]:
-    """Return an exchange's name, cleaned, and a routing key.
+    """Return an exchange's name, cleaned, and a routing key, as texts.
 
     Raises: FrameError (501) for one that is not UTF-8.
     """
     text, key = from_utf8(exchange, routing_key)
-    # The name of an exchange that exists is clean, and finding it costs less than looking for line
-    # ends in each publish with a new routing key.
+    # The name of an existing exchange is clean, and looking it up costs less than searching for
+    # line ends in each publish with a new routing key.
     known = vhost.exchanges.by_name.get(text)
     return known.name if known is not None else cleaned(text), key
 
@@ -158,10 +159,10 @@ def from_utf8(exchange: bytes, routing_key: bytes) -> tuple[str, str]:
 
 
 def writable(access: Access, vhost: Vhost, name: Name, key: str) -> Exchange:
-    """Return an exchange that the user may publish to with that routing key.
+    """Return the exchange, after checking that the user may publish to it with that routing key.
 
     Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406) for a key that is not
-    strict where it must be.
+    strict in a vhost that requires it.
     """
     access.write("exchange", name)
     exchange = vhost.exchanges.existing(name)
@@ -181,9 +182,9 @@ def writable(access: Access, vhost: Vhost, name: Name, key: str) -> Exchange:
 def check_copies(
     channel: Channel, exchange: Exchange, key: str, copies: list[str], properties: bytes
 ) -> Routing | None:
-    """Check that the user may publish with the keys of CC and BCC too.
+    """Check that the user may also publish with the keys of CC and BCC.
 
-    Returns where the message goes, if that was found out for it.
+    Return the routing of the message if the check needed it, else None.
 
     Raises: AccessRefused (403); PreconditionFailed (406) for one that is not strict.
     """
@@ -197,9 +198,9 @@ def check_copies(
 def found_for(
     channel: Channel, route: Route, more_keys: list[str] | None, properties: bytes
 ) -> Destinations:
-    """Return where a message goes that may have `more_keys` in the headers CC and BCC.
+    """Return the destinations of a message; `more_keys` are those of the headers CC and BCC.
 
-    To find it out may end the connection's slice.
+    Routing may end the connection's slice.
 
     Raises: AccessRefused (403); PreconditionFailed (406) for a key or header that is refused.
     """
@@ -219,10 +220,10 @@ def found_for(
 def check_publisher(
     vhost: Vhost, properties: bytes, targets: list[Target], by: Owner | None
 ) -> None:
-    """Check that `by` may publish a numbered message to these targets.
+    """Check that `by` may publish a message with publisher deduplication to these targets.
 
-    Raises: PreconditionFailed (406) for control characters in the name of its publisher, where one
-    of them does not know it; AccessRefused (403) as `Vhost.check_publisher`.
+    Raises: PreconditionFailed (406) for control characters in the name of its publisher, if that is
+    new to one of the targets; AccessRefused (403) as `Vhost.check_publisher`.
     """
     numbered = vhost.numbered(properties)
     if numbered is not None and not is_plain(numbered.publisher):
@@ -234,9 +235,9 @@ def check_publisher(
 
 
 def unrefused(routing: Routing) -> Destinations:
-    """Return where a message goes.
+    """Return the destinations of a routing.
 
-    Raises: PreconditionFailed (406) where a header is refused, or routing would take too long.
+    Raises: PreconditionFailed (406) if a header was refused, or routing would take too long.
     """
     if routing.refusal:
         raise PreconditionFailed(routing.refusal, BasicPublish.CLASS_ID, BasicPublish.METHOD_ID)
@@ -246,7 +247,7 @@ def unrefused(routing: Routing) -> Destinations:
 def return_message(
     channel: Channel, message: Message, code: int = NO_ROUTE, text: str = "NO_ROUTE"
 ) -> None:
-    """Write a basic.return with its content, before the publish is counted."""
+    """Write a basic.return with its content, before the publish is confirmed."""
     connection = channel.connection
     if code == NO_ROUTE:
         connection.core.counts.unroutable_returned += 1

@@ -1,6 +1,7 @@
-"""The routes that a connection remembers for what it publishes next.
+"""The resolved routes that a connection caches for its next publishes.
 
-Invariants: what they take is booked in the connection's account; they are of one topology.
+Invariants: their memory is booked in the connection's account; all belong to one revision of the
+topology.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from leveret.session.publish.route import Route
 
 @final
 class RouteCache:
-    """The routes of one connection, by what names them in its protocol."""
+    """The cached routes of one connection, by a key that depends on its protocol."""
 
     def __init__(self, connection: ClientSession) -> None:
         self._connection: Final = connection
         self.known: Final[dict[bytes, Route]] = {}
-        #: What is booked for them, and the targets that they have in all.
+        #: The bytes booked for the routes, and the number of all their targets.
         self._booked: i64 = 0
         self._targets: i64 = 0
-        #: The topology that they are of.
+        #: The topology revision of the routes.
         self._revision: i64 = 0
 
     def remember(self, key: bytes, route: Route) -> None:
-        """Remember a route, in place of all others where they are too many."""
+        """Cache a route, dropping all others if the cache is full."""
         self.forget_stale()
         targets: i64 = len(route.targets)
         full = len(self.known) >= ROUTES_CACHED_MAX
@@ -42,14 +43,14 @@ class RouteCache:
         self.known[key] = route
 
     def forget_stale(self) -> None:
-        """Forget routes of a topology that has changed: they hold what was deleted."""
+        """Drop the routes if the topology has changed: they hold deleted queues in memory."""
         vhost = self._connection.vhost
         if vhost is not None and vhost.revision != self._revision:
             self._revision = vhost.revision
             self.forget()
 
     def forget(self) -> None:
-        """Forget every route."""
+        """Drop all routes."""
         self.known.clear()
         self._connection.account.book(-self._booked)
         self._booked = 0

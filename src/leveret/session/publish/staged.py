@@ -1,12 +1,13 @@
-"""Publishes that do not simply go to queues: those that are staged, and the commits of batches.
+"""Staged messages, and the commits of batches.
 
-A message to a staging queue is checked as if it went to the exchange that its headers name: a user
-who may not write there is refused at once.  Its CC and BCC are kept, and count when it goes on.
+A message to a staging queue is checked as if it were published to the exchange that its headers
+name: a user without write permission there is refused at once.  Its CC and BCC are kept, and take
+effect when the batch is committed.
 
-A commit may take several turns.  The connection is halted meanwhile, so that all that came after it
-is done after it, and confirms stay in order.  On a confirming channel a refused
-commit is a basic.nack, after a basic.return that says why if it was mandatory; else the channel
-closes.
+A commit may take several slices.  The connection is halted until its end, so that later input is
+handled after it, and confirms stay in order.  On a channel in confirm mode, a refused commit is
+answered by a basic.nack, after a basic.return with the reason if it was mandatory.  On other
+channels it closes the channel.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ from leveret.session.publish.route import (
 from leveret.session.publish.topic_access import check_way
 from leveret.wire.staged import read_staged
 
-#: How the names of Spark's staging queues begin, behind which the sink's comes.
+#: The prefix of the names of Spark's staging queues; the name of the sink follows it.
 _SPARKS_STAGING: Final = "leveret.staging."
 
 
 def accept_special(
     channel: Channel, route: Route, properties: bytes, body: bytes, persistent: bool
 ) -> None:
-    """Stage a message, commit a batch, or have a message handed out at once or not at all.
+    """Stage a message, commit a batch, or handle an immediate message.
 
     Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406).
     """
@@ -75,7 +76,7 @@ def _stage(channel: Channel, route: Route, properties: bytes, body: bytes) -> No
     staging.check_user(owner)
     inspected = inspect(channel, properties) or Inspected(properties, [], False)
     _check_destination(channel, inspected.properties, inspected.more_keys)
-    # What is staged is kept whatever its delivery mode is; that counts when it goes on.
+    # Staged messages are always stored; the delivery mode takes effect after the commit.
     message = inspected_message(channel, route, inspected, route.targets, body, True)
     if channel.mode == TX:
         channel.transaction.hold(TxPublish(message, route, route.mandatory, staging))
@@ -88,7 +89,7 @@ def _stage(channel: Channel, route: Route, properties: bytes, body: bytes) -> No
 
 
 def _check_destination(channel: Channel, properties: bytes, copies: list[str]) -> None:
-    """Check that the user may publish where a staged message is to go.
+    """Check that the user may publish to the destination of a staged message.
 
     Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406).
     """
@@ -103,9 +104,9 @@ def _check_destination(channel: Channel, properties: bytes, copies: list[str]) -
 
 
 def _commit(channel: Channel, message: Message, mandatory: bool) -> Iterator[int]:
-    """Decide about a batch, if the channel still wants that after the checks.
+    """Check and settle the commit of a batch, if the channel is still open after the checks.
 
-    Raises: why it is refused, on a channel that does not confirm.
+    Raises: AmqpError if it is refused, on a channel not in confirm mode.
     """
     connection = channel.connection
     connection.count_published(len(message.body))
@@ -130,7 +131,7 @@ def _commit(channel: Channel, message: Message, mandatory: bool) -> Iterator[int
             raise
         _refuse(channel, message, mandatory, error)
         return
-    # What the client asks for next may be about queues that are still to go.
+    # Finish before the next method of the client, which may be about the queues being deleted.
     dropped = yield from commit.drop_repeated()
     if dropped:
         outcome = RECORDED
@@ -144,15 +145,15 @@ def _checked(channel: Channel, commit: Commit) -> Iterator[int]:
     yield from allow_commit(channel, commit)
     if not commit.is_known():
         yield from commit.check()
-        # The user's permissions may have changed meanwhile.
+        # The user's permissions may have changed in the meantime.
         yield from allow_commit(channel, commit)
 
 
 def allow_commit(channel: Channel, commit: Commit) -> Iterator[int]:
-    """Check the user's rights to a commit's sink, its queues and the dead-letter exchange.
+    """Check the user's permissions for a commit's sink, its queues and the dead-letter exchange.
 
-    A commit may name thousands of queues, each of which is compared with the pattern of a
-    permission: those that were checked are checked again only where the rights have changed.
+    A commit may name thousands of queues, and each is matched against a permission's regex.  So
+    queues are checked again only if the permissions have changed.
 
     Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406).
     """
@@ -168,14 +169,14 @@ def allow_commit(channel: Channel, commit: Commit) -> Iterator[int]:
 
 
 def _check_sink(channel: Channel, commit: Commit) -> None:
-    """Check that the sink is the user's.  Raises: AccessRefused (403)."""
+    """Check that the user owns the sink or may take it.  Raises: AccessRefused (403)."""
     commit.check_owner()
     if commit.takes():
         _check_right(channel, commit)
 
 
 def _check_others(channel: Channel, commit: Commit) -> None:
-    """Check the sink again, the dead-letter exchange, the transaction.
+    """Check the sink again, the dead-letter exchange and the transaction.
 
     Raises: as `allow_commit`.
     """
@@ -200,9 +201,10 @@ def _check_right(channel: Channel, commit: Commit) -> None:
 
     The user of the first commit owns the sink, and no other user can commit to it.
 
-    That a staging queue names the sink shows no right to it: any user who may declare a queue can
-    name it.  A queue whose own name begins with the sink's shows one, and so does a queue that has
-    no owner, like the sink; else the user needs the right to declare such a queue.
+    A staging queue that names the sink in its arguments proves nothing: any user who may declare a
+    queue can do that.  A queue with a name that begins with the sink's proves the right to it, and
+    so does a queue without an owner, like the sink.  Without such queues the user needs the
+    permission to declare one.
 
     Raises: AccessRefused (403).
     """
@@ -222,7 +224,7 @@ def _check_right(channel: Channel, commit: Commit) -> None:
 
 
 def _shows_right(commit: Commit, name: Name) -> bool:
-    """Return whether a staging queue that the user may configure shows a right to the sink."""
+    """Return whether a staging queue, which the user may configure, proves a right to the sink."""
     sink = commit.command.sink
     staging = staging_of(commit.vhost.queues.by_name.get(name))
     if staging is not None and staging.staged_by is None and staging.sink == sink:
@@ -234,7 +236,7 @@ def _shows_right(commit: Commit, name: Name) -> bool:
 
 
 def _refuse(channel: Channel, message: Message, mandatory: bool, error: SoftError) -> None:
-    """Refuse a commit on a confirming channel by a basic.nack, and log why."""
+    """Refuse a commit on a channel in confirm mode with a basic.nack, and log the reason."""
     channel.connection.log.append(("error", f"channel {channel.number}: {error}"))
     if mandatory:
         text = error.reply_text.encode("utf-8", "replace")[:SHORT_STRING_BYTES_MAX]
@@ -243,13 +245,13 @@ def _refuse(channel: Channel, message: Message, mandatory: bool, error: SoftErro
 
 
 def settle_held(channel: Channel, commit: Commit) -> i64:
-    """Settle a commit with its transaction; return what a publish would."""
+    """Settle a commit with its transaction; return the outcome, as of a publish."""
     try:
         outcome = commit.settle()
     except AmqpError as error:
         channel.connection.log.append(("error", f"channel {channel.number}: {error}"))
         return REJECTED | DUPLICATE
     if commit.is_repeated:
-        # A transaction may have many commits: it does nothing of this at once.
+        # A transaction may have many commits, so this work is done later.
         channel.connection.scheduler.start_later(commit.drop_repeated())
     return outcome

@@ -1,13 +1,13 @@
-"""Topic permissions on the ways to a topic exchange other than a publish to it.
+"""Topic permissions for messages that reach a topic exchange other than by a publish to it.
 
-A queue's dead letters, what an exchange has no binding for, a binding from exchange to exchange and
-what a commit cannot route are moved on by the broker itself, for no user at that time.  So the user
-who opens such a way needs the topic permission for every key that may come by it.  Where the keys
-are the messages' own, that is every key there is.
+The broker itself forwards a queue's dead letters, unroutable messages of an exchange with an
+alternate, messages along exchange-to-exchange bindings and messages that a commit cannot route, on
+behalf of no user.  So the user who sets up such a path needs the topic permission for every key
+that messages on it can have.  If messages keep their own keys, that is every possible key.
 
-RabbitMQ asks for *write* on the exchange and looks at no key on these ways.
+RabbitMQ requires *write* on the exchange and checks no key on these paths.
 
-Invariant: a user without a topic permission for an exchange is not limited in it, here neither.
+Invariant: a user without a topic permission for an exchange is not limited in it, here either.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def check_way(access: Access, vhost: Vhost, exchange: Name, key: str | None) -> None:
-    """Check that messages may go on to an exchange: by one key, or (None) by keys of their own.
+    """Check that messages may be forwarded to an exchange, with `key` or (None) their own keys.
 
     Raises: AccessRefused (403).
     """
@@ -47,7 +47,7 @@ def check_way(access: Access, vhost: Vhost, exchange: Name, key: str | None) -> 
 def check_binding_between(
     channel: Channel, source: Exchange, destination: Name, binding_key: str
 ) -> None:
-    """Check that an exchange may be bound to another: for the keys that `source` lets through.
+    """Check that an exchange may be bound to another, for all keys that `source` lets through.
 
     Raises: AccessRefused (403).
     """
@@ -78,13 +78,13 @@ def _check_matched(access: Access, exchange: Name, words: list[str]) -> None:
 def check_reached(
     channel: Channel, exchange: Exchange, key: str, copies: list[str], properties: bytes
 ) -> Routing | None:
-    """Check the keys of CC and BCC against each topic exchange that the message comes to.
+    """Check the keys of CC and BCC against each topic exchange that the message reaches.
 
-    A binding lets one key through, and with it come the others.  Returns where the message goes,
-    if it was routed for that and no exchange may delay it.
+    A binding that matches one key lets the message through with all others.  Return the routing of
+    the message, if the check needed it and no exchange may delay the message.
 
-    Raises: AccessRefused (403); PreconditionFailed (406) for a header that is refused, and where
-    routing the message and checking its keys are too much work.
+    Raises: AccessRefused (403); PreconditionFailed (406) for a refused header, and if routing the
+    message and checking its keys would take too long.
     """
     access = channel.connection.access
     if not access.has_topic_limits() or not exchange.name:
@@ -105,21 +105,21 @@ def check_reached(
         for copy in copies:
             before = access.walked
             access.check_topic(WRITE, reached.name, copy)
-            # That counts as a part of the message's routing.
+            # Count this as part of the message's routing.
             routing.look(access.walked - before + LOOKS_PER_COST)
             if routing.over:
                 raise PreconditionFailed(
                     f"the message has {len(copies)} keys in CC and BCC, and routing it and "
-                    f"checking them against the topic permissions of user '{access.user}' take too "
-                    "long; publish it with fewer keys at a time"
+                    f"checking them against the topic permissions of user '{access.user}' takes "
+                    "too long; publish it with fewer keys at a time"
                 )
     return None if delays else routing
 
 
 def check_again(channel: Channel, exchange: bytes, routing_key: bytes, message: Message) -> None:
-    """Check a publish that was allowed once, and the keys of its CC and BCC: rights have changed.
+    """Check a publish and its CC and BCC keys again, after a change of permissions.
 
-    An exchange that is not there any more may have been one for which topic permissions count.
+    An exchange that no longer exists is treated as one with topic permissions, if it may have been.
 
     Raises: AccessRefused (403); PreconditionFailed (406) as `check_reached`.
     """
@@ -143,6 +143,6 @@ def check_again(channel: Channel, exchange: bytes, routing_key: bytes, message: 
 
 
 def _is_topic(vhost: Vhost, name: str) -> bool:
-    """Return whether an exchange matches keys by words, or does not exist and may come to."""
+    """Return whether an exchange matches keys by words, or does not exist and so might."""
     exchange = vhost.exchanges.by_name.get(name)
     return exchange is None or exchange.has_patterns
