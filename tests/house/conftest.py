@@ -1,4 +1,4 @@
-"""What the tests of the sources share: they are read once."""
+"""Shared fixtures of the tests of the sources, which are read only once."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What the documentation lists as absent is absent: nothing in Leveret is named after it.
+"""Features that the documentation lists as absent are absent: no name in Leveret refers to them.
 
-A page that lists what Leveret does not have is not read again when it gets that.  So each item of
-such a list has a pattern here that a name of it would match: a module, a setting, a command, a
-route, a key of a policy, a limit, or a type of exchanges.
+Nobody updates a page of missing features when Leveret gets one of them.  So each item of such a
+list has a pattern here that the name of an implementation would match: a module, a setting, a
+command, a route, a policy key, a limit, or an exchange type.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SOURCE = ROOT / "src" / "leveret"
 SECTION = re.compile(r"^## (?:What is n|N)ot supported\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 ITEM = re.compile(r"\*\*(.+?)\.?\*\*")
 
-#: By page, what its list names and what a name of that would match.
+#: By page, the items of its list, each with the pattern of a name.
 ABSENT = {
     "docs/reference/clients/compatibility.md": {
         "AMQP 1.0": r"amqp_?1|sql",
@@ -59,7 +59,7 @@ ABSENT = {
 
 
 def names() -> Iterator[str]:
-    """Yield the names of what is there."""
+    """Yield all existing names."""
     yield from (str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py"))
     yield from settings_of(Settings)
     yield from commands_of(typer.main.get_command(app), "leveret")
@@ -68,7 +68,7 @@ def names() -> Iterator[str]:
 
 
 def there(pattern: str) -> list[str]:
-    """Return the names that match a pattern."""
+    """Return the existing names that match a pattern."""
     return [name for name in names() if re.search(pattern, name, re.IGNORECASE)]
 
 
@@ -92,6 +92,6 @@ def test_what_a_page_lists_as_absent_is_absent(page: str) -> None:
 
 
 def test_what_is_there_would_be_found() -> None:
-    """These lists once named an HTTP API on TCP, and limits of messages."""
+    """These lists once included an HTTP API on TCP, and message limits."""
     for name in ("http_host", "max-message-bytes", "/api/policies", "x-random", "leveret shell"):
         assert there(re.escape(name)), name

@@ -1,8 +1,8 @@
-"""Objects are whole when they are made: `__init__` gives them all their attributes.
+"""Objects are complete when they are created: `__init__` sets all their attributes.
 
-Who reads a class finds in its `__init__`, or in that of a base, every attribute that an object has,
-with its first value.  And nobody hangs a function of his own on an object of another class: what is
-to be called is handed in, or told by a method.
+A reader of a class finds every attribute of its objects, with the first value, in its `__init__` or
+in that of a base.  And no code assigns a function to an object of another class: a callback is
+passed to the constructor or to a method.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 
 SRC = Path(__file__).parents[2] / "src" / "leveret"
 
-#: Functions that make an object.
+#: Functions that create an object.
 MAKERS = ("__init__", "__new__")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def targets(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
-    """Yield what a statement assigns to, and the value where it is assigned whole."""
+    """Yield the targets of a statement, each with the value if that is assigned as a whole."""
     if isinstance(node, ast.Assign):
         waiting: list[tuple[ast.expr, ast.expr | None]] = [(t, node.value) for t in node.targets]
     elif isinstance(node, ast.AugAssign | ast.For | ast.AsyncFor):
@@ -42,7 +42,7 @@ def targets(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
 
 
 def own_attributes(function: Function) -> Iterator[tuple[str, int]]:
-    """Yield the attributes of its object that a method assigns to, and where."""
+    """Yield the attributes of `self` that a method assigns to, with their lines."""
     for node in ast.walk(function):
         for target, _ in targets(node):
             if (
@@ -54,12 +54,12 @@ def own_attributes(function: Function) -> Iterator[tuple[str, int]]:
 
 
 def is_dataclass(node: ast.ClassDef) -> bool:
-    """Tell whether the decorator `dataclass` writes the class its `__init__`."""
+    """Return whether the decorator `dataclass` generates the `__init__` of a class."""
     return any("dataclass" in ast.unparse(each) for each in node.decorator_list)
 
 
 class Sources:
-    """The classes of some files by name; two of one name count as one that has all of both."""
+    """The classes of some files by name; classes of the same name are merged."""
 
     def __init__(self, texts: Sequence[tuple[str, str]]) -> None:
         self.classes: dict[str, list[ast.ClassDef]] = {}
@@ -70,7 +70,7 @@ class Sources:
                     self.classes.setdefault(node.name, []).append(node)
 
     def given(self, node: ast.ClassDef, seen: frozenset[str] = frozenset()) -> set[str]:
-        """Return the attributes that an object of a class has when it is made."""
+        """Return the attributes that an object of a class has when it is created."""
         found: set[str] = set()
         for each in node.body:
             if isinstance(each, ast.FunctionDef):
@@ -90,7 +90,7 @@ class Sources:
         return found
 
     def born_later(self) -> list[str]:
-        """Return each attribute that another method than `__init__` gives an object."""
+        """Return each attribute that is first set by a method other than `__init__`."""
         found = []
         for nodes in self.classes.values():
             for node in nodes:
@@ -106,7 +106,7 @@ class Sources:
         return found
 
     def hooks(self) -> list[str]:
-        """Return where a function, or a method of its own, is hung on another object."""
+        """Return the places that assign a function or method to an attribute of another object."""
         found = []
         for name, tree in self.trees:
             for node in ast.walk(tree):
@@ -119,7 +119,7 @@ class Sources:
 
 
 def is_hook(value: ast.expr | None) -> bool:
-    """Tell whether a value can only be a function: a lambda, or a method by its private name."""
+    """Return whether a value must be a function: a lambda, or a method with a private name."""
     return isinstance(value, ast.Lambda) or (
         isinstance(value, ast.Attribute)
         and isinstance(value.value, ast.Name)

@@ -1,4 +1,4 @@
-"""Which build is loaded: compiled or pure, all of it or nothing, and never from the sources."""
+"""The loaded build: entirely compiled or entirely pure, and never from the sources."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_build_is_the_expected_one() -> None:
 
 
 def test_the_package_is_installed_and_not_the_sources() -> None:
-    # A distribution's libraries lie in platlib or purelib, a checkout's in neither.
+    # The modules of a distribution are in platlib or purelib, those of a checkout in neither.
     installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("platlib", "purelib")}
     assert Path(leveret.__file__).resolve().parent.parent in installed
 

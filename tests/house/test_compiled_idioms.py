@@ -1,8 +1,8 @@
-"""What plain Python allows and mypyc, without a word, compiles to something else.
+"""Idioms of plain Python that mypyc silently compiles to something else.
 
-A name has one type in a compiled function.  Two `except … as error` of different kinds share the
-first one's type: the second handler then raises a TypeError instead of handling.  mypy sees nothing
-wrong, and the pure build does right, so only a look at the source finds it.
+A name has one type in a compiled function.  Two `except … as error` of different classes share the
+first one's type: the second handler then raises a TypeError instead of handling.  mypy does not
+report this, and the pure build works, so only a check of the source finds it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def compiled_sources() -> list[Path]:
-    """The sources of all modules that are compiled, as setup.py chooses them."""
+    """The sources of all modules that setup.py compiles."""
     spec = importlib.util.spec_from_file_location("leveret_setup", ROOT / "setup.py")
     assert spec is not None
     assert spec.loader is not None
@@ -30,7 +30,7 @@ def compiled_sources() -> list[Path]:
 
 
 def shared_names(text: str) -> Iterator[str]:
-    """Yield the names that handlers of different kinds share within one function."""
+    """Yield the names that handlers of different classes share within one function."""
     for function in ast.walk(ast.parse(text)):
         if not isinstance(function, ast.FunctionDef):
             continue
@@ -64,7 +64,7 @@ def test_shared_names_are_found() -> None:
 
 
 def class_defaults(text: str) -> Iterator[str]:
-    """Yield the attributes of objects whose first value stands in the class."""
+    """Yield the attributes of objects with their first value in the class body."""
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.ClassDef):
             continue

@@ -1,6 +1,6 @@
-"""What `deploy/` holds fits the broker that it runs: settings, ports, commands, and no root.
+"""The files in `deploy/` match the broker: settings, ports, commands, and no root.
 
-No container engine and no cluster is at hand where tests run, so nothing here is started.
+The tests have no container engine and no cluster, so nothing here is started.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from leveret.config import describe_settings
 DEPLOY = Path(__file__).parents[2] / "deploy"
 VARIABLE = re.compile(r"\bLEVERET_[A-Z_]+\b")
 
-#: Variables of builds and of commands, and those that the compose file asks its user for.
+#: Variables of builds and of commands, and those that a user of the compose file must set.
 NO_SETTINGS = {
     "LEVERET_PURE",
     "LEVERET_REQUIRE_COMPILED",
@@ -96,7 +96,7 @@ def test_what_is_copied_into_a_build_is_there_and_not_ignored() -> None:
 
 
 def test_no_password_in_what_is_deployed_has_a_default() -> None:
-    """Each is a variable that must be set, in the end, or a secret's name."""
+    """Each is ultimately a variable that must be set, or the name of a secret."""
     (compose,) = documents(DEPLOY / "compose" / "compose.yaml")
     found = {
         (name, variable): str(value)
@@ -106,7 +106,7 @@ def test_no_password_in_what_is_deployed_has_a_default() -> None:
     }
     assert {"leveret", "spark", "grafana"} <= {name for name, _ in found}
     for place, value in found.items():
-        # What stands for a variable that is not set may be another one, which must be.
+        # The default of a variable may be another variable, which must be set.
         last = re.sub(r"\$\{[A-Z_]+:-(?=\$)", "", value)
         ways = re.findall(r"\$\{[A-Z_]*PASSWORD(.{,2})", last)
         assert ways, place
@@ -152,7 +152,7 @@ def test_kubernetes_runs_it_as_the_user_of_the_image(pod: Any, broker: Any) -> N
     assert pod["securityContext"]["runAsUser"] == 10001
     assert broker["securityContext"]["readOnlyRootFilesystem"] is True
     assert broker["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    # All that is written lies on volumes.
+    # All written files are on volumes.
     assert {one["mountPath"] for one in broker["volumeMounts"]} == {"/var/lib/leveret", "/tmp"}  # noqa: S108
 
 

@@ -1,4 +1,4 @@
-"""Every difference from RabbitMQ that is expected has its reason, and every reason a difference."""
+"""Every expected difference from RabbitMQ has a reason, and every reason has a difference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_page_explains_every_expected_difference() -> None:
 
 
 def test_the_page_says_which_releases_do_as_leveret_does() -> None:
-    """What is said to be the same has no difference, and nothing else has none."""
+    """Releases listed as the same have no difference, and all others have one."""
     recorded = {
         (id_, release)
         for id_, places in expected.read().items()
@@ -57,7 +57,7 @@ def test_other_versions_are_compared_with_the_last_release_and_fail_nothing(
 
 
 def test_only_versions_that_are_run_are_named_as_examples() -> None:
-    """That something is 'as in' a RabbitMQ can be seen only of one that scripts are played on."""
+    """Only a RabbitMQ that the scripts run on can be cited as having the same behaviour."""
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "tests").rglob("*.md")]
     sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
     assert len(pages) > 30

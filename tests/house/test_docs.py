@@ -1,4 +1,4 @@
-"""The documentation leads somewhere: its links resolve and its Python compiles."""
+"""The documentation's links resolve, and its Python compiles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|^\[[^\]]+\]:\s+(\S+)", re.MULTILINE)
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
-#: Pages of one folder.
+#: The maximum number of pages in one folder.
 FOLDER_PAGES_MAX = 15
 
 
@@ -31,7 +31,7 @@ def pages() -> list[Path]:
 
 
 def prose(text: str) -> str:
-    """Return a page without its blocks of code."""
+    """Return a page without its code blocks."""
     return FENCE.sub("", text)
 
 
@@ -42,7 +42,7 @@ def anchors(text: str) -> set[str]:
 
 
 def leads_somewhere(link: str, page: Path) -> bool:
-    """Tell whether a link on a page is an address or resolves to a file and its heading."""
+    """Return whether a link on a page is an address, or resolves to a file and its heading."""
     if re.match(r"[a-z]+:", link):
         return True
     name, _, anchor = link.partition("#")
@@ -53,12 +53,12 @@ def leads_somewhere(link: str, page: Path) -> bool:
 
 
 def links_of(page: Path) -> list[str]:
-    """Return where a page links to."""
+    """Return the link targets of a page."""
     return [match[1] or match[2] for match in LINK.finditer(prose(page.read_text()))]
 
 
 def broken_links(page: Path) -> Iterator[str]:
-    """Yield the relative links of a page that lead nowhere."""
+    """Yield the broken relative links of a page."""
     yield from (link for link in links_of(page) if not leads_somewhere(link, page))
 
 
@@ -94,7 +94,7 @@ def test_every_page_is_reached_from_the_index() -> None:
 
 
 def full_folders(paths: list[Path]) -> list[str]:
-    """Return the folders of `paths` that hold more pages than a reader takes in at a glance."""
+    """Return the folders of `paths` that hold more than `FOLDER_PAGES_MAX` pages."""
     counted = Counter(path.parent.name for path in paths)
     return sorted(folder for folder, count in counted.items() if count > FOLDER_PAGES_MAX)
 
@@ -119,8 +119,8 @@ def test_the_checks_catch_what_they_are_for(tmp_path: Path) -> None:
     assert len(list(broken_code(page))) == 1
 
 
-#: Where a person reads how to install: a name alone would be looked up on an index, where there is
-#: no package of ours.
+#: An installation by the bare name, which pip would look up on an index that does not have the
+#: package.
 INSTALLED_BY_NAME = re.compile(r"pip install[^`]{1,40}?(?<![/\w-])leveret(?![\w/-])")
 
 
@@ -156,7 +156,7 @@ def test_every_extra_is_listed_and_none_that_is_not_there() -> None:
     assert listed == set(project["project"]["optional-dependencies"])
 
 
-#: What a page says of speed or of losses; it names the command that printed it.
+#: Statements of a page about speed or losses, which must name the command that printed them.
 FIGURE = re.compile(r"times RabbitMQ|times the rate|million confirmed")
 
 
@@ -170,7 +170,7 @@ def test_figures_of_the_front_page_name_their_command_and_what_they_compare_with
 
 
 def test_losses_of_the_front_page_are_those_of_the_scoreboard() -> None:
-    """The kills, the cuts and the sum of confirmed messages stand in the rows of durability.md."""
+    """The kills, the cuts and the sum of confirmed messages are in the rows of durability.md."""
     rows = re.findall(
         r"^\| Leveret, (kill -9|`kill -9`|power cut) \| ([\d,]+) \| [\d,]+ \| ([\d,]+) \| (\d+) \|",
         (ROOT / "docs/explanation/durability.md").read_text(),

@@ -25,8 +25,8 @@ def rows(page: Path) -> dict[str, list[str]]:
     return found
 
 
-#: Limits that users meet although no error's text and no setting names them: the connection ends,
-#: an answer is cut, or a number is checked by a function that all limits of its kind share.
+#: Limits that users meet although no error text and no setting names them: the connection ends, an
+#: answer is truncated, or all limits of the kind are checked by one shared function.
 MET = """
 OUTPUT_BYTES_HIGH OUTPUT_BYTES_MAX HAREMQ_UNACKED_MAX HAREMQ_LISTED_MAX
 ASSEMBLING_BYTES_MAX OVERFULL_BYTES_MAX CONNECTIONS_MAX LOGINS_WAITING_PER_USER_MAX
@@ -57,7 +57,7 @@ def constants_in(tree: ast.AST) -> Iterator[str]:
 
 
 def told(source: str) -> set[str]:
-    """Return the constants of an error's text, or of the condition under which it is raised."""
+    """Return the constants in the texts of errors, or in the conditions for raising them."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Raise | ast.JoinedStr):

@@ -1,7 +1,7 @@
-"""In compiled modules a name that `except … as` binds has one type in a function.
+"""In compiled modules, a name bound by `except … as` has one type per function.
 
 mypyc gives each local name one type: a second `except` that binds an exception of another class to
-the same name raises TypeError instead of handling it, in the compiled build alone.
+the same name raises TypeError instead of handling it, only in the compiled build.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COMPILED = [
 
 
 def names_of_two_types(text: str) -> Iterator[str]:
-    """Yield each name of exceptions that has several types in one function."""
+    """Yield each exception name with several types in one function."""
     for function in ast.walk(ast.parse(text)):
         if not isinstance(function, ast.FunctionDef):
             continue

@@ -1,4 +1,4 @@
-"""The build falls back to plain Python as a whole, says so, and does not where it must not."""
+"""The build falls back to plain Python as a whole, reports it, and does not if it must not."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def build() -> ModuleType:
 def compile_into(
     folder: Path, build: ModuleType, sources: dict[str, str], prefix: str = "__native_"
 ) -> list[str]:
-    """Compile one extension per source by the project's rule; return the modules that are left.
+    """Compile one extension per source by the project's rule; return the compiled modules.
 
-    mypyc names the file that has all the code with `__native_`, and no other.
+    Only the file with all the code has `__native_` in its name, which mypyc gives it.
     """
     extensions = []
     for name, text in sources.items():
@@ -52,7 +52,7 @@ def _no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LEVERET_PURE", raising=False)
 
 
-#: A compiler that notes what it is asked, and refuses what a pattern of the shell says.
+#: A compiler that records its calls, and fails for files that match a shell pattern.
 COMPILER = """#!/bin/sh
 echo "$*" >> {log}
 for argument; do
@@ -69,7 +69,7 @@ def compile_with(
     refused: str,
     prefix: str = "__native_",
 ) -> tuple[list[str], list[str]]:
-    """Compile with that compiler; return the modules that are left and what it was asked."""
+    """Compile with that compiler; return the compiled modules and its recorded calls."""
     compiler, log = folder / "cc", folder / "log"
     compiler.write_text(COMPILER.format(log=log, refused=refused))
     compiler.chmod(0o755)

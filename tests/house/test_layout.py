@@ -1,8 +1,7 @@
-"""The layout of the sources: circles of imports, full folders, and classes that are too long.
+"""The layout of the sources: import cycles, full folders, and classes that are too long.
 
-No files import each other in a circle when they run.  Under `TYPE_CHECKING` a few files of one
-folder may: they are read together.  What does not meet a rule yet stands in a table, which may only
-shrink.
+There are no import cycles at run time.  Under `TYPE_CHECKING` a few files of one folder may form
+one: they are read together.  Existing exceptions to a rule are in a table, which may only shrink.
 """
 
 from __future__ import annotations
@@ -16,20 +15,21 @@ import weight
 
 SRC = Path(__file__).parents[2] / "src"
 
-#: Modules of one folder, its `__init__` apart.
+#: The maximum number of modules in one folder, without its `__init__`.
 FOLDER_MODULES_MAX = 16
 
-#: Files that know each other's types in a circle.
+#: The maximum number of files in a cycle of type imports.
 CIRCLE_FILES_MAX = 8
 
-#: Classes in a line of bases, the class itself among them.
+#: The maximum number of classes in a chain of bases, including the class itself.
 CHAIN_CLASSES_MAX = 5
 
-#: Lines of a class, its bases apart: so many can be read from top to bottom.
+#: The maximum number of lines of a class without its bases, to be read from top to bottom.
 CLASS_LINES_MAX = 700
-#: Lines of a class with all its bases that need no reason: to read one is to read those too.
+#: The maximum number of lines of a class with all its bases without an entry in `LONG_CLASSES`:
+#: reading a class means reading its bases too.
 CHAIN_LINES_MAX = 700
-#: Classes that are longer, and why.
+#: Longer classes, with their reasons.
 LONG_CLASSES = {
     "broker.backlog.fifo_pages.FifoPages": "one chain on the delivery path",
     "broker.classic.classic.ClassicQueue": "how messages go out, settle and count",
@@ -38,17 +38,17 @@ LONG_CLASSES = {
     "session.haremq.connection.HareConnection": "what the broker asks of any client is too",
 }
 
-#: Methods that only fail, in place of `@abstractmethod`, by class: how many there are still.
+#: The remaining number of methods that only fail, instead of `@abstractmethod`, by class.
 FAILING_METHODS = {
-    # Not for heirs that request no messages of chunks.
+    # Subclasses that request no messages of chunks need not override it.
     "store.recovery.replay.Replay": 1,
 }
 
 
 def imported(node: ast.AST, *, types: bool) -> Iterator[str]:
-    """Yield the names of all that a module may import, wherever in it: `a.b` and `a.b.c`.
+    """Yield the names of everything that a module imports anywhere: `a.b` and `a.b.c`.
 
-    Imports under `TYPE_CHECKING` are among them if `types`.
+    Imports under `TYPE_CHECKING` are included if `types`.
     """
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
@@ -62,7 +62,7 @@ def imported(node: ast.AST, *, types: bool) -> Iterator[str]:
 
 
 def graph_of(sources: weight.Sources, *, types: bool) -> dict[str, set[str]]:
-    """Return which modules each of them imports."""
+    """Return the modules that each module imports."""
     graph = {}
     for name, tree in sources.trees.items():
         found = {other.removeprefix("leveret.") for other in imported(tree, types=types)}
@@ -71,7 +71,7 @@ def graph_of(sources: weight.Sources, *, types: bool) -> dict[str, set[str]]:
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
-    """Return the sets of modules that all reach each other, of two and more."""
+    """Return the sets of two or more modules that all reach each other."""
     reached: dict[str, set[str]] = {}
     for name in graph:
         waiting, seen = [name], set[str]()
@@ -89,14 +89,14 @@ def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
 
 
 def over_folders(src: Path) -> dict[str, int]:
-    """Return the folders that hold too many modules, with how many they hold."""
+    """Return the folders with too many modules, with their numbers of modules."""
     paths = [path for path in src.rglob("*.py") if path.name != "__init__.py"]
     counts = Counter(str(path.parent.relative_to(src)) for path in paths)
     return {folder: count for folder, count in counts.items() if count > FOLDER_MODULES_MAX}
 
 
 def too_wide(found: list[set[str]]) -> list[str]:
-    """Return the circles that have too many files or lie in several folders."""
+    """Return the cycles with too many files, or with files in several folders."""
     return [
         ", ".join(sorted(circle))
         for circle in found
@@ -167,20 +167,20 @@ def test_a_full_folder_is_caught(tmp_path: Path) -> None:
 
 
 def lines_of(name: str, classes: Mapping[str, weight.Class]) -> int:
-    """Return the lines of a class with its bases; those of other packages count nothing."""
+    """Return the number of lines of a class with its bases, without those of other packages."""
     if name not in classes:
         return 0
     return classes[name].lines + sum(lines_of(base, classes) for base in classes[name].bases)
 
 
 def long_classes(classes: Mapping[str, weight.Class]) -> dict[str, int]:
-    """Return the classes over the limit with all their bases, with their lines."""
+    """Return the classes that exceed the limit with all their bases, with their lines."""
     lines = {name: lines_of(name, classes) for name in classes}
     return {name: count for name, count in lines.items() if count > CHAIN_LINES_MAX}
 
 
 def failing(classes: Mapping[str, weight.Class]) -> dict[str, int]:
-    """Return the classes with methods that do nothing but fail, and how many these are."""
+    """Return the classes with methods that only fail, with the number of these methods."""
     found: dict[str, int] = {}
     for name, one in classes.items():
         for method in one.methods:

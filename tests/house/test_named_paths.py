@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-#: Suffixes of files that are looked at as a whole; files without a suffix are, too.
+#: Suffixes of files that are checked as a whole, like files without a suffix.
 WHOLE = {
     "",
     ".c",
@@ -38,10 +38,10 @@ WHOLE = {
     ".yml",
 }
 
-#: Paths that are named and are not ours: of other projects, or written by the reader.
+#: Named paths that are not ours: of other projects, or written by the reader.
 OTHERS = {"pyspark/daemon.py", "waiting.py"}
 
-#: Files that name paths that do not exist, to be found.
+#: Files that name missing paths on purpose.
 EXAMPLES = {"tests/house/test_named_paths.py"}
 
 #: The target of a link, which has a test of its own.
@@ -63,7 +63,7 @@ def tracked() -> tuple[str, ...]:
 
 @functools.cache
 def ends_of_paths() -> frozenset[str]:
-    """Return every way to name a file or a folder by the end of its path; modules also bare."""
+    """Return every way to name a file or folder by the end of its path; modules also bare."""
     files = [Path(line) for line in tracked()]
     modules = [file.with_suffix("") for file in files if file.suffix == ".py"]
     paths = {path for file in (*files, *modules) for path in (file, *file.parents)}
@@ -74,10 +74,10 @@ def ends_of_paths() -> frozenset[str]:
 
 @functools.cache
 def named() -> re.Pattern[str]:
-    """Return the pattern of a path of ours.
+    """Return the pattern of a path in the project.
 
     It begins with a folder of the project, or with a room in backquotes, or ends like a module or
-    a page.  A name with a placeholder (`<word>`, `*`) names no file.
+    a page.  A name with a placeholder (`<word>`, `*`) does not count.
     """
     folders = {line.split("/")[0] for line in tracked() if "/" in line}
     above = "|".join(sorted(re.escape(name) for name in folders if not name.startswith(".")))
@@ -90,7 +90,7 @@ def named() -> re.Pattern[str]:
 
 
 def unknown_paths(text: str) -> list[str]:
-    """Return the paths that a text names and the project does not have."""
+    """Return the paths in a text that the project does not have."""
     known = ends_of_paths() | OTHERS
     return [name for name in named().findall(text) if name not in known]
 
@@ -106,7 +106,7 @@ def prose_of(source: str) -> Iterator[str]:
 
 
 def unknown_in(path: str) -> list[str]:
-    """Return the paths that the texts of a file name and the project does not have."""
+    """Return the paths in the texts of a file that the project does not have."""
     suffix = Path(path).suffix
     if suffix not in {".py", *WHOLE}:
         return []

@@ -1,7 +1,7 @@
-"""What the broker does in one place and nowhere else.
+"""Work that the broker does in one place only.
 
-The numbers of the account of held memory are changed by its own methods; chunks of queues are
-opened, and their damage is reported, by one module.
+The numbers of the memory account are changed only by its own methods; one module opens the chunks
+of queues and reports their damage.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 
 SRC = Path(__file__).parents[2] / "src" / "leveret"
 ACCOUNT = SRC / "broker" / "scheduler" / "memory.py"
-#: What others set there: how much a queue may have in memory.
+#: Fields that other modules may set: the memory limits of queues.
 SETTINGS = {"window_bytes", "window_mask", "page_bytes", "overfull"}
 
 
 def written(function: ast.AST) -> Iterator[ast.Attribute]:
-    """Yield the attributes that are written somewhere in a part of a module."""
+    """Yield the attributes that are written anywhere in a part of a module."""
     for node in ast.walk(function):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
             yield node
@@ -30,7 +30,7 @@ def is_own(attribute: ast.Attribute) -> bool:
 
 
 def born(kind: ast.ClassDef) -> set[str]:
-    """Return the attributes that the `__init__` of a class gives to its objects."""
+    """Return the attributes that the `__init__` of a class sets."""
     return {
         attribute.attr
         for function in kind.body
@@ -41,7 +41,7 @@ def born(kind: ast.ClassDef) -> set[str]:
 
 
 def foreign_writes(text: str, fields: set[str]) -> Iterator[str]:
-    """Yield the places that write one of some fields, unless it is a field of their own class."""
+    """Yield the places that write one of `fields`, except in their own class."""
     module = ast.parse(text)
     own = {
         id(attribute)
@@ -93,7 +93,7 @@ CHUNK_READER = SRC / "broker" / "backlog" / "damage.py"
 
 
 def called(text: str, names: set[str]) -> Iterator[str]:
-    """Yield the places that call one of some functions or classes by its name."""
+    """Yield the places that call one of the functions or classes by its name."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
             yield f"line {node.lineno}: {node.func.id}"
@@ -111,8 +111,8 @@ def test_one_module_of_the_broker_opens_chunks_and_reports_their_damage() -> Non
     assert offences == []
 
 
-#: Tests of what the scheduler does and counts, and helpers that do.  All others tell what a client
-#: gets: `Node.rests` says whether the broker has more to do, and `Node.judged` bounds each call.
+#: Tests of the scheduler's work and counts, and their helpers.  All others check what clients see:
+#: `Node.rests` returns whether the broker is idle, and `Node.judged` limits each call.
 LOOKS_AT_THE_SCHEDULER = {
     "broker/test_scheduler.py": "the scheduler itself",
     "haremq/test_hostile.py": "a flush of HareMQ's is no call that a table could make",

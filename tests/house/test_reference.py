@@ -1,4 +1,4 @@
-"""Every command and every setting is documented: found by looking at them, not by a list."""
+"""Every command and every setting is documented; they are found in the code, not in a list."""
 
 from __future__ import annotations
 

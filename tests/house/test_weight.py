@@ -1,4 +1,4 @@
-"""The weight of the core: `tools/weight.py` counts, and what it counts does not grow.
+"""The weight of the core: `tools/weight.py` counts it, and the figures must not grow.
 
 Every number and every table here may only shrink.
 """
@@ -10,7 +10,7 @@ from typing import Final
 
 import weight
 
-#: The most that each figure may be, in `broker` and `session`.
+#: The maximum of each figure, in `broker` and `session`.
 MOST: Final = {
     "comparisons of spent cost with a budget": 0,
     "classes that only continue a loop": 0,
@@ -20,7 +20,7 @@ MOST: Final = {
     "statements": 19_600,
 }
 
-#: Bases with exactly one heir that stay, and why.
+#: Permitted bases with exactly one subclass, with the reasons.
 SINGLE_BASES: Final[dict[str, str]] = {
     "app.parts.Parts": "the broker's own parts; those of an embedded broker differ in a few",
     "broker.backlog.owner.BacklogOwner": "the pages are below the queues that have them",

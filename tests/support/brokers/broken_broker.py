@@ -1,22 +1,22 @@
-"""A real broker process with a fault of ours in it: an exception that nobody expects, at a place.
+"""A real broker process with an injected fault: an unexpected exception at a chosen place.
 
-`BrokenBroker` starts this module as a program: `leveret serve`, but for one part of it that raises:
+`BrokenBroker` starts this module as a program: `leveret serve` with one part that raises:
 
-    step N          the hand-over of a checkpoint, in its N-th step, and from then on in none
-    definition N    a definition that cannot be written, which the N-th step of a checkpoint meets
-    disk N VERB PLACE   the N-th call VERB to a file of the folder PLACE, in the thread that does it
+    step N          the N-th step of a checkpoint's source, once
+    definition N    a definition that cannot be written, in the N-th step of a checkpoint
+    disk N VERB PLACE   the N-th call VERB to a file of the folder PLACE, in the calling thread
     error N VERB PLACE  the same call fails with EIO
-    kill N VERB PLACE   the process is killed at the entry of that call
-    clock N         the N-th look at the clock, wherever it is
-    recovery N      the N-th listing of a folder, which the recovery begins with
-    room N          the N-th look at the room on the disk, which a thread takes
-    timer N         what is due N ms after the start
-    parts N         nothing by itself: a queue `broken`, bound to `amq.fanout`, that takes no
-                    message and cannot be counted; a connection of `guest` that bears no change of
-                    what he may do
+    kill N VERB PLACE   the process is killed at the start of that call
+    clock N         the N-th reading of the clock, anywhere
+    recovery N      the N-th listing of a folder, with which the recovery begins
+    room N          the N-th check of the free disk space, in a thread
+    timer N         a timer that fires N ms after the start
+    parts N         nothing at first: adds a queue `broken`, bound to `amq.fanout`, that raises on
+                    a publish and when it is counted, and a connection of `guest` that raises when
+                    the user's permissions change
 
-The parts are handed in (`leveret.app.parts`: a `Disk`, a `Clock`, a `CheckpointSource`); nothing is
-patched.  Faults count from the moment that the broker is ready.
+The parts are injected (`leveret.app.parts`: a `Disk`, a `Clock`, a `CheckpointSource`), not
+patched.  Faults are counted from the time when the broker is ready.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 if __name__ == "__main__":
-    # The helpers that all tests share lie two folders up.
+    # The helpers that all tests share are two folders up.
     sys.path[0] = str(Path(__file__).parents[2])
 
 from leveret.app.node import Node
@@ -51,12 +51,12 @@ from leveret.store.disks.faulty import Fault, FaultyDisk
 from support.brokers.broker_process import BrokerProcess
 from support.node.idle_queues import IdleQueue, IdleTarget
 
-#: What every fault of ours says.
+#: The text of every injected exception.
 BUG = "nobody expects this"
 
 
 class BrokenBroker(BrokerProcess):
-    """A broker process with a fault in it, said as above."""
+    """A broker process with a fault, given as above."""
 
     fault: Sequence[str] = ()
 
@@ -68,14 +68,14 @@ class BrokenBroker(BrokerProcess):
 
 
 def broken(data_dir: Path, settings: dict[str, str], *fault: object) -> BrokenBroker:
-    """Return a broker with a fault in it."""
+    """Return a broker with a fault."""
     broker = BrokenBroker(data_dir, settings=settings)
     broker.fault = [str(word) for word in fault]
     return broker
 
 
 class Countdown:
-    """Raises at the N-th call after it was armed; whoever goes on afterwards can go on."""
+    """Raises at the N-th call after it was armed, and only once."""
 
     def __init__(self, at: int) -> None:
         self.at = at
@@ -90,7 +90,7 @@ class Countdown:
 
 
 class BrokenSource(CheckpointSource):
-    """A hand-over in small steps, one of which raises; then it says that nothing is left."""
+    """A checkpoint source in small steps, one of which raises; then it reports its end."""
 
     def __init__(self, source: CheckpointSource, steps: Countdown) -> None:
         self._source = source
@@ -111,7 +111,7 @@ class BrokenSource(CheckpointSource):
 
 
 class BrokenClock(SystemClock):
-    """A clock one look at which raises."""
+    """A clock that raises on one reading."""
 
     def __init__(self, looks: Countdown) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class BrokenParts(Parts):
 
 
 class BrokenNode(Node):
-    """A broker with the fault that `sys.argv` names."""
+    """A broker with the fault given in `sys.argv`."""
 
     kind = ""
     words: Sequence[str] = ()
@@ -166,7 +166,7 @@ class BrokenNode(Node):
         super().__init__(settings, self.broken, on_failure)
 
     async def start(self) -> None:
-        """Start, and let the fault count from here on."""
+        """Start, then arm the fault."""
         await super().start()
         self.countdown.armed = True
         if self.kind == "parts":
@@ -196,7 +196,7 @@ class BrokenNode(Node):
 
 
 class _Worsening(CheckpointSource):
-    """A hand-over before one of whose steps a user gets a limit that cannot be written."""
+    """A checkpoint source that gives a user an unwritable limit before one of its steps."""
 
     def __init__(self, source: CheckpointSource, parts: BrokenParts, broker: Broker) -> None:
         self._source = source
@@ -220,14 +220,14 @@ class _Worsening(CheckpointSource):
 
 
 class BrokenTarget(IdleTarget):
-    """What takes no message."""
+    """A target that raises on every publish."""
 
     def publish(self, message: Message) -> int:
         raise ZeroDivisionError(BUG)
 
 
 class BrokenQueue(IdleQueue):
-    """A queue that takes no message and cannot be counted."""
+    """A queue that raises on every publish, and when it is counted."""
 
     def new_target(self) -> Target:
         return BrokenTarget(self.core, self.name, self.queue_id, RECORDS_NONE)
@@ -237,7 +237,7 @@ class BrokenQueue(IdleQueue):
 
 
 class BrokenLink(Link):
-    """A connection that does not bear to hear of a change."""
+    """A connection that raises when the user's permissions change."""
 
     def access_changed(self) -> None:
         raise ZeroDivisionError(BUG)
@@ -246,36 +246,36 @@ class BrokenLink(Link):
         return iter(())
 
     def synced(self, group: int) -> None:
-        """Wait for nothing."""
+        """Do nothing."""
 
     def spilled(self) -> None:
-        """Wait for nothing."""
+        """Do nothing."""
 
     def alarm(self, blocked: bool, reason: str) -> None:
-        """Publish nothing."""
+        """Do nothing."""
 
     def force(self, text: str) -> None:
-        """End in silence."""
+        """Do nothing."""
 
     def yield_turn(self) -> None:
-        """Ask for nothing."""
+        """Do nothing."""
 
     def take_turn(self) -> None:
-        """Ask for nothing."""
+        """Do nothing."""
 
     def channel_count(self) -> int:
         return 0
 
 
 class _Due(Timed):
-    """What is timed, and raises when it is due."""
+    """A timer that raises when it fires."""
 
     def due(self, now_ms: int) -> None:
         raise ZeroDivisionError(BUG)
 
 
 class _Room(FaultyDisk):
-    """A disk one look at whose room raises."""
+    """A disk that raises on one check of its free space."""
 
     def __init__(self, disk: Disk, looks: Countdown) -> None:
         super().__init__(disk)
@@ -287,7 +287,7 @@ class _Room(FaultyDisk):
 
 
 class _Folders(FaultyDisk):
-    """A disk one listing of which raises."""
+    """A disk that raises on one listing of a folder."""
 
     def __init__(self, disk: Disk, looks: Countdown) -> None:
         super().__init__(disk)
@@ -307,7 +307,7 @@ def _die() -> None:
 
 
 def main() -> int:
-    """Run a broker; the command line is as `BrokenBroker` says it."""
+    """Run a broker, with the command line of `BrokenBroker`."""
     _, _, host, _, data_dir, kind, *words = sys.argv
     BrokenNode.kind = kind
     BrokenNode.words = words

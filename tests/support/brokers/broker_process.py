@@ -1,11 +1,11 @@
 """A real broker process for tests: `leveret serve` on a free loopback port and a data directory.
 
 It is not an embedded broker: everything goes through the command, a socket and the disk, so that
-`kill` is a true SIGKILL and a restart reads what the disk holds.
+`kill` is a real SIGKILL, and a restart reads the real disk.
 
-Invariants: `start` returns only when the broker said that it is ready, or raises with what the
-broker printed; it never sleeps.  All output is drained by one thread, so the broker cannot block
-on a full pipe.  Leaving the context kills the process if it still runs.
+Invariants: `start` returns only when the broker has reported that it is ready, or raises with the
+broker's output; it never sleeps.  All output is drained by one thread, so that the broker cannot
+block on a full pipe.  Leaving the context kills the process if it still runs.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-#: How long a start may take.  A cold start takes half a second on a quiet machine; on one with ten
-#: processes for each core it took over 30 s.
+#: The time limit of a start.  A cold start takes half a second on an idle machine; with ten
+#: processes per core it took over 30 s.
 START_SECONDS_MAX: Final = 300.0
 
-#: How long a graceful stop may take.
+#: The time limit of a graceful stop.
 STOP_SECONDS_MAX: Final = 120.0
 
-#: Lines of output kept for the message of a failure.
+#: The lines of output kept for failure messages.
 OUTPUT_LINES_MAX: Final = 2000
 
 LISTENING: Final = re.compile(r"listening on amqp://[^/\s]*:(\d+)")
@@ -42,11 +42,11 @@ READY: Final = "Server startup complete"
 
 
 class BrokerProcessError(Exception):
-    """The broker did not start or did not stop; the text carries what it printed."""
+    """The broker did not start or did not stop; the text includes its output."""
 
 
 class _Output:
-    """Drains a pipe in a thread; `port` and `ready` are set from the lines as they come."""
+    """Drains a pipe in a thread, and sets `port` and `ready` from the lines."""
 
     def __init__(self, pipe: IO[str]) -> None:
         self.lines: deque[str] = deque(maxlen=OUTPUT_LINES_MAX)
@@ -74,10 +74,9 @@ class _Output:
 class BrokerProcess:
     """One broker on one data directory; may be killed and started again on the same directory.
 
-    `settings` become environment variables `LEVERET_<NAME>`; `flags` go to the command line, and
-    `wrapper` is a command that runs it, such as strace.  `metrics` is false for a build
-    that does not know `--metrics-port`.  A `fresh` one starts as a user's does, and not by the
-    `NURSERY` of tests.
+    `settings` become environment variables `LEVERET_<NAME>`; `flags` are added to the command line,
+    and `wrapper` is a command that runs it, such as strace.  `metrics` is false for a build without
+    `--metrics-port`.  A `fresh` broker starts as a user would start it, not from the `NURSERY`.
     """
 
     def __init__(
@@ -146,7 +145,7 @@ class BrokerProcess:
 
     @property
     def port(self) -> int:
-        """The port of the running broker.  Raises: BrokerProcessError when it was not started."""
+        """The port of the running broker.  Raises: BrokerProcessError if it was not started."""
         if self._output is None:
             raise BrokerProcessError("the broker was not started")
         return self._output.port
@@ -162,24 +161,24 @@ class BrokerProcess:
 
     @property
     def processor_seconds(self) -> float:
-        """What the broker took of processors so far, which the load of others does not change."""
+        """The processor time of the broker so far, which does not depend on other processes."""
         times = psutil.Process(self.pid).cpu_times()
         return float(times.user + times.system)
 
     @property
     def pid(self) -> int:
-        """The process id of the running broker.  Raises: BrokerProcessError when there is none."""
+        """The process id of the running broker.  Raises: BrokerProcessError if there is none."""
         return self._running().pid
 
     @property
     def output(self) -> str:
-        """What the broker has printed since its last start (the last lines of it)."""
+        """The broker's output since its last start (only the last lines)."""
         return "".join(self._output.lines) if self._output is not None else ""
 
     def expect_line(self, text: str, seconds: float = START_SECONDS_MAX) -> str:
-        """Return the first line since the start that holds `text`, when it has come.
+        """Wait for a line since the start that contains `text`; return the first one.
 
-        Raises: BrokerProcessError: it does not come in time.
+        Raises: BrokerProcessError if there is none in time.
         """
         output = self._output
         if output is None:
@@ -209,11 +208,11 @@ class BrokerProcess:
         return self
 
     def is_running(self) -> bool:
-        """Whether the process lives."""
+        """Whether the process is running."""
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
-        """End the process by SIGKILL, if it lives, and wait until it is gone."""
+        """Kill the process by SIGKILL, if it is running, and wait for its end."""
         if self._process is not None:
             self._process.kill()
             self._join()

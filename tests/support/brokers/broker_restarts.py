@@ -1,4 +1,4 @@
-"""The ways in which a broker in memory comes back: after a stop, a kill, and from a snapshot."""
+"""Restarts of a broker in memory: after a stop, after a kill, and from a snapshot."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from support.node.core import Node
 
 
 def stopped(node: Node) -> Node:
-    """A broker after a stop in order."""
+    """A broker restarted after a graceful stop."""
     return Node(RecordingDisk(node.stop()))
 
 
 def killed(node: Node) -> Node:
-    """A broker after a kill, when all was synced."""
+    """A broker restarted after a kill with everything synced."""
     node.sync()
     return Node(RecordingDisk(node.image()))
 
 
 def checkpointed(node: Node) -> Node:
-    """A broker after a kill, when only a snapshot tells of what was before."""
+    """A broker restarted after a kill, from a snapshot only."""
     node.sync()
     for _ in range(2):
         node.take_checkpoint()

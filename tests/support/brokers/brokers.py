@@ -1,7 +1,7 @@
-"""The broker that protocol and interop tests talk to: our own process, or another by its URI.
+"""The broker under protocol and interop tests: our own process, or another one given by its URI.
 
-`LEVERET_TEST_URI` names a running broker; `LEVERET_TEST_BROKER=rabbitmq` says that it is Debian's
-RabbitMQ 3.10.8, where a few expectations are older than those that Leveret follows.
+`LEVERET_TEST_URI` is the URI of a running broker.  `LEVERET_TEST_BROKER=rabbitmq` means that it is
+Debian's RabbitMQ 3.10.8, for which a few expectations differ, because Leveret follows newer ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from support.wire import raw
 
 @dataclass(frozen=True)
 class Broker:
-    """A running broker; `process` is None when it is not ours."""
+    """A running broker; `process` is None if it is not ours."""
 
     uri: str
     is_rabbitmq: bool = False
@@ -42,7 +42,7 @@ class Client(Protocol):
 
 
 def app_exists() -> bool:
-    """Whether the installed package has a broker to start."""
+    """Whether the installed package contains the broker."""
     try:
         return importlib.util.find_spec("leveret.app") is not None
     except ModuleNotFoundError:
@@ -50,7 +50,7 @@ def app_exists() -> bool:
 
 
 def need_own_broker() -> None:
-    """Skip a test that starts broker processes of its own where there is nothing to start."""
+    """Skip a test that starts its own broker processes if there is no broker to start."""
     if os.environ.get("LEVERET_TEST_URI"):
         pytest.skip("needs a broker of its own; LEVERET_TEST_URI names another")
     if not app_exists():
@@ -59,7 +59,7 @@ def need_own_broker() -> None:
 
 @contextlib.contextmanager
 def running_broker(data_dir: Path, settings: Mapping[str, str] | None = None) -> Iterator[Broker]:
-    """Give the broker to test, started on `data_dir` unless the environment names one."""
+    """Yield the broker to test, started on `data_dir` unless the environment names one."""
     if uri := os.environ.get("LEVERET_TEST_URI"):
         yield Broker(uri, os.environ.get("LEVERET_TEST_BROKER") == "rabbitmq")
         return
@@ -69,5 +69,5 @@ def running_broker(data_dir: Path, settings: Mapping[str, str] | None = None) ->
 
 
 def unique(prefix: str = "t") -> str:
-    """Return a name that no other test has: there is one vhost for all."""
+    """Return a unique name: all tests share one vhost."""
     return f"{prefix}-{secrets.token_hex(6)}"

@@ -1,4 +1,4 @@
-"""An authority of the tests' own, and certificates that it signs, made by the program `openssl`."""
+"""A certificate authority for tests, and certificates signed by it, made with `openssl`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Certificate:
 
 
 class Authority:
-    """Signs certificates; who trusts `certificate` trusts them."""
+    """Signs certificates, which are trusted by clients that trust `certificate`."""
 
     def __init__(self, folder: Path) -> None:
         found = shutil.which("openssl")
@@ -39,9 +39,9 @@ class Authority:
     def sign(
         self, name: str, subject: str, days: int = 2, distinguished_name: str = ""
     ) -> Certificate:
-        """Return a certificate for `subject` (`DNS:…` or `IP:…`); below 0 days it has expired.
+        """Return a certificate for `subject` (`DNS:…` or `IP:…`), expired if days are negative.
 
-        `distinguished_name` is as openssl takes it, `/O=…/CN=…`; without it `/CN=<name>`.
+        `distinguished_name` is in openssl's format, `/O=…/CN=…`; the default is `/CN=<name>`.
         """
         made = Certificate(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         request, extensions = self._folder / f"{name}.csr", self._folder / f"{name}.ext"

@@ -1,16 +1,17 @@
-"""Processes of `python -m leveret` that begin after their imports, for tests that start very many.
+"""Forked `python -m leveret` processes with their imports done, for tests that start very many.
 
-Interpreter and imports are most of what a broker's start takes of a processor, and the same each
-time.  So one process for each of pytest's imports what a broker needs and waits; for each start it
-forks a *watcher*, and that the process itself, which gets its arguments, environment and files and
-goes on as `python -m leveret` would.  The watcher waits for its end, to tell the exit code.
+Starting the interpreter and importing take most of the processor time of a broker's start, and are
+the same each time.  So each pytest process has one process that imports the broker's modules and
+waits.  For each start it forks a *watcher*, and the watcher forks the process itself, which gets
+its arguments, environment and files and continues like `python -m leveret`.  The watcher waits for
+its end, to report the exit code.
 
-From there on it is a process as any other: it listens, writes, is killed and reported.  At its end
-it joins threads, calls what is registered and writes what is buffered, and stops there.  What is
-about the start itself, what needs another interpreter or a wrapper, and benches do without.
+From then on it is an ordinary process: it listens, writes, and can be killed and waited for.  At
+its end it joins threads, runs exit handlers and flushes buffers, and nothing else.  Tests of the
+start itself, tests that need another interpreter or a wrapper, and benchmarks do not use it.
 
-Invariants: nothing is forked while an event loop or a thread runs in the process that forks; a
-process whose environment differs in more than Leveret's settings is not started here.
+Invariants: nothing is forked while the forking process runs an event loop or a thread; a process
+with an environment that differs in more than Leveret's settings is not started here.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
-#: Variables that are read when an interpreter or a library starts; all others may differ.
+#: Variables that the interpreter or a library reads at its start; all others may differ.
 _EARLY: Final = ("PYTHON", "LANG", "LC_", "LD_", "MALLOC_", "GLIBC_", "OPENSSL_", "TZ")
 
-#: Commands that import much, or what others do without.
+#: Modules of commands that import much, or modules that other commands do not need.
 _HEAVY: Final = ("leveret.cli.demo", "leveret.cli.pipeline", "leveret.cli.shell")
 
 _LENGTH_BYTES: Final = 8
 
-#: Standard input, output, error, and the socket on which pid and exit code are told.
+#: Standard input, output and error, and the socket for the pid and the exit code.
 _FILES: Final = 4
 
 
 class Grown:
-    """A process that was started by the nursery; it has what `subprocess.Popen` has."""
+    """A process started by the nursery, with the interface of `subprocess.Popen`."""
 
     def __init__(self, control: socket.socket, stdout: IO[str] | None) -> None:
         self.stdout = stdout
@@ -72,7 +73,7 @@ class Grown:
     def send_signal(self, number: int) -> None:
         """Send a signal, unless it has ended."""
         if self.poll() is None:
-            # It may have ended, and its watcher not told so yet.
+            # It may have ended without its watcher having reported it yet.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
@@ -93,7 +94,7 @@ class Grown:
         return self.returncode
 
     def _line(self, timeout: float | None) -> bytes | None:
-        """Return what the watcher tells next, empty at its end; None if that does not come."""
+        """Return the watcher's next line, empty at its end; None on a timeout."""
         while b"\n" not in self._told:
             if not select.select([self._control], [], [], timeout)[0]:
                 return None
@@ -106,17 +107,17 @@ class Grown:
 
 
 class Nursery:
-    """The process that forks, once the first one is wanted."""
+    """The forking process, which is started on first use."""
 
     def __init__(self) -> None:
-        #: True in tests: benches measure starts.
+        #: True in tests; False in benchmarks, which measure starts.
         self.open = False
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._early = early(os.environ)
 
     def takes(self, python: str, environment: Mapping[str, str]) -> bool:
-        """Tell whether a process may be started here."""
+        """Return whether a process may be started here."""
         return self.open and python == sys.executable and early(environment) == self._early
 
     def start(
@@ -129,7 +130,7 @@ class Nursery:
     ) -> Grown:
         """Start `python -m leveret` with those arguments and files."""
         if self._process is not None and self._process.poll() is not None:
-            # It could not fork, or somebody ended it: the tests that follow need not suffer.
+            # It could not fork, or was killed: restart it for the following tests.
             assert self._socket is not None
             self._socket.close()
             self._socket = None
@@ -146,7 +147,7 @@ class Nursery:
         return Grown(ours, None)
 
     def popen(self, arguments: Sequence[str], environment: Mapping[str, str]) -> Grown:
-        """Start it with its output and errors on one pipe, `stdout`, as text."""
+        """Start a process with output and errors on one pipe, `stdout`, as text."""
         read, write = os.pipe()
         nothing = os.open(os.devnull, os.O_RDONLY)
         try:
@@ -169,7 +170,7 @@ class Nursery:
 
 
 def early(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what of an environment is read before imports are over."""
+    """Return the variables of an environment that are read before imports are done."""
     return {name: value for name, value in environment.items() if name.startswith(_EARLY)}
 
 
@@ -196,7 +197,7 @@ def _receive(requests: socket.socket) -> tuple[dict[str, Any], list[int]] | None
 
 
 def _watch(control: socket.socket) -> bool:
-    """Fork the process itself and tell how it ended; return True in that process."""
+    """Fork the process itself and report its exit code; return True in that process."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
     if pid == 0:
@@ -210,9 +211,9 @@ def _watch(control: socket.socket) -> bool:
 
 
 def _next() -> dict[str, Any] | None:
-    """Fork for each request; return it in the process that it is for, None at the end."""
+    """Fork for each request; return it in the forked process, and None at the end."""
     requests = socket.socket(fileno=int(sys.argv[1]))
-    # Watchers end by themselves and nobody asks how.
+    # Watchers end on their own, and nobody waits for them.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while (received := _receive(requests)) is not None:
         request, files = received
@@ -231,7 +232,7 @@ def _next() -> dict[str, Any] | None:
 
 
 def _open_streams() -> None:
-    """Have the standard streams be of the files that they have now, as in a new interpreter."""
+    """Reopen the standard streams on their current files, as in a new interpreter."""
     for number, (name, mode, lines) in enumerate(
         (("stdin", "r", -1), ("stdout", "w", -1), ("stderr", "w", 1))
     ):
@@ -244,7 +245,7 @@ def _open_streams() -> None:
 
 
 def _import() -> None:
-    """Import what a broker needs, as a broker does, and what most commands need."""
+    """Import the modules of the broker, as a broker does, and those of most commands."""
     import leveret.cli
     from leveret.cli.serve import import_broker
 
@@ -255,14 +256,14 @@ def _import() -> None:
 
 
 def _end(code: int) -> None:
-    """End the process as an interpreter does, but for taking itself to pieces.
+    """End the process like the interpreter, but without its finalization.
 
-    That would touch, and so copy, all that was there before the fork: two thirds of the time that a
-    command takes.
+    That would touch, and so copy, all memory from before the fork, which takes two thirds of the
+    time of a command.
     """
     threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001
     atexit._run_exitfuncs()  # noqa: SLF001
-    # Where there is nobody to write to any more, Python says so.
+    # Python reports a closed output itself.
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -271,7 +272,7 @@ def _end(code: int) -> None:
 
 def _main() -> None:
     _import()
-    # What is there stays for good: no process looks at all of it again, and so copies its pages.
+    # Existing objects are permanent: no later collection examines them, and so copies their pages.
     gc.collect()
     gc.freeze()
     request = _next()

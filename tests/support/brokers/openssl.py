@@ -1,7 +1,7 @@
-"""A client of TLS whose records a test chooses, made with OpenSSL itself.
+"""A TLS client with full control over its records, made with OpenSSL itself.
 
 Python's `ssl` cannot send a KeyUpdate.
-It has no socket: `give` returns what is to be sent, `take` hands over what came.
+The client has no socket: `give` returns bytes to send, `take` takes received bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
-#: Of a BIO's memory at once.
+#: The bytes read from a BIO at once.
 _BYTES: Final = 65_536
 
 _POINTER: Final = ctypes.c_void_p
@@ -20,7 +20,7 @@ _POINTER: Final = ctypes.c_void_p
 
 @cache
 def _functions() -> dict[str, Callable[..., Any]]:
-    """Return the functions of OpenSSL that are called here, by name."""
+    """Return the OpenSSL functions used here, by name."""
     number, text = ctypes.c_int, ctypes.c_char_p
     shapes: dict[str, tuple[Any, list[Any]]] = {
         "TLS_client_method": (_POINTER, []),
@@ -52,7 +52,7 @@ def _call(name: str, *arguments: Any) -> Any:
 
 
 class TlsClient:
-    """One connection of TLS 1.3, which trusts everybody."""
+    """One TLS 1.3 connection that trusts every certificate."""
 
     def __init__(self) -> None:
         self._context = _call("SSL_CTX_new", _call("TLS_client_method"))
@@ -68,11 +68,11 @@ class TlsClient:
         _call("SSL_CTX_free", self._context)
 
     def take(self, data: bytes) -> None:
-        """Take what the server sent."""
+        """Take received bytes."""
         _call("BIO_write", self._input, data, len(data))
 
     def give(self) -> bytes:
-        """Return what is to be sent."""
+        """Return the bytes to send."""
         parts = []
         buffer = ctypes.create_string_buffer(_BYTES)
         while (size := _call("BIO_read", self._output, buffer, _BYTES)) > 0:
@@ -80,11 +80,11 @@ class TlsClient:
         return b"".join(parts)
 
     def shake_hands(self) -> bool:
-        """Go on with the handshake; return whether it is done."""
+        """Continue the handshake; return whether it is done."""
         return bool(_call("SSL_do_handshake", self._ssl) == 1)
 
     def updates(self, count: int, asks: bool = True) -> bytes:
-        """Return so many KeyUpdates, each of which asks for one of the server."""
+        """Return `count` KeyUpdates, each of which requests one from the server."""
         for _ in range(count):
             _call("SSL_key_update", self._ssl, int(asks))
             _call("SSL_do_handshake", self._ssl)

@@ -1,4 +1,4 @@
-"""Brokers with TLS for tests: their certificates, and what connects to them."""
+"""Brokers with TLS for tests, their certificates, and their clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.brokers.certificates import Authority, Certificate
 
 
 class Pki:
-    """An authority, the certificate of a broker on this machine, and contexts of clients."""
+    """An authority, the certificate of a broker on this machine, and client contexts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -30,7 +30,7 @@ class Pki:
 
     @property
     def asking(self) -> dict[str, Any]:
-        """The settings of one that asks clients for certificates, whose CN is their user."""
+        """The settings of one that requests client certificates; their CN is the user."""
         return self.settings | {
             "tls_ca": self.authority.certificate,
             "tls_verify": "optional",
@@ -38,13 +38,13 @@ class Pki:
         }
 
     def broker_process(self, data_dir: Path, **settings: str) -> BrokerProcess:
-        """Return a process with TLS that is not started."""
+        """Return a broker process with TLS, not yet started."""
         ours = {name: str(value) for name, value in self.settings.items()}
         ports = {"tls_port": "0", "https_port": "0"}
         return BrokerProcess(data_dir, settings=ours | ports | settings)
 
     def trusting(self, shown: Certificate | None = None) -> ssl.SSLContext:
-        """Return a client's context that trusts the authority, and shows a certificate."""
+        """Return a client context that trusts the authority, with certificate `shown` if given."""
         context = ssl.create_default_context(cafile=str(self.authority.certificate))
         if shown is not None:
             context.load_cert_chain(shown.certificate, shown.key)
@@ -52,25 +52,25 @@ class Pki:
 
 
 def port_of(process: BrokerProcess, scheme: str = "amqps") -> int:
-    """Return where a process listens for AMQP over TLS, or for another scheme."""
+    """Return the port of a process for AMQP over TLS, or for another scheme."""
     found = re.search(rf"listening on {scheme}://[^ ]*:(\d+)", process.expect_line(f"{scheme}://"))
     assert found is not None
     return int(found[1])
 
 
 def uri_of(port: int, user: str = "guest") -> str:
-    """Return the URI of a broker with TLS on this machine; guest's password is everybody's."""
+    """Return the URI of a broker with TLS on this machine; every user has guest's password."""
     return f"amqps://{user}:guest@localhost:{port}"
 
 
 def handshake(broker: Broker, context: ssl.SSLContext, name: str = "localhost") -> ssl.SSLSocket:
-    """Return a connection to an embedded broker after the handshake of TLS."""
+    """Return a connection to an embedded broker after the TLS handshake."""
     sock = socket.create_connection(("127.0.0.1", broker.tls_port), 60)
     return context.wrap_socket(sock, server_hostname=name)
 
 
 def client_hello(context: ssl.SSLContext) -> bytes:
-    """Return what a client begins with."""
+    """Return a ClientHello."""
     outgoing = ssl.MemoryBIO()
     made = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost")
     with contextlib.suppress(ssl.SSLWantReadError):
@@ -80,7 +80,7 @@ def client_hello(context: ssl.SSLContext) -> bytes:
 
 @contextlib.contextmanager
 def stalled(port: int, count: int, hello: bytes) -> Iterator[list[socket.socket]]:
-    """Give so many connections whose handshakes do not go on."""
+    """Yield `count` connections with stalled handshakes."""
     with contextlib.ExitStack() as stack:
         found = []
         for number in range(count):
@@ -91,7 +91,7 @@ def stalled(port: int, count: int, hello: bytes) -> Iterator[list[socket.socket]
 
 
 def read_all(sock: socket.socket) -> bytes:
-    """Return all that comes until the end."""
+    """Read until the end of the stream."""
     found = b""
     while piece := sock.recv(65_536):
         found += piece

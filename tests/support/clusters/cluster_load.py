@@ -1,9 +1,9 @@
-"""Clusters under load whose members are killed and added, with a ledger of what was handled.
+"""Clusters under load with members that are killed and added, and a ledger of handled messages.
 
-Members are processes (`cluster_member`).  What must hold, for each cluster: every message was
-handled; what was handled twice was marked as redelivered the second time; and in clusters with
-partitions the messages of a key were handled in order.  A member that is killed makes the broker
-deliver again what it had not acked, so the order may go back, to a marked message, but never ahead.
+Members are processes (`cluster_member`).  For each cluster, every message must be handled; a
+message handled twice must be marked as redelivered the second time; and in clusters with partitions
+the messages of a key must be handled in order.  After a member is killed, the broker redelivers its
+unacked messages, so the order may jump back to a redelivered message, but never ahead.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from leveret import BlockingConsumer, BlockingProducer, ClusterMessage
 
 PROGRAM: Final = Path(__file__).parent / "cluster_member.py"
 
-#: The clusters, and how many partitions each has.
+#: The clusters with their numbers of partitions.
 CLUSTERS: Final = {"billing": 8, "shipping": 16, "search": 0}
 MEMBERS: Final = 4
 KEYS: Final = 100
 
-#: How long nothing may be handled before the load is given up.
+#: The load fails if no message is handled for this long.
 SECONDS_MAX: Final = 120.0
 
 
 class LoadError(Exception):
-    """The load did not get on."""
+    """The load made no progress."""
 
 
 @dataclass
 class Ledger:
-    """What one cluster has handled."""
+    """The messages that one cluster has handled."""
 
     in_order: bool
     handled: set[tuple[str, int]] = field(default_factory=set)
     last: dict[str, int] = field(default_factory=dict)
     repeats: int = 0
-    #: Messages that came twice, and not marked as redelivered the second time.
+    #: Messages handled twice, but not marked as redelivered the second time.
     unmarked: list[str] = field(default_factory=list)
-    #: Messages that came before an earlier one of their key.
+    #: Messages handled before an earlier one of their key.
     early: list[str] = field(default_factory=list)
 
     def note(self, key: str, sequence: int, redelivered: bool) -> None:
-        """Note a handled message, and what is wrong with it.
+        """Record a handled message, and any violation by it.
 
-        The order may go back to messages that come again; from there it goes on without a gap.
+        The order may jump back to redelivered messages; from there it continues without a gap.
         """
         message = (key, sequence)
         if message in self.handled:
@@ -69,13 +69,13 @@ class Ledger:
 
     @property
     def faults(self) -> list[str]:
-        """What must not be when members are killed."""
+        """The violations, none of which may occur even when members are killed."""
         return self.unmarked + self.early
 
 
 @dataclass
 class Report:
-    """What came of a load."""
+    """The result of a load."""
 
     messages: int
     kills: int
@@ -86,7 +86,7 @@ class Report:
 
     @property
     def holds(self) -> bool:
-        """Whether all that was promised was kept."""
+        """Whether all promises were kept."""
         return all(
             len(ledger.handled) == self.messages and not ledger.faults and self.left[cluster] == 0
             for cluster, ledger in self.ledgers.items()
@@ -111,14 +111,14 @@ class Report:
 
 
 class Crew:
-    """The member processes of all clusters, and the ledgers of what they write."""
+    """The member processes of all clusters, and the ledgers of their output."""
 
     def __init__(self, uri: str, topic: str) -> None:
         self.uri = uri
         self.topic = topic
         self.ledgers = {name: Ledger(partitions > 0) for name, partitions in CLUSTERS.items()}
         self.members: dict[str, dict[str, subprocess.Popen[bytes]]] = {c: {} for c in CLUSTERS}
-        #: The clusters whose members took the lowest free numbers, and not their own.
+        #: The clusters with members that took the lowest free number instead of a fixed one.
         self.mixed: set[str] = set()
         self._joined = 0
         self._grown = threading.Condition()
@@ -127,7 +127,7 @@ class Crew:
         self._reader.start()
 
     def _read(self, source: int) -> None:
-        """Note the lines of all members until the last of them is gone."""
+        """Record the lines of all members until the last one has ended."""
         with os.fdopen(source, "r") as lines:
             for line in lines:
                 with self._grown:
@@ -135,7 +135,7 @@ class Crew:
                     self._grown.notify_all()
 
     def _note(self, words: list[str]) -> None:
-        """Note a line."""
+        """Record a line."""
         if words[0] == "joined":
             self._joined += 1
         else:
@@ -144,11 +144,11 @@ class Crew:
 
     @property
     def handled(self) -> int:
-        """How many messages were handled, repeats apart, by all clusters."""
+        """The number of messages handled by all clusters, without repeats."""
         return sum(len(ledger.handled) for ledger in self.ledgers.values())
 
     def wait_until(self, reached: Callable[[], bool]) -> None:
-        """Wait until `reached`.  Raises: LoadError when nothing happens for too long."""
+        """Wait until `reached`.  Raises: LoadError if nothing happens for too long."""
         with self._grown:
             while not reached():
                 before = (self.handled, self._joined)
@@ -194,7 +194,7 @@ class Crew:
 
 @contextmanager
 def crew_of(uri: str, topic: str) -> Iterator[Crew]:
-    """Give a crew; no process outlives it."""
+    """Yield a crew; no process outlives it."""
     crew = Crew(uri, topic)
     try:
         yield crew
@@ -205,10 +205,10 @@ def crew_of(uri: str, topic: str) -> Iterator[Crew]:
 def run(
     uri: str, topic: str, messages: int, kills: int, seed: int, say: Callable[[str], None]
 ) -> Report:
-    """Deliver so many messages while members are killed and added; return what came of it.
+    """Deliver messages while members are killed and added; return the report.
 
-    A member that is killed comes back under the same number; every third time another one joins
-    besides, and an earlier one leaves.
+    A killed member returns with the same number; every third time another one joins in addition,
+    and an earlier one leaves.
 
     Raises: LoadError.
     """
@@ -237,7 +237,7 @@ def run(
 def deliver(uri: str, topic: str, messages: int) -> None:
     """Deliver the messages: message n is number n // KEYS of its key.
 
-    Raises: LoadError when one is not confirmed.
+    Raises: LoadError if one is not confirmed.
     """
     with BlockingProducer(topic, uri=uri) as producer:
         acknowledgements = producer.deliver_many(
@@ -249,14 +249,14 @@ def deliver(uri: str, topic: str, messages: int) -> None:
 
 
 def disturb(crew: Crew, report: Report, dice: random.Random, step: int) -> None:
-    """Kill a member and have it come back; every third time another joins, and one leaves."""
+    """Kill a member and restart it; every third time another joins, and one leaves."""
     cluster = dice.choice(list(CLUSTERS))
     members = crew.members[cluster]
     killed = dice.choice([name for name in members if not name.startswith("extra")])
     crew.kill(cluster, killed)
     report.kills += 1
     if step % 3 < 2:
-        # Under its number, unless another one may have that meanwhile.
+        # With the same number, unless another one may have taken it.
         crew.add(cluster, killed, "-" if cluster in crew.mixed else killed)
         report.joins += 1
         return

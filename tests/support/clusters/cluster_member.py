@@ -2,10 +2,10 @@
 
     python cluster_member.py URI TOPIC CLUSTER PARTITIONS MEMBER
 
-MEMBER is a number, or `-` for the lowest free one.  It writes `joined CLUSTER MEMBER` and then,
-before it acks, `CLUSTER KEY SEQUENCE REDELIVERED` for each message, each line by one write to
-standard output, which all members share: so the lines are in the order in which messages were
-handled, and what was written survives a SIGKILL.  SIGTERM makes it leave.
+MEMBER is a number, or `-` for the lowest free one.  The process writes `joined CLUSTER MEMBER` and
+then, before each ack, `CLUSTER KEY SEQUENCE REDELIVERED`.  Each line is one write to the standard
+output, which all members share.  So the lines are in the order in which messages were handled, and
+survive a SIGKILL.  SIGTERM makes the member leave.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 
 from leveret import ClusterMessage, Consumer
 
-#: About half a millisecond.
+#: This takes about half a millisecond.
 WORK_ROUNDS = 1000
 
 
@@ -28,7 +28,7 @@ async def main(uri: str, topic: str, cluster: str, partitions: str, member: str)
     async def on_message(message: ClusterMessage) -> None:
         line = f"{cluster} {message.key} {message.body.decode()} {int(message.redelivered)}\n"
         os.write(1, line.encode())
-        # What a handler does after its work is where a kill makes the message come again.
+        # If the member is killed after the work of the handler, the message is redelivered.
         hashlib.pbkdf2_hmac("sha256", message.body, b"", WORK_ROUNDS)
 
     consumer = Consumer(

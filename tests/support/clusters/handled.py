@@ -1,4 +1,4 @@
-"""What the handlers of a cluster were given, and a wait for it, for tests of clusters."""
+"""A record of the messages that the handlers of a cluster received, which tests can wait for."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from leveret import ClusterMessage, Outcome
 
 SECONDS = 120.0
 
-#: What a handler makes of a message; None acks.
+#: Returns the outcome of a message; None acks it.
 Answer = Callable[[ClusterMessage], Outcome | None]
 
 
 class Handled:
-    """The messages that handlers were given, in the order of the calls."""
+    """The messages that handlers received, in the order of the calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, ClusterMessage]] = []
@@ -24,7 +24,7 @@ class Handled:
     def handler(
         self, name: str = "", answer: Answer | None = None
     ) -> Callable[[ClusterMessage], Coroutine[Any, Any, Outcome | None]]:
-        """Return an `on_message` that notes each message under `name` and answers."""
+        """Return an `on_message` that records each message under `name` and returns its outcome."""
 
         async def on_message(message: ClusterMessage) -> Outcome | None:
             await self.note(name, message)
@@ -33,27 +33,27 @@ class Handled:
         return on_message
 
     async def note(self, name: str, message: ClusterMessage) -> None:
-        """Note a message, and wake who waits for it."""
+        """Record a message, and wake waiting tests."""
         async with self._grown:
             self.calls.append((name, message))
             self._grown.notify_all()
 
     def bodies(self, name: str = "") -> list[bytes]:
-        """Return the bodies that handlers of that name were given."""
+        """Return the bodies that handlers of that name received."""
         return [message.body for called, message in self.calls if called == name]
 
     async def until(self, reached: Callable[[], bool]) -> None:
-        """Wait until `reached` says so, which is asked after each call."""
+        """Wait until `reached`, which is checked after each call of a handler."""
         async with asyncio.timeout(SECONDS), self._grown:
             await self._grown.wait_for(reached)
 
     async def count(self, calls: int) -> None:
-        """Wait for so many calls."""
+        """Wait for that many calls."""
         await self.until(lambda: len(self.calls) >= calls)
 
 
 async def settled(reached: Callable[[], Coroutine[Any, Any, bool]]) -> None:
-    """Wait until the broker says so: each question is a round trip."""
+    """Wait until `reached`, which asks the broker: each check is a round trip."""
     async with asyncio.timeout(SECONDS):
         while not await reached():
             pass

@@ -13,7 +13,7 @@ from typing import Final
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.nursery import NURSERY
 
-#: How long a command may take on a busy machine.
+#: The time limit of a command, for a busy machine.
 COMMAND_SECONDS_MAX: Final = 300.0
 
 
@@ -37,7 +37,7 @@ class Command:
 def run_leveret(
     *arguments: str | Path, stdin: bytes = b"", settings: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command to its end; it sees no settings but those given."""
+    """Run a command to its end, with only the given settings."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("LEVERET_")}
     environment = kept | dict(settings or {})
     words = [str(word) for word in arguments]

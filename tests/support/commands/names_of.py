@@ -1,4 +1,4 @@
-"""The names of commands and settings, for tests of what the documentation says of them."""
+"""The names of commands and settings, for tests of their documentation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def commands_of(group: Any, path: str) -> Iterator[str]:
-    """Yield every command below a group, with the words that lead to it."""
+    """Yield every command of a group, with its full path."""
     for name, command in group.commands.items():
         if getattr(command, "hidden", False):
             continue
@@ -18,7 +18,7 @@ def commands_of(group: Any, path: str) -> Iterator[str]:
 
 
 def settings_of(model: Any) -> Iterator[str]:
-    """Yield the name of every setting, also of those inside others."""
+    """Yield the name of every setting, including nested ones."""
     for name, field in model.model_fields.items():
         if hasattr(field.annotation, "model_fields"):
             yield from settings_of(field.annotation)

@@ -1,4 +1,4 @@
-"""The command line of what runs scenarios one after the other, as `chaos` and `soak` do."""
+"""The command line of programs that run scenarios one after the other, as `chaos` and `soak`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 
 def arguments(program: str, doc: str | None, names: Sequence[str]) -> argparse.Namespace:
-    """Read it: `only` (a list of names), `share` (more than 0) and `seed` (chosen if not given)."""
+    """Parse it: `only` (a list of names), `share` (above 0) and `seed` (random by default)."""
     parser = argparse.ArgumentParser(prog=program, description=(doc or "").splitlines()[0])
     parser.add_argument("--only", metavar="NAMES", help=f"of {', '.join(names)}; with commas")
     parser.add_argument("--share", type=float, default=1.0, help="of the full counts")

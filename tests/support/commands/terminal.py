@@ -1,4 +1,4 @@
-"""A program on a terminal of its own, as a person uses it: typed to, and read from the screen."""
+"""A program on its own terminal, as a person uses it: tests type input and read the screen."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final, Self
 
-#: How long an answer may take on a busy machine.
+#: The time limit of an answer, for a busy machine.
 SECONDS_MAX: Final = 60.0
 
-#: What moves a cursor or sets a colour.
+#: The escape sequences of a terminal, such as for cursor movement and colours.
 _SEQUENCES: Final = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][0-9A-B]|[=>78])")
 
-#: Makes the terminal the process's own, so that Ctrl-C reaches it, and becomes the program.
+#: Makes the terminal the controlling one, so that Ctrl-C works, and executes the program.
 _OWNER: Final = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
     "os.execv(sys.argv[1], sys.argv[1:])"
@@ -31,7 +31,7 @@ class Terminal:
     """One program on a terminal of 200 columns."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        # They would go before what the terminal says of itself.
+        # These would override the actual size of the terminal.
         kept = {k: v for k, v in environment.items() if k not in {"COLUMNS", "LINES"}}
         self._master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
@@ -45,7 +45,7 @@ class Terminal:
         )
         os.close(slave)
         self._raw = b""
-        #: All that came, and how much of it was looked at, without sequences.
+        #: The whole output, and the length of the part already examined, without sequences.
         self._seen = 0
 
     def __enter__(self) -> Self:
@@ -58,16 +58,16 @@ class Terminal:
 
     @property
     def raw(self) -> bytes:
-        """All that the program wrote."""
+        """The whole output of the program."""
         return self._raw
 
     @property
     def screen(self) -> str:
-        """What was written, without sequences."""
+        """The whole output without escape sequences."""
         return _SEQUENCES.sub("", self._raw.decode("utf-8", "replace"))
 
     def type(self, text: str) -> None:
-        """Type a text, in which a carriage return is Enter."""
+        """Type a text; a carriage return is Enter."""
         os.write(self._master, text.encode())
 
     def terminate(self) -> None:
@@ -75,7 +75,7 @@ class Terminal:
         self._process.terminate()
 
     def expect(self, text: str) -> None:
-        """Wait until a text is written behind what was expected before."""
+        """Wait until a text is written, after the text expected before."""
         deadline = time.monotonic() + SECONDS_MAX
         while (place := self.screen.find(text, self._seen)) < 0:
             if not self._read(deadline):
@@ -90,13 +90,13 @@ class Terminal:
         return self._process.wait(SECONDS_MAX)
 
     def _read(self, deadline: float) -> bool:
-        """Read what comes next; False at the end, or when nothing came in time."""
+        """Read more output; return False at the end, or on a timeout."""
         left = deadline - time.monotonic()
         if left <= 0 or not select.select([self._master], [], [], left)[0]:
             return False
         try:
             data = os.read(self._master, 65_536)
         except OSError:
-            return False  # what Linux says when nobody has the other side open
+            return False  # EIO: on Linux, nobody has the other side open
         self._raw += data
         return bool(data)

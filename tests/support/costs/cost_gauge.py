@@ -1,15 +1,15 @@
-"""A broker in memory whose every call costs a counted amount, and is judged by it.
+"""A broker in memory that measures the cost of every call, and checks it against limits.
 
-`GaugedNode` stands where `core.Node` does, and measures each call that a shell makes into the core:
-a `receive`, a round (`settle`), a flush, the end of a sync, a page that was read.  Each is judged
-by three counts:
+`GaugedNode` replaces `core.Node`, and measures each call that a shell makes into the core: a
+`receive`, a round (`settle`), a flush, the end of a sync, a page that was read.  Each call is
+checked by three measures:
 
-- *steps*, which the core itself counts (`Scheduler.spent`): a call may take a slice and what one
-  frame may take beyond it;
-- *lines* of the broker's code that ran, where it is plain Python: a call that runs more lines than
-  its steps stand for does work that nobody counts;
-- *time*, where it is compiled.  It is the one count that other programs can change, so what it
-  finds counts only when it is found again, by the time of the processor.
+- *steps*, which the core itself counts (`Scheduler.spent`): a call may take one slice, and one
+  frame may exceed it;
+- *lines* of the broker's code that ran, on the plain Python build: a call with more lines than its
+  steps allow does work that is not counted;
+- *time*, on the compiled build.  Only this measure depends on other programs, so an excess counts
+  only if it is confirmed by processor time.
 
 Lines and steps are the same in each run of one seed.
 """
@@ -51,8 +51,8 @@ from leveret.store.segments.segments import read_if_readable
 from support.node.core import TURNS_MAX, Node, Peer
 from support.wire.raw import CAPABILITIES
 
-#: Files of which no lines are counted: what a shell would do, what is nothing when compiled, and
-#: what serves HTTP, with the interpreter's own modules: these keep caches for the whole process.
+#: Files with lines that are not counted: work of the shell, code that compiles to nothing, and the
+#: HTTP server with the interpreter's own modules, which keep caches for the whole process.
 _OURS: Final = {
     str(Path(__file__).parents[1] / name)
     for name in (
@@ -62,44 +62,43 @@ _OURS: Final = {
 } | {str(mypy_extensions.__file__)}  # fmt: skip
 _OTHERS: Final = ("<frozen ", "/asyncio/", "/aiohttp/", "/multidict/", "/yarl/", "/propcache/")
 
-#: Whether the broker's code is plain Python, whose lines can be counted.
+#: Whether the broker's code is plain Python, so that lines can be counted.
 PLAIN: Final = str(scheduler.__file__).endswith(".py")
 
-#: What one frame may take beyond the slice in which it began: the routing of a message that matches
-#: as much as it may (eight looks are a step), by as many keys as it may have, which are read, and
-#: its first copies.  These are some 20 ms of compiled code.
+#: The steps that one frame may take beyond the slice in which it began: routing a message with the
+#: maximum of matches (eight comparisons are a step), reading the maximum of keys, and the first
+#: copies.  This is about 20 ms of compiled code.
 FRAME_STEPS_MAX: Final = ROUTING_LOOKS_MAX // 8 + COPY_KEYS_MAX + FAN_OUT_COPIES
 
-#: Steps of each kind of call.  A frame that is received may be the commit of a transaction.  A turn
-#: gives turns to connections, delivers, goes on with long operations, and does what deadlines and
-#: dead letters bring: what is left to the last three when the turn is long is a slice, and twice
-#: the least share.  The last thing done in it may take as much as a frame, whose routing is the
-#: most of it: a dead letter is routed as well.
+#: The maximum steps of each kind of call.  A received frame may be the commit of a transaction.  A
+#: round resumes connections, delivers, continues long operations, and handles timers and dead
+#: letters: in a long round the last three get a slice and twice the least share.  The last item
+#: may take as much as a frame, mostly for routing: a dead letter is routed too.
 STEPS_MAX: Final = {
     "receive": SLICE + max(FRAME_STEPS_MAX, TX_COST_MAX),
     "settle": ROUND + SLICE + 2 * SHARE_MIN + FRAME_STEPS_MAX,
-    # Many connections wait for one sync, and parse on with what the round has left.
+    # Many connections wait for one sync, and resume parsing within the rest of the round.
     "sync": SHARE_OF_INPUT + SHARE_OF_LATE_INPUT + FRAME_STEPS_MAX,
 }
 
-#: Lines that a step stands for at most, and those of a call that counts none: a frame with all its
-#: checks.  Routing has the most lines in a step: eight bindings of a fanout, with 24 lines each,
-#: that lead to queues which have the message already, in 0.25 µs of compiled code; and patterns of
-#: policies, eight places of one that are compared with a character each, in less than 1 µs.
+#: The maximum of lines per step, and of a call without steps: a frame with all its checks.  Routing
+#: has the most lines per step: eight bindings of a fanout exchange, with 24 lines each, to queues
+#: that already have the message, in 0.25 µs of compiled code; and patterns of policies, of which
+#: eight places are compared with one character each, in less than 1 µs.
 LINES_PER_STEP: Final = 200
 LINES_FREE: Final = 80_000
 
-#: Lines of a route of the HTTP API beside its steps: it is not compiled, and a line takes some
-#: 40 ns, so these are 10 ms.  Four hundred rows of queues with all their fields take 200,000.
+#: The lines that a route of the HTTP API may take in addition to its steps.  It is not compiled,
+#: and a line takes about 40 ns, so this is 10 ms.  400 queues with all fields take 200,000 lines.
 HTTP_LINES_FREE: Final = 250_000
 
-#: Time that a call of compiled code may take, in ms.
+#: The maximum time of a call of compiled code, in ms.
 MILLISECONDS_MAX: Final = 50.0
 
-#: What is read from a socket at once.
+#: The bytes read from a socket at once.
 _READ_BYTES: Final = 65_536
 
-#: Methods of which a client must know that they came: class and method id.
+#: The methods that a client must notice: class and method id.
 _CHANNEL_CLOSE: Final = (20, 40)
 _CONNECTION_CLOSE: Final = (10, 50)
 _WITH_TAG: Final = {(60, 60), (60, 71)}
@@ -107,10 +106,10 @@ _WITH_TAG: Final = {(60, 60), (60, 71)}
 
 @dataclass(frozen=True)
 class Excess:
-    """A call that cost more than it may."""
+    """A call that exceeded a limit."""
 
     what: str
-    #: Which request it was.
+    #: The number of the request.
     number: int
     call: str
     count: str
@@ -119,7 +118,7 @@ class Excess:
 
     @property
     def timed(self) -> bool:
-        """Whether it was found by the clock, and counts only when it is found again."""
+        """Whether it was found by the clock, and so must be confirmed."""
         return self.count == "ms"
 
     def __str__(self) -> str:
@@ -135,23 +134,23 @@ class Gauge:
     what: str = ""
     number: int = 0
     calls: int = 0
-    #: The time of day, which costs nothing to ask for; the processor's is for what is tried again.
+    #: Real time, which is cheap to read; processor time is used for confirmation.
     clock: Callable[[], float] = time.perf_counter
-    #: The most that any call took, by kind of call and count.
+    #: The maximum of any call, by kind of call and measure.
     most: Counter[str] = field(default_factory=Counter)
     excesses: list[Excess] = field(default_factory=list)
 
     @property
     def counted(self) -> list[Excess]:
-        """What was found by counts alone, which are the same on however busy a machine."""
+        """The excesses of steps and lines, which are the same however busy the machine is."""
         return [one for one in self.excesses if not one.timed]
 
     def use_processor_time(self) -> None:
-        """Measure what no other program changes; to ask for it takes 0.2 ms on some machines."""
+        """Measure processor time, unaffected by other programs; reading it may take 0.2 ms."""
         self.clock = time.thread_time
 
     def measure(self, kind: str, core: Any, call: Callable[[], None]) -> None:
-        """Make a call, and judge it."""
+        """Make a call, and check its cost."""
         steps = int(core.scheduler.spent)
         begun = self.clock()
         lines = _lines_of(call) if self.counts_lines else _no_lines_of(call)
@@ -176,21 +175,21 @@ class Gauge:
 
     @contextmanager
     def unmeasured(self) -> Iterator[None]:
-        """Count no lines meanwhile: what is built for later requests."""
+        """Count no lines while a test builds the setting for later requests."""
         counted, self.counts_lines = self.counts_lines, False
         yield
         self.counts_lines = counted
 
 
-#: Whether lines of a file are counted, of those that were met.
+#: Whether the lines of a file are counted, for the files seen so far.
 _COUNTED: Final[dict[str, bool]] = {}
 
 
 def _lines_of(call: Callable[[], None]) -> int:
-    """Make a call; return how many lines of the broker's code ran.
+    """Make a call; return the number of lines of the broker's code that ran.
 
-    This runs for each line: a count of the function's own takes half the time of an attribute, and
-    what returns None is called for the next line too.
+    The trace function runs for each line: a local counter takes half the time of an attribute, and
+    a function that returns None is called for the next line too.
     """
     lines = 0
     known = _COUNTED
@@ -220,7 +219,7 @@ def _no_lines_of(call: Callable[[], None]) -> int:
 
 
 class GaugedNode(Node):
-    """A broker whose calls are measured."""
+    """A broker with measured calls."""
 
     def __init__(self, gauge: Gauge, *, memory_bytes_max: int = 1 << 40) -> None:
         self.gauge = gauge
@@ -233,7 +232,7 @@ class GaugedNode(Node):
         self.gauge.measure(kind, self.core, call)
 
     def run(self) -> None:
-        """Do what the core noted, until it rests; nothing is synced."""
+        """Run the core's effects until it is idle, without syncing."""
         core = self.core
         for _ in range(TURNS_MAX):
             self.measure("settle", self.broker.settle)
@@ -248,13 +247,13 @@ class GaugedNode(Node):
         raise AssertionError("the core does not rest")
 
     def read_wanted(self) -> None:
-        """Read what was asked for from the disk."""
+        """Do all requested reads from the disk."""
         for one in self.core.take_wanted():
             data = read_if_readable(self.disk, one.ref)
             self.measure("read", partial(one.arrived, data))
 
     def end_sync(self) -> None:
-        """Tell the core that the group under way is synced."""
+        """Tell the core that the current group is synced."""
         group, self.group = self.group, None
         assert group is not None
         self.now()
@@ -262,7 +261,7 @@ class GaugedNode(Node):
         self.run()
 
     def tick(self, by_ms: int = 0) -> None:
-        """Let time pass and look at the clock."""
+        """Advance the time and tick."""
         self.clock.advance(by_ms)
         now_ms = self.now()
         for peer in list(self.peers.values()):
@@ -272,7 +271,7 @@ class GaugedNode(Node):
 
 
 class QuickPeer(Peer):
-    """A client that only notes what it must know: closed channels, and the last tag of each."""
+    """A client that records only the necessary: closed channels, and the last tag of each."""
 
     def __init__(self, node: GaugedNode) -> None:
         self.gauged = node
@@ -283,7 +282,7 @@ class QuickPeer(Peer):
         super().__init__(node, CAPABILITIES)
 
     def send(self, *parts: bytes) -> None:
-        """Have the broker receive bytes, and do what follows from them."""
+        """Have the broker receive bytes, and run the core until it is idle."""
         data = b"".join(parts)
         now_ms = self.gauged.now()
         for start in range(0, len(data), _READ_BYTES):
@@ -302,7 +301,7 @@ class QuickPeer(Peer):
             self.gauged.run()
 
     def flush(self) -> None:
-        """Take what the session wrote, as a shell does for its transport."""
+        """Take the session's output, as a shell does for its transport."""
         connection = self.connection
         data = b"".join(connection.take_output())
         if self.reads:

@@ -1,4 +1,4 @@
-"""Requests of a HareMQ client to a world: every message that its protocol has, sound or not."""
+"""Requests of a HareMQ client to a world: every message of its protocol, valid or not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from leveret.session.haremq.connection import HareShared
 from support.costs.cost_gauge import GaugedNode
 from support.wire.hare import HarePeer, frame
 
-#: Arguments of a declare, which are texts here.
+#: Arguments of a declare; in this protocol, texts.
 _ARGUMENTS: Final[tuple[dict[str, str], ...]] = (
     {}, {}, {"x-max-length": "10"}, {"x-message-ttl": "20"}, {"x-max-length": "many"},
     {"x-dead-letter-exchange": "amq.fanout", "x-message-ttl": "1"},
@@ -20,7 +20,7 @@ _ARGUMENTS: Final[tuple[dict[str, str], ...]] = (
 
 
 class QuickHare(HarePeer):
-    """A client whose requests are measured, and whose answers nobody reads."""
+    """A client with measured requests, which ignores the answers."""
 
     def __init__(self, node: GaugedNode) -> None:
         self.gauged = node
@@ -28,13 +28,13 @@ class QuickHare(HarePeer):
         self.send(frame("openChannelRequest", rid="r", cid="c1"))
 
     def send(self, *parts: bytes) -> None:
-        """Have the broker receive bytes, and do what follows from them."""
+        """Have the broker receive bytes, and run the core until it is idle."""
         data, now_ms = b"".join(parts), self.gauged.now()
         self.gauged.measure("receive", partial(self.connection.receive, data, now_ms))
         self.gauged.run()
 
     def flush(self) -> None:
-        """Take what the session wrote; this is measured, and so are the turns that follow."""
+        """Take the session's output; this and the following rounds are measured."""
         connection = self.connection
         connection.take_output()
         if connection.finished:
@@ -48,7 +48,7 @@ class QuickHare(HarePeer):
 
 
 def hare_request(hare: QuickHare, draw: random.Random, queue: str, exchange: str) -> None:
-    """Send a message that `draw` chooses, once or often; the names are those of a world."""
+    """Send a random message, once or often; the names are those of a world."""
     name = draw.choices(list(_FIELDS), weights=[weight for weight, _ in _FIELDS.values()])[0]
     names = {"queue_name": queue, "exchange_name": exchange}
     wanted = _FIELDS[name][1]
@@ -76,7 +76,7 @@ def hare_request(hare: QuickHare, draw: random.Random, queue: str, exchange: str
     hare.send(data * draw.choices([1, 3, 30], weights=[8, 2, 1])[0])
 
 
-#: How often a message is sent beside the others, and which of its fields are chosen.
+#: The relative frequency of each message, and its randomly chosen fields.
 _FIELDS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "openChannelRequest": (1, ()),
     "closeChannelRequest": (1, ()),

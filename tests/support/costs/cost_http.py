@@ -1,8 +1,8 @@
-"""Requests over HTTP to a world: all routes of who operates a broker, step by step.
+"""Requests over HTTP to a world: all routes of the management API, step by step.
 
-`HttpClient` speaks to the API as its listener on the Unix socket has it, byte by byte, without a
-socket.  Its event loop has no files, no threads and no timers that anybody waits for, and measures
-each callback as a call into the broker: what a route does between two looks at the sockets.
+`HttpClient` connects to the API like a client of its Unix socket listener, but without a socket.
+Its event loop has no files, no threads and no timers to wait for, and measures each callback as a
+call into the broker: the work of a route between two polls of the sockets.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from leveret.session.settings import SessionSettings
 from leveret.store.segments.segments import ChunkRef, read_if_readable
 from support.costs.cost_gauge import Gauge, GaugedNode
 
-#: Routes that answer when something comes, that read files of a whole directory, and that only
-#: hash: none of them is asked.
+#: Routes that are not requested: they wait for events, read the files of a whole directory, or only
+#: hash.
 _LEFT_OUT: Final = {"/api/log/stream", "/api/backup", "/api/auth/hash_password/{password}"}
 
 ROUTES: Final = [(one.method, one.path) for one in routes() if one.path not in _LEFT_OUT]
 
-#: More turns than this without an end is an answer that never comes.
+#: A request fails if there is no answer after this many rounds.
 _TURNS_MAX: Final = 20_000
 
-#: Turns in which nothing happens before the client hangs up: it asked for what may come later.
+#: Idle rounds before the client hangs up: it requested something that may come much later.
 _QUIET_TURNS: Final = 8
 
 _QUERIES: Final = (
@@ -55,7 +55,7 @@ _PART: Final = re.compile(r"\{(\w+)\}")
 
 
 class _NoFiles:
-    """Stands where a loop has its selector: nothing ever becomes ready."""
+    """Replaces the selector of a loop: nothing ever becomes ready."""
 
     def select(self, _timeout: float | None = None) -> list[Any]:
         """Return at once."""
@@ -63,7 +63,7 @@ class _NoFiles:
 
 
 class MeasuredLoop(asyncio.BaseEventLoop):
-    """An event loop whose callbacks are measured."""
+    """An event loop with measured callbacks."""
 
     def __init__(self, node: GaugedNode) -> None:
         super().__init__()
@@ -71,22 +71,22 @@ class MeasuredLoop(asyncio.BaseEventLoop):
         self._node = node
 
     def __del__(self) -> None:
-        """It holds no files that somebody must close."""
+        """Do nothing: there are no files to close."""
 
     def _process_events(self, event_list: list[Any]) -> None:
-        """There are none."""
+        """Do nothing: there are no events."""
 
     def call_soon(  # type: ignore[override]  # the loop's own has a tuple of types
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """Have a callback called, and measured."""
+        """Schedule a callback, to be measured."""
         return super().call_soon(self._measure, partial(callback, *args), context=context)
 
     def _measure(self, call: Callable[[], Any]) -> None:
         self._node.measure("http", call)
 
     def core(self) -> None:
-        """Call what is ready."""
+        """Call the ready callbacks."""
         self.stop()
         self.run_forever()
 
@@ -96,7 +96,7 @@ class MeasuredLoop(asyncio.BaseEventLoop):
 
 
 class _Transport(asyncio.Transport):
-    """The broker's end of a connection; what it writes is only counted."""
+    """The broker's end of a connection; its output is only counted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,38 +126,38 @@ class _Transport(asyncio.Transport):
 
 
 class _Effects:
-    """Stands where the runner of a process does: the node's turns come after each of the loop's."""
+    """Replaces the runner of a process: the node runs a round after each one of the loop."""
 
     def __init__(self, node: GaugedNode) -> None:
         self.node = node
 
     def broken(self, bug: BaseException) -> None:
-        """Nothing here is expected to go wrong."""
+        """Handle a failure, which is not expected here."""
         raise bug
 
     def now(self) -> int:
-        """Give the core the time."""
+        """Update the core's time."""
         return self.node.now()
 
     def run(self) -> None:
-        """What was noted is done after this callback."""
+        """Do nothing: effects run after this callback."""
 
     def add(self, link: Link, shell: ClientSocket) -> None:
-        """Know a connection that has no socket."""
+        """Add a connection without a socket."""
         self.node.peers[link] = shell  # type: ignore[assignment]
 
     def remove(self, link: Link) -> None:
-        """Forget it."""
+        """Remove a connection."""
         self.node.peers.pop(link, None)
 
 
 class HttpClient:
-    """Who operates the broker of a node."""
+    """The operator of a node's broker."""
 
     def __init__(self, node: GaugedNode) -> None:
         self.node = node
         self.loop = MeasuredLoop(node)
-        #: How often each status was answered.
+        #: The number of answers with each status.
         self.statuses: Counter[int] = Counter()
         self._syncs: list[asyncio.Future[None]] = []
         effects = _Effects(node)
@@ -195,7 +195,7 @@ class HttpClient:
         return read_if_readable(self.node.disk, ref)[position : position + size]
 
     def ask(self, method: str, path: str, body: object = None) -> int:
-        """Send a request, and have it answered; return the status, 0 for none that came."""
+        """Send a request and wait for the answer; return its status, 0 for no answer."""
         data = b"" if body is None else json.dumps(body).encode()
         head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
         raw = f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
@@ -218,7 +218,7 @@ class HttpClient:
         return status
 
     def close(self) -> None:
-        """End the API and what it does in the background, so that nothing is left in the loop."""
+        """End the API and its background tasks, so that nothing is left in the loop."""
         with self.node.gauge.unmeasured():
             self._sampler.stop()
             ending = self.loop.create_task(self._runner.cleanup())
@@ -239,7 +239,7 @@ class HttpClient:
         self.loop.core()
         self.node.run()
         if self.loop.is_idle():
-            # Whoever waits, waits for the disk.
+            # A waiting route waits for the disk.
             self.node.sync()
             syncs, self._syncs = self._syncs, []
             for waits in syncs:
@@ -252,15 +252,15 @@ async def _hashed(password: bytes) -> bytes:
 
 
 async def _held() -> None:
-    """Nobody removes files of a disk in memory."""
+    """Do nothing: nobody removes files of a disk in memory."""
 
 
 def _released() -> None:
-    """Nothing was held."""
+    """Do nothing: no files were held."""
 
 
 def _said(_level: str, _text: str) -> None:
-    """Nobody reads the log."""
+    """Drop a log line."""
 
 
 # -- requests --------------------------------------------------------------------------------------
@@ -269,9 +269,9 @@ def _said(_level: str, _text: str) -> None:
 def http_request(
     http: HttpClient, draw: random.Random, queue: str, exchange: str, gauge: Gauge
 ) -> None:
-    """Send a request that `draw` chooses; the names are those of a world."""
+    """Send a random request; the names are those of a world."""
     method, path = draw.choice(ROUTES)
-    # The world's own vhost and users stay, or few requests would come through any more.
+    # Keep the world's own vhost and users, or few requests would succeed afterwards.
     ends = method == "DELETE" and path == "/api/vhosts/{vhost}"
     vhosts = ["more0", "more1", "more2"] if ends else ["/", "/", "/", "/", "more0", "none"]
     users = ["u1", "u2", "user1", "none"] + (["other"] if method == "GET" else [])
@@ -301,7 +301,7 @@ def http_request(
 
 
 def _named(path: str, draw: random.Random, queue: str, exchange: str) -> str:
-    """Return what the last part of a path names."""
+    """Return a name for the last part of a path."""
     if "/exchanges/" in path:
         return exchange or "amq.default"
     if "/super-streams/" in path:
@@ -316,7 +316,7 @@ def _named(path: str, draw: random.Random, queue: str, exchange: str) -> str:
 
 
 def _body(method: str, path: str, draw: random.Random, queue: str) -> object:
-    """Return a body that the route may take."""
+    """Return a body that the route may accept."""
     for ending, make in _BODIES.items():
         if path.endswith(ending):
             return make(draw, queue)

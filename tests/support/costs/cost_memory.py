@@ -1,4 +1,4 @@
-"""Whether a broker's account of its memory knows what a world takes."""
+"""Checks that a broker's memory account covers the memory that a world takes."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from support.costs.cost_gauge import Gauge
 from support.costs.cost_requests import one_request
 from support.costs.cost_worlds import World
 
-#: The account may be smaller than what is measured by this factor, and by as many bytes: routes,
-#: caches and what the interpreter itself keeps.
+#: The account may be smaller than the measured memory by this factor, and by as many bytes, for
+#: routes, caches and the interpreter itself.
 FACTOR: Final = 3
 FREE_BYTES: Final = 1 << 20
 
-#: Requests that follow what was built, between two looks.
+#: The requests after building, between two measurements.
 REQUESTS: Final = 40
 LOOKS: Final = 3
 
 _HERE: Final = Path(__file__).parents[1]
 _PACKAGE: Final = Path(leveret.__file__).parent
 
-#: What these allocate is not of the broker's clients: the tests' own, and the files in memory.
+#: Files with allocations not caused by clients: the tests' own, and the files in memory.
 _OTHERS: Final = {str(path) for path in (*_HERE.rglob("*.py"), *(_PACKAGE / "store").rglob("*.py"))}
 
 
 def unbooked(seed: int, size: int, parts: list[str] | None = None) -> list[str]:
-    """Build a world and make requests; say where it took far more memory than was booked."""
+    """Build a world and make requests; report where it took far more memory than was booked."""
     gauge = Gauge(counts_lines=False)
     found: list[str] = []
     world = World(seed, size, gauge)

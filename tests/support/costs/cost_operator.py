@@ -1,6 +1,6 @@
-"""What an operator asks of a world: vhosts with all that is in them, definitions, rewinds.
+"""Requests of an operator to a world: vhosts with their content, definitions, rewinds.
 
-Each request is what a route of the API does between two looks at the sockets.
+Each request is the work of an API route between two polls of the sockets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from support.node.importing import Import
 if TYPE_CHECKING:
     from support.costs.cost_worlds import World
 
-#: The vhosts that come and go; each has a user with permissions there, and many have none.
+#: The vhosts that are added and deleted; each has one user with permissions, many have none.
 _VHOSTS: Final = tuple(f"more{number}" for number in range(4))
 
 _KINDS: Final = ("direct", "fanout", "topic", "headers", "x-consistent-hash")
@@ -32,7 +32,7 @@ _QUEUE_KINDS: Final[tuple[dict[str, Any], ...]] = (
 
 
 def _change(world: World, change: Callable[[], object]) -> None:
-    """Make a change as a route does: what is refused changes nothing."""
+    """Make a change as a route does; a refused one changes nothing."""
 
     def refused_or_not() -> None:
         with contextlib.suppress(AmqpError):
@@ -43,7 +43,7 @@ def _change(world: World, change: Callable[[], object]) -> None:
 
 
 def definitions_of(world: World, count: int) -> dict[str, object]:
-    """Definitions of a vhost with so many queues, and bindings of all to an exchange."""
+    """Definitions of a vhost with `count` queues, all bound to an exchange."""
     draw = world.draw
     durable = {"durable": True, "auto_delete": False}
     queues = [
@@ -63,7 +63,7 @@ def definitions_of(world: World, count: int) -> dict[str, object]:
 
 
 def import_request(world: World) -> None:
-    """Import definitions into the vhost of all, or into one that comes and goes."""
+    """Import definitions into the default vhost, or into one of `_VHOSTS`."""
     broker = world.node.broker
     name = world.draw.choice(["/", *_VHOSTS])
     count = world.draw.choice([1, 30, world.size])
@@ -75,7 +75,7 @@ def import_request(world: World) -> None:
 
 
 def export_request(world: World) -> None:
-    """Export the definitions of the broker, or of one vhost, some rows at a time."""
+    """Export the definitions of the broker, or of one vhost, in parts."""
     broker = world.node.broker
     vhost = world.draw.choice([None, "/"])
     for section in sections_of(vhost):
@@ -85,14 +85,14 @@ def export_request(world: World) -> None:
 
 
 def _takes_rows(world: World, rows: Iterator[Arguments]) -> bool:
-    """Take some rows of a section; return whether there were any."""
+    """Take the next rows of a section; return whether there were any."""
     taken: list[object] = []
     world.node.measure("admin", lambda: taken.extend(islice(rows, SLICE_ROWS)))
     return len(taken) > 0
 
 
 def vhost_request(world: World) -> None:
-    """Enter a vhost, or delete it with all that is in it and with its connections."""
+    """Enter a vhost, or delete it with its content and connections."""
     draw, broker = world.draw, world.node.broker
     name = draw.choice(_VHOSTS)
     if draw.random() < 0.5:

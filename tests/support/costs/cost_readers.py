@@ -1,4 +1,4 @@
-"""Consumers of streams by name, whose offsets the broker stores, in a world."""
+"""Named stream consumers, with offsets stored by the broker, in a world."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def reader_request(world: World) -> None:
-    """Read a stream under a name, ack what came, or stop; names are often read under already."""
+    """Read a stream under a name, ack deliveries, or stop; names are often in use already."""
     draw = world.draw
     peer = draw.choices([world.peers[0], world.peers[2]], weights=[4, 1])[0]
     channel = draw.choice(CHANNELS)
@@ -31,7 +31,7 @@ def reader_request(world: World) -> None:
         tags = [f"n{draw.randrange(max(world.size, 4))}" for _ in range(draw.choice([1, 30]))]
         peer.send(*[method(channel, "basic.cancel", consumer_tag=tag) for tag in tags])
     if draw.random() < 0.3:
-        # Offsets are stored a moment after they moved.
+        # Offsets are stored shortly after they change.
         world.node.tick(1_000)
 
 

@@ -1,4 +1,4 @@
-"""Random requests to a world: every method that clients send, sound or not, and what operators do.
+"""Random requests to a world: all methods of clients, valid or not, and actions of operators.
 
 A request is one `receive` of one connection: mostly one method, sometimes many of the same kind.
 """
@@ -32,7 +32,7 @@ from support.costs.cost_staging import commit_request, stage_request
 from support.costs.cost_worlds import CHANNELS, KINDS, QUEUE_ARGUMENTS, QUOTAS, World, declare
 from support.wire.raw_codec import METHOD, frame, header, method, properties, publish
 
-#: What an exchange may be declared with.
+#: Arguments that an exchange may be declared with.
 _EXCHANGE_ARGUMENTS: Final[tuple[dict[str, Any], ...]] = (
     {}, {}, {"alternate-exchange": "all"}, {"x-delayed-type": "topic"}, {"hash-header": "a"},
     {"x-recent-history-length": 4_096}, {"alternate-exchange": "amq.fanout"},
@@ -59,7 +59,7 @@ _MANY_COPIES: Final = method(1, "basic.publish") + header(
     1, 0, properties(headers={"CC": ["k"] * 4_000})
 )
 
-#: Frames that are no good, or hard to read.
+#: Frames that are malformed, or expensive to parse.
 _BROKEN: Final[tuple[Callable[[random.Random], bytes], ...]] = (
     lambda draw: frame(METHOD, 1, draw.randbytes(draw.choice([4, 100, 100_000]))),
     lambda _: method(1, "basic.publish", routing_key="deep") + header(1, 100_000),
@@ -73,7 +73,7 @@ _BROKEN: Final[tuple[Callable[[random.Random], bytes], ...]] = (
 
 
 def one_request(world: World) -> None:
-    """Make a request that the world's seed chooses, and do what follows."""
+    """Make a request chosen by the world's seed, and run the broker."""
     draw = world.draw
     name = draw.choices(list(REQUESTS), weights=[weight for _, weight in REQUESTS.values()])[0]
     world.gauge.what = name
@@ -89,7 +89,7 @@ def one_request(world: World) -> None:
 
 
 def _mend(world: World) -> None:
-    """Open again what was closed, and let those read on that did not."""
+    """Reopen closed connections and channels, and resume reading on all clients."""
     for place, peer in enumerate(world.peers):
         if peer.over or peer.connection not in world.node.peers:
             peer.lose()
@@ -117,12 +117,12 @@ def _channel(world: World) -> int:
 
 
 def _often(draw: random.Random) -> int:
-    """How many times a method is sent at once."""
+    """How often a method is sent at once."""
     return draw.choices([1, 3, 30], weights=[8, 2, 1])[0]
 
 
 def _send(world: World, name: str, make: Callable[[], dict[str, Any]]) -> None:
-    """Send a method, once or often, with values that `make` chooses."""
+    """Send a method, once or often, with values from `make`."""
     channel = _channel(world)
     frames = [method(channel, name, **make()) for _ in range(_often(world.draw))]
     _peer(world).send(*frames)
@@ -257,7 +257,7 @@ def _publish(world: World) -> None:
 
 
 def _same_publish(world: World) -> None:
-    """The same message many times, which is the cheapest way to send much."""
+    """Publish the same message many times, which is the cheapest way to send much."""
     channel = _channel(world)
     _peer(world).send(_one_publish(world, channel) * 50)
 
@@ -287,7 +287,7 @@ def _get(world: World) -> None:
 
 
 def _settle(world: World) -> None:
-    """Ack, reject or nack: one delivery, or all up to one, on the channel that has most."""
+    """Ack, reject or nack one delivery, or all up to one, on the channel with the most."""
     peer = _peer(world)
     channel = max(CHANNELS, key=lambda channel: peer.tags[channel])
     name = world.draw.choice(["basic.ack", "basic.ack", "basic.nack", "basic.reject"])
@@ -328,7 +328,7 @@ def _end_transaction(world: World) -> None:
 
 
 def _transaction(world: World) -> None:
-    """A transaction with messages small and large, and acks; it may stay open."""
+    """Run a transaction with small and large messages, and acks; it may stay open."""
     draw, peer = world.draw, _peer(world)
     frames: list[bytes] = []
     for _ in range(draw.choice([1, 3, 30])):
@@ -373,7 +373,7 @@ def _end_connection(world: World) -> None:
 
 
 def _unread(world: World) -> None:
-    """A client that reads no more."""
+    """Make a client stop reading."""
     world.draw.choice(world.peers[1:]).reads = False
 
 
@@ -401,7 +401,7 @@ def _policy(world: World) -> None:
 
 
 def _rights(world: World) -> None:
-    """Change the permissions of a user, whose connections must notice."""
+    """Change the permissions of a user, which their connections must notice."""
     users = world.node.broker.users
     pattern = world.draw.choice([".*", "^q", "^$"])
     world.node.measure("admin", lambda: users.set_permission("narrow", "/", ".*", pattern, ".*"))
@@ -415,14 +415,14 @@ def _alarm(world: World) -> None:
 
 
 def _hare(world: World) -> None:
-    """A client of HareMQ's protocol, on a listener for the same vhost."""
+    """Send a request of a HareMQ client, on a listener for the same vhost."""
     if not world.hare.is_open():
         world.hare = QuickHare(world.node)
     hare_request(world.hare, world.draw, world.queue(), world.exchange())
 
 
 def _quotas(world: World) -> None:
-    """Change what a user or the vhost may have, which counts what they have."""
+    """Change the limits of a user or the vhost, which counts their objects."""
     draw = world.draw
     limits: dict[str, Any] = {draw.choice(QUOTAS): draw.choice([-1, 0, 10, 1_000, 1_000_000])}
     node = world.node
@@ -435,18 +435,18 @@ def _quotas(world: World) -> None:
 
     node.measure("admin", change)
     node.run()
-    # He keeps what he has; that may be more than he may have now.
+    # Existing objects stay, even if they exceed the new limits.
     few = {draw.choice(QUOTAS): draw.choice([0, 10, world.size, 1_000_000])}
     node.measure("admin", lambda: node.broker.users.set_limits("limited", few))
     node.run()
     if draw.random() < 0.8:
-        # Else few requests would come through.
+        # Otherwise few requests would succeed.
         node.broker.users.clear_limits("other")
         node.vhost.metadata.set_limits({})
 
 
 def _listing(world: World) -> None:
-    """What the API's listings do between two looks at the sockets."""
+    """Do the work of the API's listings between two polls of the sockets."""
     broker = world.node.broker
     rows: Iterator[object] = world.draw.choice((queue_rows, exchange_rows, binding_rows))(
         broker, None
@@ -461,14 +461,14 @@ def _take(rows: Iterator[object]) -> None:
 
 
 def _http(world: World) -> None:
-    """A request of who operates the broker, by any route of the HTTP API."""
+    """Send an operator's request to any route of the HTTP API."""
     http = world.http
     if http is None:
         http = world.http = HttpClient(world.node)
     http_request(http, world.draw, world.queue(), world.exchange(), world.gauge)
 
 
-#: What makes a request, and how often beside the others.
+#: The functions that make requests, with their relative frequencies.
 REQUESTS: Final[dict[str, tuple[Callable[[World], None], int]]] = {
     "queue.declare": (_queue_declare, 10),
     "a super stream": (_super_declare, 2),

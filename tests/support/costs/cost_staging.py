@@ -1,4 +1,4 @@
-"""Batches of a sink in a world: what tasks stage, and the commits that make it visible.
+"""Batches of a sink in a world: messages that tasks stage, and the commits that release them.
 
 Invariant: `World.staged` names the staging queues that were declared, by their batch.
 """
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from support.costs.cost_gauge import QuickPeer
     from support.costs.cost_worlds import World
 
-#: What becomes of staged messages that no queue takes.
+#: The handling of unroutable staged messages.
 _UNROUTABLE: Final = ("fail", "drop", "dead-letter:amq.fanout", "dead-letter:none")
 
 
 def _who(world: World) -> QuickPeer:
-    """Who stages: mostly the one whom the world's staged batches belong to."""
+    """The client that stages: mostly the owner of the world's staged batches."""
     return world.draw.choices([world.peers[0], world.peers[2]], weights=[9, 1])[0]
 
 
@@ -41,9 +41,9 @@ def stage_request(world: World) -> None:
 
 
 def commit_request(world: World) -> None:
-    """Commit a batch, or ask for it again; sometimes with queues that are none of it."""
+    """Commit a batch, or repeat a commit; sometimes with queues that do not belong to it."""
     draw = world.draw
-    # A commit ends what is staged for lower batches, which is to be seldom.
+    # A commit ends lower staged batches, which should happen rarely.
     batch = draw.choice([min(world.staged, default=1)] * 6 + [*world.staged, 1, world.batch])
     queues = list(world.staged.get(batch, []))
     if draw.random() < 0.1:
@@ -55,7 +55,7 @@ def commit_request(world: World) -> None:
     body = json.dumps(command).encode()
     frames = [publish(2, "", COMMIT_KEY, body, mandatory=True, delivery_mode=2)]
     if draw.random() < 0.2:
-        # Others go on meanwhile: what is looked at may be purged or deleted.
+        # Other requests continue in the meantime, and may purge or delete the examined queues.
         name = draw.choice([*queues, "none"])
         frames.append(method(1, draw.choice(["queue.purge", "queue.delete"]), queue=name))
     _who(world).send(*frames * draw.choice([1, 1, 5]))

@@ -1,8 +1,8 @@
-"""Random topologies of a broker, small and large, for who measures what requests to them cost.
+"""Random topologies of a broker, small and large, for measuring the cost of requests to them.
 
-A world has a few connections of two users, and some of the things below in numbers that its size
-gives: bindings of each type of exchange, deep queues, consumers, unacked deliveries, open
-transactions, streams, delays, policies.  All of it is made by methods that clients send.
+A world has a few connections of two users, and some of the parts below, in numbers that depend on
+its size: bindings of each type of exchange, deep queues, consumers, unacked deliveries, open
+transactions, streams, delays, policies.  All of it is created by methods that clients send.
 
 Invariant: one seed gives one world.
 """
@@ -19,13 +19,13 @@ from support.costs.cost_hare import QuickHare
 from support.costs.cost_http import HttpClient
 from support.wire.raw_codec import method, publish
 
-#: Channels that are open on each connection: 1 is as it was opened, 2 confirms, 3 is transactional.
+#: The open channels of each connection: 1 is plain, 2 in confirm mode, 3 transactional.
 CHANNELS: Final = (1, 2, 3)
 
-#: What one `receive` is given while a world is built.
+#: The bytes passed to one `receive` while a world is built.
 _PIECE_BYTES: Final = 262_144
 
-#: What a user, or a vhost, may have at most.
+#: The limits of a user or a vhost.
 QUOTAS: Final = ("max-queues", "max-bindings", "max-messages", "max-message-bytes")
 
 KINDS: Final = (
@@ -45,18 +45,18 @@ QUEUE_ARGUMENTS: Final[tuple[dict[str, Any], ...]] = (
 )  # fmt: skip
 
 
-#: The sink whose batches are staged.
+#: The sink of the staged batches.
 SINK: Final = "sink0"
 
-#: Queues of the batch that is staged while a world is built: as many tasks write to it.
+#: The staging queues, one for each task, of the batch that is staged while a world is built.
 _STAGING_QUEUES_MAX: Final = 1_000
 
 
 class World:
-    """A broker with something in it, and who speaks to it."""
+    """A broker with content, and its clients."""
 
     def __init__(self, seed: int, size: int, gauge: Gauge) -> None:
-        """Open the connections; `build` makes parts with about `size` things each."""
+        """Open the connections; `build` makes parts with about `size` items each."""
         self.draw = random.Random(seed)
         self.size = size
         self.gauge = gauge
@@ -67,9 +67,9 @@ class World:
         self.exchanges = ["", "amq.direct", "amq.fanout", "amq.topic", "amq.headers"]
         self.keys = ["deep", "k", "1", "a.b.c", ".".join("a" * 100), ""]
         self.hare = QuickHare(self.node)
-        #: Who operates the broker over HTTP, from the first request on.
+        #: The operator of the broker over HTTP, from the first request on.
         self.http: HttpClient | None = None
-        #: The staging queues of each batch, and the batch that is staged now.
+        #: The staging queues of each batch, and the current batch.
         self.staged: dict[int, list[str]] = {}
         self.batch = 1
         self.node.add_user("limited", configure=".*", write=".*", read=".*")
@@ -78,17 +78,17 @@ class World:
         self.peers = [self.connect(user) for user in users]
 
     def close(self) -> None:
-        """End what goes on in the background."""
+        """End the background tasks."""
         if self.http is not None:
             self.http.close()
             self.http = None
 
     def some_parts(self) -> list[str]:
-        """Choose what the world is made of."""
+        """Choose the parts of the world."""
         return self.draw.sample(sorted(PARTS), self.draw.randint(1, 4))
 
     def build(self, part: str) -> None:
-        """Make one part; its lines are not counted, which takes much longer than they do."""
+        """Build one part, without counting its lines, because that is much slower."""
         self.gauge.what = f"building {part} of {self.size}"
         with self.gauge.unmeasured():
             self.feed(self.peers[0], PARTS[part](self))
@@ -133,7 +133,7 @@ class World:
         return self.draw.choice(self.queues)
 
     def exchange(self) -> str:
-        """An exchange's name; the newest ones are what the world is about."""
+        """An exchange's name, more often one of the newest four."""
         recent = self.exchanges[-4:] if self.draw.random() < 0.6 else self.exchanges
         return self.draw.choice(recent)
 
@@ -141,7 +141,7 @@ class World:
         """A routing key."""
         return self.draw.choice(self.keys)
 
-    # -- what there may be much of ---------------------------------------------------------------
+    # -- parts ------------------------------------------------------------------------------------
 
     def some_queues(self, count: int, **arguments: Any) -> Iterator[bytes]:
         """Declares of `q0` and so on."""
@@ -150,7 +150,7 @@ class World:
         self.queues += [f"q{number}" for number in range(0, count, max(count // 20, 1))]
 
     def bound(self, name: str, kind: str, count: int, **arguments: Any) -> Iterator[bytes]:
-        """An exchange with a binding to each of so many queues."""
+        """An exchange with bindings to `count` queues."""
         yield from self.some_queues(count)
         yield from self.exchange_of(name, kind, **arguments)
         for number in range(count):
@@ -183,7 +183,7 @@ def bind(queue: str, exchange: str, key: str = "", **arguments: Any) -> bytes:
 
 
 def staging_queue(world: World, batch: int) -> tuple[str, bytes]:
-    """Return a new staging queue of a batch of the sink, and what declares it."""
+    """Return a new staging queue of a batch of the sink, and the frames that declare it."""
     queues = world.staged.setdefault(batch, [])
     name = f"leveret.staging.{SINK}.{batch}.{len(queues)}"
     queues.append(name)
@@ -191,7 +191,7 @@ def staging_queue(world: World, batch: int) -> tuple[str, bytes]:
 
 
 def stage(queue: str, exchange: str, key: str, body: bytes) -> bytes:
-    """A publish into a staging queue; where it goes once the batch is committed is in it."""
+    """A publish into a staging queue; it contains its destination after the commit."""
     headers = {"x-staged-exchange": exchange, "x-staged-routing-key": key}
     return publish(1, "", queue, body, headers=headers, delivery_mode=2)
 
@@ -329,7 +329,7 @@ def _deduplicated(world: World) -> Iterator[bytes]:
 
 
 def _returned(world: World) -> Iterator[bytes]:
-    """Messages that came back: taken, and put back in an order of their own."""
+    """Requeued messages: taken, and put back in another order."""
     yield from _deep(world)
     queue = world.queues[-1]
     yield method(1, "basic.consume", queue=queue, consumer_tag="back", no_wait=True)
@@ -343,7 +343,7 @@ def _unacked(world: World) -> Iterator[bytes]:
 
 
 def _window(world: World) -> Iterator[bytes]:
-    """Many more deliveries that nobody acks, on two channels."""
+    """Many more unacked deliveries, on two channels."""
     yield declare("wide", {})
     world.queues.append("wide")
     for channel in (1, 2):
@@ -353,7 +353,7 @@ def _window(world: World) -> Iterator[bytes]:
 
 
 def _retained(world: World) -> Iterator[bytes]:
-    """Messages that were acked and are kept, so that they can be put back."""
+    """Acked messages that are retained, so that they can be put back."""
     world.feed(world.peers[0], iter([declare("kept", {"x-retain-acked": "1D"}, durable=True)]))
     world.queues.append("kept")
     messages = (
@@ -362,7 +362,7 @@ def _retained(world: World) -> Iterator[bytes]:
     )
     world.feed(world.peers[0], messages)
     consume = method(1, "basic.consume", queue="kept", consumer_tag="keeps", no_wait=True)
-    # The deliveries come before the ack of all of them.
+    # Deliver all messages before they are acked.
     world.feed(world.peers[0], iter([consume]))
     yield method(1, "basic.cancel", consumer_tag="keeps", no_wait=True)
     yield method(1, "basic.ack", delivery_tag=0, multiple=True)
@@ -387,7 +387,7 @@ def _stream(world: World) -> Iterator[bytes]:
 
 
 def _readers(world: World) -> Iterator[bytes]:
-    """Many names that read one stream, each of which has come further than is stored."""
+    """Many named consumers of one stream, each ahead of its stored offset."""
     yield declare("stream", {"x-queue-type": "stream"})
     world.queues.append("stream")
     for number in range(10):
@@ -398,7 +398,7 @@ def _readers(world: World) -> Iterator[bytes]:
             1, "basic.consume", queue="stream", consumer_tag=f"n{number}", no_wait=True,
             arguments={"x-stream-consumer": f"n{number}", "x-stream-offset": "first"},
         )  # fmt: skip
-    # Half of what each was given is done.
+    # Ack half of the deliveries of each.
     yield method(1, "basic.ack", delivery_tag=world.size, multiple=True)
 
 
@@ -417,7 +417,7 @@ def _staged(world: World) -> Iterator[bytes]:
 
 
 def _limited(world: World) -> Iterator[bytes]:
-    """A user who is just below what he may have."""
+    """A user just below their limits."""
     count = world.size
     half = [declare(f"l{number}", {}) for number in range(count // 2)]
     messages = (publish(1, "", f"l{number % (count // 2 or 1)}", b"m") for number in range(count))

@@ -1,7 +1,7 @@
-"""An account of the work that a broker in this process does: lines of its code, and memory.
+"""An account of the work of a broker in this process: lines of its code, and memory.
 
-Lines are counted where the code is plain Python; memory, the most that was held above what was at
-the beginning, on both builds.  A loop that runs on and on is ended by the account.
+Lines are counted on the plain Python build.  Memory, the maximum above the amount at the beginning,
+is measured on both builds.  The account ends an endless loop.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _ROOT: Final = str(Path(leveret.__file__).parent)
 
 
 class TooMuchWork(BaseException):
-    """More lines than the account has: no handler of errors keeps it."""
+    """The account's lines are used up; not an Exception, so that no handler catches it."""
 
 
 class Account:
-    """A context in which no more than so many lines run; `lines` and `most_bytes` say how many."""
+    """A context with a limit on the lines that run; `lines` and `most_bytes` are the totals."""
 
     def __init__(self, lines_max: int) -> None:
         self.lines = 0
@@ -59,5 +59,5 @@ class Account:
 
 
 def stop() -> None:
-    """Let memory be counted no more."""
+    """Stop measuring memory."""
     tracemalloc.stop()

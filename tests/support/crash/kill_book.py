@@ -1,17 +1,17 @@
-"""What a crash test knows of its messages, and the judgement of what a restart shows.
+"""The expected state of the messages of a crash test, and the check of their state after a restart.
 
-Each message has a place in each queue that it goes to, and the place is in one of these states:
+Each message has a place in each of its queues, in one of these states:
 
-    TRIED     sent, and no promise came: it may be there or not, but whole, and for all its queues
-    KEPT      promised, or seen after a restart: it must be there
-    LEAVING   its ack was sent: it may be there or not
-    GONE      its ack is durable, or it was found missing: it must never be there again
+    TRIED     sent but not confirmed: it may exist or not, but complete, and in all its queues
+    KEPT      confirmed, or seen after a restart: it must exist
+    LEAVING   its ack was sent: it may exist or not
+    GONE      its ack is durable, or it was found missing: it must never exist again
 
-Messages that are sent in one transaction, or to several queues at once, are one unit: all of it is
-there or nothing.  Acks within the transaction belong to it.
+Messages that are sent in one transaction, or to several queues at once, are one unit: all of it
+exists or nothing.  Acks within the transaction belong to it.
 
-Invariants: after `judge` no place is TRIED or LEAVING; every judgement is against invariants I1 to
-I6 of a durable queue: lost, phantom, altered, back again, out of order, torn.
+Invariants: after `judge` no place is TRIED or LEAVING; every check is for one of the invariants I1
+to I6 of a durable queue: lost, phantom, altered, back again, out of order, torn.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ GONE: Final = "gone"
 
 
 class Violation(AssertionError):
-    """A promise was broken; the text holds the seed and what the ledger says."""
+    """A promise was broken; the text has the seed and the entries of the ledger."""
 
 
 @dataclass
 class Sent:
-    """A message that was sent."""
+    """A sent message."""
 
     id: str
     publisher: str
@@ -47,7 +47,7 @@ class Sent:
 
 @dataclass
 class Seen:
-    """A message as a queue gave it."""
+    """A message as received from a queue."""
 
     id: str
     digest: str
@@ -57,7 +57,7 @@ class Seen:
 
 @dataclass
 class Unit:
-    """What one record holds: messages, and acks of (queue, message)."""
+    """The content of one record: messages, and acks of (queue, message)."""
 
     sent: list[Sent]
     acks: list[tuple[str, str]] = field(default_factory=list)
@@ -69,7 +69,7 @@ def digest_of(raw_properties: bytes, body: bytes) -> str:
 
 
 def seen_of(raw_properties: bytes, body: bytes, redelivered: bool) -> Seen:
-    """A message as it came; the headers that a stream adds are taken out and noted."""
+    """A message as received; the headers added by a stream are removed and stored apart."""
     values = decode_properties(raw_properties)
     offset = -1
     if "x-stream-offset" in values.get("headers", {}):
@@ -88,7 +88,7 @@ class Book:
         self.sent: dict[str, Sent] = {}
         self.numbers: dict[str, int] = {}
         self.open: list[Unit] = []
-        #: The order in which each queue was found, and the offsets of its messages.
+        #: The order in which the messages of each queue were found, and their offsets.
         self.found: dict[str, list[str]] = {}
         self.offsets: dict[str, int] = {}
         self.delivered: dict[tuple[str, str], int] = {}
@@ -107,7 +107,7 @@ class Book:
         return self.numbers[publisher]
 
     def tried(self, unit: Unit) -> None:
-        """Note what is about to be sent as one record."""
+        """Record a unit that is about to be sent."""
         words = [f"{one.id}:{one.digest}->{'+'.join(one.places) or '-'}" for one in unit.sent]
         acks = [f"ack:{queue}:{id_}" for queue, id_ in unit.acks]
         self.ledger.note("T", *[one.id for one in unit.sent], *words, *acks)
@@ -118,7 +118,7 @@ class Book:
         self.open.append(unit)
 
     def kept(self, unit: Unit) -> None:
-        """Note that a unit was promised."""
+        """Record that a unit was confirmed."""
         self.ledger.note("C", *[one.id for one in unit.sent])
         self.confirms += max(len(unit.sent), 1)
         self.open.remove(unit)
@@ -133,21 +133,21 @@ class Book:
                     one.places[queue] = state
 
     def leaving(self, queue: str, ids: list[str]) -> None:
-        """Note acks that are about to be sent."""
+        """Record acks that are about to be sent."""
         self.ledger.note("A", queue, *ids)
         for id_ in ids:
             self.sent[id_].places[queue] = LEAVING
 
     def gone(self, queue: str, ids: list[str]) -> None:
-        """Note acks that are durable now."""
+        """Record acks that are durable now."""
         self.ledger.note("D", queue, *ids)
         for id_ in ids:
             self.sent[id_].places[queue] = GONE
 
-    # -- judgement ---------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------
 
     def check(self, queue: str, seen: Seen) -> Sent:
-        """Judge one message that a queue gave; return what was sent."""
+        """Check one message received from a queue; return the sent message."""
         one = self.sent.get(seen.id)
         if one is None or queue not in one.places:
             self.fail(f"phantom: {seen} in {queue} was never sent there", seen.id)
@@ -158,7 +158,7 @@ class Book:
         return one
 
     def check_order(self, queue: str, seen: Seen) -> None:
-        """Judge the order of what one consumer gets: per publisher, repeats apart."""
+        """Check the order of one consumer's deliveries: per publisher, without repeats."""
         one = self.check(queue, seen)
         if seen.redelivered:
             return
@@ -168,7 +168,7 @@ class Book:
         self.delivered[key] = one.number
 
     def judge(self, queues: dict[str, list[Seen]], *, crashed: bool) -> None:
-        """Judge the whole content of all queues after a restart, and settle what was open."""
+        """Check the whole content of all queues after a restart, and settle the open states."""
         for queue, seen in queues.items():
             self._judge_queue(queue, seen, crashed)
         there = {queue: {one.id for one in seen} for queue, seen in queues.items()}
@@ -211,7 +211,7 @@ class Book:
             self.fail(f"the offsets of {queue} have gaps: {offsets}")
 
     def _judge_unit(self, unit: Unit, there: dict[str, set[str]]) -> None:
-        """All of a record is there, or nothing."""
+        """Check that all of a record exists, or nothing."""
         found = [
             one.id in there[queue]
             for one in unit.sent

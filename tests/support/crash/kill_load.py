@@ -1,8 +1,8 @@
-"""The clients of a crash test: each a raw connection that notes in the ledger before it acts.
+"""The clients of a crash test: raw connections that write to the ledger before each action.
 
-They run in one thread over non-blocking reads, so that a seed decides all that the broker does not.
-The broker is killed inside the handler of the confirm that completes the count; what it had sent
-by then still arrives and still counts.
+They run in one thread over non-blocking reads, so that a seed decides everything but the broker's
+behaviour.  The broker is killed inside the handler of the confirm that completes the count; output
+that it had sent by then still arrives and still counts.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from support.wire import raw
 from support.wire.raw_codec import content, method, properties
 from support.wire.raw_stream import Inbox
 
-#: Nothing at all from a running broker for so long is a failure.
+#: The test fails if a running broker sends nothing for this long.
 SILENCE_SECONDS_MAX: Final = 120.0
 
 CLASSIC: Final = ("q1", "q2", "q3", "work", "marks")
 STREAM: Final = "s"
 
-#: What the keys of the topic exchange `t` reach; `q2` matches `a.b` by two bindings.
+#: The queues reached by the keys of the topic exchange `t`; `q2` matches `a.b` by two bindings.
 TOPICS: Final = {"a.b": ("q1", "q2"), "a.c": ("q1",), "x.b": ("q2",), "z": ()}
 FANOUT: Final = ("q1", "q3", STREAM)
 
 
 class Pumped:
-    """One connection: `pump` sends what may be sent, `hear` takes what came."""
+    """One connection: `pump` sends the next methods, `hear` handles a received one."""
 
     def __init__(self, uri: str, seed: int, *channels: int) -> None:
         self.random = random.Random(seed)
@@ -42,7 +42,7 @@ class Pumped:
         self.dead = False
 
     def send(self, *parts: bytes) -> None:
-        """Send, unless the broker is gone."""
+        """Send, unless the broker was killed."""
         if not self.dead:
             try:
                 self.raw.send(*parts)
@@ -50,13 +50,13 @@ class Pumped:
                 self.dead = True
 
     def begin(self) -> None:
-        """Take what came behind the last reply of the set-up."""
+        """Handle input that followed the last reply of the set-up."""
         data, self.raw.buffer = self.raw.buffer, b""
         for got in self.inbox.feed(data):
             self.hear(got)
 
     def read(self) -> bool:
-        """Take what has come; tell whether there may be more later."""
+        """Handle the received input; return whether there may be more later."""
         try:
             data = self.raw.socket.recv(262_144, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -68,7 +68,7 @@ class Pumped:
         return bool(data)
 
     def drain(self) -> None:
-        """After the kill: take what the broker had sent."""
+        """After the kill, handle the remaining output of the broker."""
         self.dead = True
         self.raw.socket.settimeout(raw.SECONDS_MAX)
         data = b"-"
@@ -82,15 +82,15 @@ class Pumped:
         self.raw.socket.close()
 
     def pump(self) -> None:
-        """Send what may be sent now."""
+        """Send the methods that can be sent now."""
 
     def hear(self, got: raw.Method) -> None:
-        """Take a method."""
+        """Handle a received method."""
         raise AssertionError(f"nothing should come here: {got}")
 
 
 class Client(Pumped):
-    """One that notes in the book what it sends."""
+    """A connection that records its messages in the book."""
 
     def __init__(self, uri: str, book: Book, seed: int, *channels: int) -> None:
         super().__init__(uri, seed, *channels)
@@ -99,7 +99,7 @@ class Client(Pumped):
     # -- messages ----------------------------------------------------------------------------------
 
     def make(self, publisher: str, queues: tuple[str, ...], lasting: bool) -> tuple[Sent, bytes]:
-        """A new message for `queues`: what the book knows of it, and its content frames."""
+        """Make a new message for `queues`; return its entry in the book and its content frames."""
         number = self.book.next_number(publisher)
         size = self.random.choice([0, 20, 20, 100, 100, 100, 1500, 3000, 20_000, 90_000])
         body = self.random.randbytes(size)
@@ -165,7 +165,7 @@ class Publisher(Client):
             self.returned.add(one.id)
 
     def hear(self, got: raw.Method) -> None:
-        """Take a confirm, or a return, which must come first."""
+        """Handle a confirm, or a return, which must come first."""
         if got.name == "basic.return":
             self.returned.remove(seen_of(got.properties, got.body, False).id)
             return
@@ -179,7 +179,7 @@ class Publisher(Client):
 
 
 class Transactor(Client):
-    """Takes from `work`, publishes to others, and commits or rolls back all of it together."""
+    """Gets from `work`, publishes to others, and commits or rolls back all of it together."""
 
     def __init__(self, uri: str, book: Book, seed: int) -> None:
         super().__init__(uri, book, seed, 1)
@@ -188,13 +188,13 @@ class Transactor(Client):
         self.unit: Unit | None = None
 
     def pump(self) -> None:
-        """Begin the next transaction by a get."""
+        """Begin the next transaction with a basic.get."""
         if self.idle and not self.dead:
             self.idle = False
             self.send(method(1, "basic.get", queue="work"))
 
     def hear(self, got: raw.Method) -> None:
-        """Go on from what was got, or from the end of the transaction."""
+        """Continue after the get, or after the end of the transaction."""
         if got.name == "tx.commit-ok":
             assert self.unit is not None
             self.book.kept(self.unit)
@@ -211,7 +211,7 @@ class Transactor(Client):
             self.transact("", 0)
 
     def transact(self, id_: str, tag: int) -> None:
-        """Publish some, ack what was got, and end it one way or the other."""
+        """Publish some messages, ack the one from the get, and commit or roll back."""
         frames: list[bytes] = []
         sent: list[Sent] = []
         for _ in range(self.random.randrange(1, 4)):
@@ -238,7 +238,7 @@ class Transactor(Client):
 
 
 class Taker(Client):
-    """Consumes `q1`, acks, and learns by confirms on the same connection which acks are durable."""
+    """Consumes `q1`, acks, and learns from confirms on the same connection which are durable."""
 
     def __init__(self, uri: str, book: Book, seed: int) -> None:
         super().__init__(uri, book, seed, 1, 2)
@@ -252,7 +252,7 @@ class Taker(Client):
         self.confirmed = 0
 
     def hear(self, got: raw.Method) -> None:
-        """Take a delivery, or the confirm of a mark."""
+        """Handle a delivery, or the confirm of a mark."""
         if got.name == "basic.ack":
             while self.confirmed < got.delivery_tag:
                 unit, acked = self.marks.popleft()
@@ -273,7 +273,7 @@ class Taker(Client):
             self.settle()
 
     def settle(self) -> None:
-        """Ack what is held, all at once or one by one, and send a mark behind it."""
+        """Ack the unacked deliveries, all at once or one by one, and then send a mark."""
         ids = [id_ for _, id_ in self.held]
         tags = [tag for tag, _ in self.held]
         self.held.clear()
@@ -305,14 +305,14 @@ class Definer(Client):
 
     def __init__(self, uri: str, book: Book, seed: int, names: dict[str, str]) -> None:
         super().__init__(uri, book, seed, 1)
-        #: What each queue is: declaring, bound, deleting, deleted.
+        #: The state of each queue: declaring, bound, deleting, deleted.
         self.names = names
         self.step: Callable[[], None] | None = None
         self.idle = True
         self.name = ""
 
     def pump(self) -> None:
-        """Begin with a declare, or with the delete of one that is bound."""
+        """Begin with a declare, or with the delete of a bound queue."""
         if not self.idle or self.dead:
             return
         self.idle = False
@@ -327,12 +327,12 @@ class Definer(Client):
         self.send(method(1, "queue.declare", queue=self.name, durable=True))
 
     def note(self, mark: str, state: str) -> None:
-        """Note a step in the ledger and the table."""
+        """Record a step in the ledger and the table."""
         self.book.ledger.note(mark, self.name)
         self.names[self.name] = state
 
     def hear(self, got: raw.Method) -> None:
-        """Go on to the next step."""
+        """Continue with the next step."""
         if got.name == "queue.declare-ok":
             self.note("+ok", "declared")
             values = {"queue": self.name, "exchange": "d", "routing_key": self.name}
@@ -347,7 +347,7 @@ class Definer(Client):
 
 
 def run_until(clients: Sequence[Pumped], done: Callable[[], bool]) -> None:
-    """Let the clients work until `done`, which is asked after each piece of input."""
+    """Run the clients until `done`, which is checked after each piece of input."""
     with selectors.DefaultSelector() as selector:
         for client in clients:
             selector.register(client.raw.socket, selectors.EVENT_READ, client)

@@ -1,7 +1,8 @@
-"""One data directory that is killed again and again under all kinds of work at once.
+"""A broker on one data directory that is killed again and again, under all kinds of work at once.
 
-Publishers, transactions, acks and definitions note in a fsynced ledger what they try and what they
-are promised; `verify` judges what a restart shows against it (`kill_book`) and raises `Violation`.
+Publishers, transactions, acks and definitions record their attempts and the broker's confirms in a
+fsynced ledger; `verify` checks the state after a restart against it (`kill_book`), and raises
+`Violation`.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from support.crash.kill_load import (
 from support.crash.ledger import Ledger
 from support.wire import raw
 
-#: A journal of 64 KiB: a checkpoint about every 100 messages.
+#: A journal of 64 KiB, which causes a checkpoint about every 100 messages.
 SHORT: Final = {"journal_bytes_max": "65536"}
 
-#: The same, and of each queue only so much in memory: the rest lies in chunks, often compacted.
+#: The same, with little memory for each queue: the rest is in chunks, which are often compacted.
 DEEP: Final = SHORT | {
     "queue_window_bytes": "8192",
     "compact_records_min": "10",
@@ -49,7 +50,7 @@ class Scenario:
     # -- set up ------------------------------------------------------------------------------------
 
     def define(self) -> None:
-        """Declare what all rounds use."""
+        """Declare the objects that all rounds use."""
         with raw.connect(self.broker.uri) as connection:
             connection.open_channel(1)
             for exchange, type_ in (("t", "topic"), ("f", "fanout"), ("d", "direct")):
@@ -68,7 +69,7 @@ class Scenario:
     # -- a round -----------------------------------------------------------------------------------
 
     def load(self, confirms: int) -> None:
-        """Work until so many confirms came, then kill and hear what was on its way."""
+        """Work until that many confirms arrived, kill the broker, and read its remaining output."""
         uri, book = self.broker.uri, self.book
         seeds = [self.random.getrandbits(32) for _ in range(5)]
         clients: list[Client] = [
@@ -87,7 +88,7 @@ class Scenario:
             client.drain()
 
     def verify(self, *, crashed: bool) -> None:
-        """Judge everything after a restart; let some of the messages go and requeue the rest."""
+        """Check everything after a restart; ack some of the messages and requeue the rest."""
         with raw.connect(self.broker.uri) as connection:
             connection.open_channel(1)
             connection.open_channel(2)
@@ -106,7 +107,7 @@ class Scenario:
     def let_go(
         self, connection: raw.Connection, queue: str, seen: list[Seen], tags: list[int]
     ) -> None:
-        """Ack about half of a queue, here and there, and make it durable by a confirm."""
+        """Ack about half of a queue, at random, and make the acks durable by a confirm."""
         chosen = [place for place in range(len(seen)) if self.random.randrange(2)]
         if not chosen:
             return
@@ -118,7 +119,7 @@ class Scenario:
         self.book.gone(queue, ids)
 
     def verify_definitions(self, connection: raw.Connection) -> None:
-        """Passive declares and mandatory publishes tell what is there."""
+        """Check queues and bindings by passive declares and mandatory publishes."""
         connection.open_channel(3)
         if "d-mark" not in self.names:
             connection.declare(3, "d-mark", durable=True)
@@ -137,7 +138,7 @@ class Scenario:
             self.names[name] = "bound" if exists and routed else "kept" if exists else "deleted"
 
 
-#: A persistent mark whose confirm tells that the acks before it are durable.
+#: The properties of a persistent mark; its confirm shows that earlier acks are durable.
 MARK = raw.properties(delivery_mode=2)
 
 
@@ -175,7 +176,7 @@ def read_stream(connection: raw.Connection) -> list[Seen]:
 
 
 def queue_exists(connection: raw.Connection, name: str) -> bool:
-    """Whether there is a queue of the name; channel 3 is opened anew where not."""
+    """Whether the queue exists; if not, channel 3 is opened again."""
     connection.send(raw.method(3, "queue.declare", queue=name, passive=True))
     got = connection.next_method()
     if got.name == "queue.declare-ok":
@@ -187,7 +188,7 @@ def queue_exists(connection: raw.Connection, name: str) -> bool:
 
 
 def is_routed(connection: raw.Connection, name: str) -> bool:
-    """Whether the exchange `d` routes to the queue; what is sent for it is purged again."""
+    """Whether the exchange `d` routes to the queue; the messages sent for this are purged."""
     connection.send(raw.publish(3, "d", name, b"?", mandatory=True))
     connection.send(raw.method(3, "queue.purge", queue=name))
     got = connection.next_method()

@@ -1,7 +1,7 @@
-"""The ledger of a crash test: what was tried and what was promised, on disk before the next step.
+"""The ledger of a crash test: attempts and confirms, on disk before the next step.
 
-Each entry is one write to a file opened with `O_DSYNC`, so it is on the disk when `note` returns:
-whatever the broker does afterwards, it did after the ledger said so.
+Each entry is one write to a file opened with `O_DSYNC`, so it is on disk when `note` returns, and
+before any later action of the broker.
 
 An entry is a line: a mark, then words.
 
@@ -41,7 +41,7 @@ class Ledger:
         assert os.write(self._descriptor, line) == len(line)
 
     def about(self, word: str) -> str:
-        """The entries that hold a word, with their numbers, for the message of a failure."""
+        """The entries that contain a word, with their numbers, for failure messages."""
         lines = self.path.read_text().splitlines()
         found = [f"{n}: {line}" for n, line in enumerate(lines, 1) if word in line.split()]
         return f"{self.path} ({len(lines)} entries), of {word}:\n" + "\n".join(found)

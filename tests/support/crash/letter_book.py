@@ -1,12 +1,13 @@
-"""What a crash test knows of messages that may die, and the judgement of what a restart shows.
+"""The expected state of messages that may be dead-lettered, and the check of it after a restart.
 
-A message goes to the queue `work`, which gives its dead letters to the queue `dead`.  Both are
-durable, so one record of the journal moves a letter: it is in one queue or in the other, at any
-moment, and never in both.  A stream gets each letter too, by the same record.
+A message is published to the queue `work`, which dead-letters to the queue `dead`.  Both are
+durable, so one journal record moves a dead letter: at any time it is in exactly one of the queues.
+A stream gets each dead letter too, by the same record.
 
-Invariants: what was confirmed, or seen after a restart, is in `work`, in `dead`, or its ack was
-sent; what a later confirm on the same connection made durable (an ack, a reject, a return) stays
-so; body, properties and headers are as sent but for what dead-lettering changes, and that is right.
+Invariants: a message that was confirmed, or seen after a restart, is in `work` or in `dead`, or its
+ack was sent; an ack, a reject or a requeue that a later confirm on the same connection made durable
+stays so; body, properties and headers are as sent, except for the correct changes by
+dead-lettering.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from support.wire import raw
 WORK: Final = "work"
 DEAD: Final = "dead"
 
-#: What `work` is declared with.
+#: The max length of `work`.
 LENGTH_MAX: Final = 40
 DELIVERY_LIMIT: Final = 2
 
-#: How far a settlement is.
+#: The progress of a settlement.
 NO: Final = 0
 SENT: Final = 1
 DURABLE: Final = 2
@@ -45,17 +46,17 @@ class Letter:
     number: int
     values: dict[str, Any]
     digest: str
-    #: It must be somewhere: confirmed, or seen after a restart.
+    #: It must exist: confirmed, or seen after a restart.
     kept: bool = False
     #: Its ack from `work` or from `dead` was sent, or is durable.
     acked: int = NO
-    #: A reject was sent; a return beyond the delivery limit was sent; or either is durable.
+    #: A reject was sent; a requeue beyond the delivery limit was sent; or either is durable.
     rejected: int = NO
     exceeded: int = NO
-    #: The counts that its returns may have reached, and surely reached.
+    #: The counts that its requeues may have reached, and have certainly reached.
     returns_sent: int = 0
     returns_durable: int = 0
-    #: It was with the consumer.
+    #: It was delivered to the consumer.
     delivered: bool = False
     #: A restart found it in `dead`.
     buried: bool = False
@@ -65,7 +66,7 @@ class Letter:
 
 @dataclass
 class Found:
-    """A message as a queue gave it."""
+    """A message as received from a queue."""
 
     values: dict[str, Any]
     digest: str
@@ -73,7 +74,7 @@ class Found:
 
     @property
     def id(self) -> str:
-        """What tells which it is."""
+        """The id of the message."""
         return str(self.values.get("message_id", "?"))
 
 
@@ -83,7 +84,7 @@ def digest_of(body: bytes) -> str:
 
 
 def found_of(got: raw.Method) -> Found:
-    """A message as it came."""
+    """A message as received."""
     return Found(raw.decode_properties(got.properties), digest_of(got.body), got.redelivered)
 
 
@@ -93,11 +94,11 @@ class LetterBook:
 
     seed: int
     ledger: Ledger
-    #: Whether the oldest is handed out first, whatever its priority.
+    #: Whether the oldest message is delivered first, whatever its priority.
     in_order: bool = True
     sent: dict[str, Letter] = field(default_factory=dict)
     reasons: Counter[str] = field(default_factory=Counter)
-    #: Confirms and deliveries so far: what a kill waits for.
+    #: Confirms and deliveries so far, which decide the time of a kill.
     events: int = 0
     returned: int = 0
 
@@ -106,7 +107,7 @@ class LetterBook:
         raise Violation(f"seed {self.seed}: {what}\nledger {self.ledger.about(id_)}")
 
     def known(self, found: Found) -> Letter:
-        """What was sent of it.  It must not be gone."""
+        """Return the sent message, which must not be gone."""
         one = self.sent.get(found.id)
         if one is None:
             self.fail(f"phantom: {found} was never sent", found.id)
@@ -116,10 +117,10 @@ class LetterBook:
             self.fail(f"back again: {found}, sent {one}", one.id)
         return one
 
-    # -- what a queue gave -------------------------------------------------------------------------
+    # -- received messages -------------------------------------------------------------------------
 
     def check_waiting(self, found: Found) -> Letter:
-        """Judge a message that `work` gave; its count must be one that it can have."""
+        """Check a message from `work`; its count must be a possible one."""
         one = self.known(found)
         headers = dict(found.values["headers"])
         count = headers.pop("x-delivery-count", 0)
@@ -133,7 +134,7 @@ class LetterBook:
         return one
 
     def check_count(self, found: Found) -> int:
-        """Judge the count of a delivery, which a look without taking does not tell; return it."""
+        """Check and return the count of a delivery, which browsing does not show."""
         one = self.check_waiting(found)
         count = int(found.values["headers"].get("x-delivery-count", 0))
         if count < one.returns_durable:
@@ -141,7 +142,7 @@ class LetterBook:
         return count
 
     def check_dead(self, found: Found) -> Letter:
-        """Judge a message that `dead` gave: its one death, and that nothing else changed."""
+        """Check a message from `dead`: it was dead-lettered once, and nothing else changed."""
         one = self.known(found)
         headers = dict(found.values["headers"])
         headers.pop("x-acquired-count", None)
@@ -173,7 +174,7 @@ class LetterBook:
         return one
 
     def _may_die(self, one: Letter, reason: str) -> bool:
-        """Whether there was cause for a death.  Only the head is too much: the rest is newer."""
+        """Whether there was a reason for dead-lettering.  Max length drops only the head."""
         older = one.number if self.in_order else 1
         causes = {
             "expired": "expiration" in one.values,
@@ -188,10 +189,10 @@ class LetterBook:
     def judge(
         self, waiting: list[Found], dead: list[Found], logged: list[str], still: list[Found]
     ) -> None:
-        """Judge the queues after a restart and settle what was open.
+        """Check the queues after a restart and settle the open states.
 
-        They were read in the order of the parameters: a letter that dies meanwhile is in the first
-        two, and must not be in the last, which is what waits once the others were read.
+        They were read in the order of the parameters.  A message dead-lettered in the meantime is
+        in the first two, and must not be in the last, the ready messages after reading the others.
         """
         places: dict[str, str] = {}
         for found in waiting:
@@ -211,7 +212,7 @@ class LetterBook:
             self._settle(one, places.get(one.id))
 
     def _judge_log(self, logged: list[str], places: dict[str, str], still: set[str]) -> None:
-        """The stream has what `dead` has or had, each once, and nothing that waits."""
+        """Check that the stream has each present or past message of `dead` once, and no others."""
         ids = set(logged)
         if len(ids) != len(logged):
             self.fail(f"twice in the stream: {logged}", WORK)

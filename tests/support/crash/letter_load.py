@@ -1,7 +1,7 @@
-"""The clients of a crash test of dead letters: one fills `work`, one takes from it and lets die.
+"""The clients of a crash test of dead letters: one fills `work`, the other consumes and rejects.
 
-Like those of `kill_load` they are raw connections in one thread, so that a seed decides all that
-the broker and its clock do not.
+Like those of `kill_load` they are raw connections in one thread, so that a seed decides everything
+but the behaviour of the broker and its clock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from support.crash.letter_book import (
 from support.wire import raw
 from support.wire.raw_codec import content, method, properties
 
-#: Where marks go: persistent messages whose confirm tells that the settlements before are durable.
+#: The queue of marks: persistent messages with confirms that show that earlier acks are durable.
 MARKS: Final = "marks"
 MARK: Final = content(1, b"", properties(delivery_mode=2))
 
@@ -36,7 +36,7 @@ LOG: Final = "log"
 
 
 def declare(uri: str, **arguments: object) -> None:
-    """Declare the queues; what `arguments` says of `work` goes beyond its limits."""
+    """Declare the queues; `arguments` are those of `work` in addition to its limits."""
     limits = {"x-max-length": LENGTH_MAX, "x-delivery-limit": DELIVERY_LIMIT}
     letters = {"x-dead-letter-exchange": "dlx"}
     with raw.connect(uri) as connection:
@@ -50,7 +50,7 @@ def declare(uri: str, **arguments: object) -> None:
 
 
 class Filler(Pumped):
-    """Publishes to `work` with confirms, several in flight; a part of it expires soon."""
+    """Publishes to `work` with confirms, several in flight; some messages expire soon."""
 
     def __init__(self, uri: str, book: LetterBook, seed: int) -> None:
         super().__init__(uri, seed, 1)
@@ -60,7 +60,7 @@ class Filler(Pumped):
         self.confirmed = 0
 
     def pump(self) -> None:
-        """When all is confirmed, publish a few, or so many that the queue becomes too long."""
+        """When all are confirmed, publish a few messages, or enough to exceed the max length."""
         if not self.waiting and not self.dead:
             for _ in range(self.random.choice([3, 3, 3, 3, 60])):
                 self.publish()
@@ -85,7 +85,7 @@ class Filler(Pumped):
         self.send(address(1, "", WORK), content(1, body, raw_values))
 
     def hear(self, got: raw.Method) -> None:
-        """Take a confirm."""
+        """Handle a confirm."""
         assert got.name == "basic.ack", got
         ids = []
         while self.confirmed < got.delivery_tag:
@@ -98,7 +98,7 @@ class Filler(Pumped):
 
 
 class Worker(Pumped):
-    """Consumes `work` too slowly, acks, rejects and returns, and marks when that is durable."""
+    """Consumes `work` too slowly, acks, rejects and requeues, and sends marks after it."""
 
     def __init__(self, uri: str, book: LetterBook, seed: int) -> None:
         super().__init__(uri, seed, 1, 2)
@@ -108,12 +108,12 @@ class Worker(Pumped):
         self.send(method(1, "basic.consume", queue=WORK, consumer_tag="c"))
         self.raw.expect(1, "basic.consume-ok")
         self.held: list[tuple[int, Letter, int]] = []
-        #: For each mark: what was acked, rejected, returned (to which count) before it.
+        #: For each mark, the messages settled before it, with the outcome and the count.
         self.marks: deque[list[tuple[Letter, str, int]]] = deque()
         self.confirmed = 0
 
     def hear(self, got: raw.Method) -> None:
-        """Take a delivery, or the confirm of a mark."""
+        """Handle a delivery, or the confirm of a mark."""
         self.book.events += 1
         if got.name == "basic.ack":
             while self.confirmed < got.delivery_tag:
@@ -130,7 +130,7 @@ class Worker(Pumped):
         self.held.append((got.delivery_tag, one, count))
 
     def durable(self, settled: list[tuple[Letter, str, int]]) -> None:
-        """Note what is durable now."""
+        """Record settlements that are durable now."""
         self.book.ledger.note("D", *[f"{how} {one.id}" for one, how, _ in settled])
         for one, how, count in settled:
             if how == "ack":
@@ -144,7 +144,7 @@ class Worker(Pumped):
                 one.returns_durable = max(one.returns_durable, count)
 
     def pump(self) -> None:
-        """Settle what is held, now and then."""
+        """Settle the unacked deliveries, now and then."""
         if not self.held or self.dead or self.random.randrange(2):
             return
         frames, settled = [], []
@@ -158,7 +158,7 @@ class Worker(Pumped):
         self.send(*frames, address(2, "", MARKS), on_channel(MARK, 2))
 
     def choose(self, one: Letter) -> str:
-        """What becomes of a message: some always come back, some are never wanted."""
+        """Choose the outcome of a message: some are always requeued, some always rejected."""
         if one.number % 7 == 0:
             return "return"
         if one.number % 5 == 0:
@@ -166,7 +166,7 @@ class Worker(Pumped):
         return self.random.choice(["ack", "ack", "ack", "return"])
 
     def settle(self, tag: int, one: Letter, count: int, how: str) -> bytes:
-        """Note a settlement that is about to be sent; return its frame."""
+        """Record a settlement that is about to be sent; return its frame."""
         if how == "ack":
             one.acked = SENT
             return method(1, "basic.ack", delivery_tag=tag)
@@ -181,11 +181,11 @@ class Worker(Pumped):
         return method(1, "basic.reject", delivery_tag=tag, requeue=True)
 
 
-# -- what a restart shows --------------------------------------------------------------------------
+# -- after a restart -------------------------------------------------------------------------------
 
 
 def browsed(connection: raw.Connection, queue: str) -> list[Found]:
-    """All that waits in a queue, not taken; what it gives is not marked."""
+    """All ready messages of a queue, by browsing, which does not mark them as redelivered."""
     values = {"queue": queue, "consumer_tag": "b", "no_ack": True, "arguments": {"x-browse": True}}
     connection.call(1, "basic.consume", **values)
     found = []
@@ -196,7 +196,7 @@ def browsed(connection: raw.Connection, queue: str) -> list[Found]:
 
 
 def logged(connection: raw.Connection) -> list[str]:
-    """The ids of all that is in the stream."""
+    """The ids of all messages in the stream."""
     count = connection.declare(1, LOG, passive=True).message_count
     connection.open_channel(2)
     connection.call(2, "basic.qos", prefetch_count=60_000)
@@ -204,13 +204,13 @@ def logged(connection: raw.Connection) -> list[str]:
     connection.call(2, "basic.consume", **values)
     ids = [found_of(connection.expect(2, "basic.deliver")).id for _ in range(count)]
     connection.send(method(2, "basic.cancel", consumer_tag="s"))
-    while connection.next_method().name != "basic.cancel-ok":  # a letter that came meanwhile
+    while connection.next_method().name != "basic.cancel-ok":  # a new dead letter
         pass
     return ids
 
 
 def judge(uri: str, book: LetterBook) -> None:
-    """Read both queues and the stream, and judge them."""
+    """Read both queues and the stream, and check them."""
     with raw.connect(uri) as connection:
         connection.open_channel(1)
         waiting = browsed(connection, WORK)
@@ -220,7 +220,7 @@ def judge(uri: str, book: LetterBook) -> None:
 
 
 def bury(uri: str, book: LetterBook, seed: int) -> None:
-    """Ack about half of the dead letters, and know that to be durable."""
+    """Ack about half of the dead letters, and wait until the acks are durable."""
     with raw.connect(uri) as connection:
         connection.open_channel(1)
         connection.open_channel(2)

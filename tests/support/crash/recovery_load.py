@@ -1,9 +1,10 @@
-"""A load on connections that recover, and what became of each message: for tests and for `chaos`.
+"""A load on recovering connections, with the fate of each message: for tests and for `chaos`.
 
-Publishers and consumers have a connection each, all through one proxy.  A fault hits all of them;
-the next one follows when every connection has recovered and some messages more are confirmed.
+Publishers and consumers have a connection each, all through one proxy.  A fault affects all of
+them; the next one follows when every connection has recovered and more messages are confirmed.
 
-A second queue gets every message and is read at the end only: what was stored twice is there twice.
+A second queue gets every message and is read only at the end: a message stored twice is in it
+twice.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from support.wire.cut_proxy import CutProxy
 
 PERSISTENT = BasicProperties(delivery_mode=2)
 WINDOW = 20
-#: Messages that are confirmed between two faults.
+#: The number of messages confirmed between two faults.
 STEP = 100
 
 
 @dataclass
 class Load:
-    """What was confirmed and what came; `problems` are words on what should not be."""
+    """The confirmed and the received messages; `problems` describes violations."""
 
     queue: str
     numbered: bool = False
@@ -47,7 +48,7 @@ class Load:
 
     @property
     def lost(self) -> set[bytes]:
-        """Confirmed messages that never came, or were not stored."""
+        """Confirmed messages that were never received, or not stored."""
         return self.confirmed - (self.seen & self.stored.keys())
 
     @property
@@ -62,7 +63,7 @@ class Load:
             await self.changed.wait()
 
     def settings(self, name: str) -> Recovery:
-        """Return quick recovery that counts."""
+        """Return settings for quick recovery, with counting."""
 
         def told(event: RecoveryEvent) -> None:
             if isinstance(event, Recovered):
@@ -92,7 +93,7 @@ class Load:
             await asyncio.gather(*map(one, bodies))
 
     async def consume(self, connection: Connection, name: str) -> None:
-        """Bind the queue and take what comes; hold an exclusive queue, too."""
+        """Bind the queue and consume from it; hold an exclusive queue, too."""
         channel = await connection.channel()
         await channel.exchange_declare(self.queue, "topic")
         await channel.queue_declare(self.queue)
@@ -116,7 +117,7 @@ class Load:
         faults: int,
         fault: Callable[[int], Awaitable[None]],
     ) -> None:
-        """Let so many publishers and consumers work through faults, and take all that is left."""
+        """Run publishers and consumers through faults, and consume the remaining messages."""
         uri = f"amqp://guest:guest@127.0.0.1:{proxy.port}/?heartbeat=1"
         names = [f"{kind}{number}" for kind in ("c", "p") for number in range(clients)]
         connections = {
@@ -151,7 +152,7 @@ class Load:
         await channel.connection.close()
 
     async def read_all(self, channel: Channel) -> None:
-        """Take what was stored, and delete the queue that has it."""
+        """Consume the messages of the second queue, and delete it."""
         queue = f"{self.queue}.all"
         count = (await channel.queue_declare(queue, passive=True)).message_count
         await channel.qos(1000)

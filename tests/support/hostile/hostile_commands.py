@@ -1,8 +1,8 @@
 """Hostile arguments of `leveret ctl`, made from the commands themselves.
 
-Each command has a good value for each of its parameters, by the parameter's name, and the cases are
-that command with one of them, or several, made hostile.  The commands run in this process, against
-a broker's real socket.
+Each command has a valid value for each of its parameters, by the parameter's name.  A case is a
+command with one or several of them made hostile.  The commands run in this process, against a
+broker's real socket.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from leveret.cli import ctl
 from leveret.cli.root import app
 from support.hostile.hostile_values import HUGE_TEXTS, JSON_VALUES, LONG_TEXTS, SHORT_TEXTS
 
-#: What there is to import.
+#: The definitions file to import.
 _FILE: Final = Path(__file__).parents[2] / "broker" / "definitions" / "rabbitmq_3_10_8.json"
 
-#: Good values of parameters, by name, or by command and name.
+#: Valid values of parameters, by name, or by command and name.
 GOOD: Final[dict[str, str]] = {
     "user": "u", "password": "secret", "tags": "a", "limits": '{"max-connections": 5}',
     "limit": "max-channels", "vhost": "h", "description": "d", "default_queue_type": "classic",
@@ -40,10 +40,10 @@ GOOD: Final[dict[str, str]] = {
     "set_parameter name": "limits", "set_parameter value": '{"max-queues": 500}',
 }  # fmt: skip
 
-#: Commands whose good form would end what the other cases speak of.
+#: Commands that, with valid arguments, would delete objects that the other cases need.
 _ENDING: Final = ("delete_user", "delete_vhost", "delete_queue")
 
-#: JSON as an argument has it; most of it is what `hostile_requests` tries over HTTP.
+#: JSON as an argument; most of it is also tried over HTTP by `hostile_requests`.
 _JSON_TEXTS: Final = tuple(
     json.dumps(value)
     for value in JSON_VALUES[:40] + JSON_VALUES[-35:]
@@ -60,7 +60,7 @@ TEXTS: Final = (
     "[" * 5_000,
 )  # fmt: skip
 
-#: A command with its arguments, and what it reads.
+#: A command with its arguments.
 Case = tuple[str, ...]
 
 
@@ -71,7 +71,7 @@ def commands() -> dict[str, Any]:
 
 
 def uncovered() -> list[str]:
-    """The parameters that have no good value."""
+    """The parameters without a valid value."""
     return [
         f"{name} {one.name}"
         for name, command in commands().items()
@@ -81,7 +81,7 @@ def uncovered() -> list[str]:
 
 
 def _parameters(command: Any) -> list[Any]:
-    """The parameters that take a value; no file is written, so that none is harmed."""
+    """The parameters that take a value, without output files, so that no file is overwritten."""
     return [
         one
         for one in command.params
@@ -92,7 +92,7 @@ def _parameters(command: Any) -> list[Any]:
 
 
 def _line(name: str, command: Any, changed: dict[str, str]) -> Case:
-    """A command with good arguments but for those that are changed."""
+    """A command with valid arguments, except for the changed ones."""
     options: list[str] = []
     places: list[str] = []
     for one in _parameters(command):
@@ -133,9 +133,9 @@ def mixed(random_: random.Random, count: int) -> list[Case]:
 
 
 def run_command(data_dir: Path, arguments: Sequence[str]) -> tuple[int, str, str]:
-    """Run a command; return its exit code and what it printed to both.
+    """Run a command; return its exit code, output and error output.
 
-    Raises: what no command may let out.
+    Raises: any exception that the command does not handle, which is a fault.
     """
     environment = {"LEVERET_DATA_DIR": str(data_dir)}
     done = CliRunner().invoke(app, ["ctl", *arguments], input="{}\n", env=environment)

@@ -1,16 +1,16 @@
-"""The permission matrix: what each user may do by each method and each route, tried on a broker.
+"""The permission matrix: each method and each route, tried on a broker with different users.
 
-What is asked for is declared in `hostile/matrix.toml`, by hand; the methods and routes are those of
-the broker's own tables, so that one without a row is told by `undeclared`.  For each row there are
-users who have all that it needs and no more, who lack one of its needs each, who have one right for
-every name, who have a tag and no right, and who may do everything in another vhost.
+The required permissions are declared by hand in `hostile/matrix.toml`.  The methods and routes come
+from the broker's own tables, so that `undeclared` reports one without a row.  For each row there is
+a user with exactly the required permissions, users who lack one of them, users with one permission
+for every name, users with a tag and no permission, and users with all permissions in another vhost.
 
-A refusal is judged by three things: the answer is the declared one; the broker is the same as
-before (definitions, queues, messages, consumers); and the answer is, byte for byte, that of a
-broker in which nothing of what was asked for is there, so that it tells nothing of it.
+Three things are checked for a refusal.  The answer is the declared one.  The broker is unchanged
+(definitions, queues, messages, consumers).  And the answer is byte for byte that of a broker
+without the requested objects, so that it does not reveal whether they exist.
 
-The AMQP rows go through the bytes of sessions over a broker in memory, those of HTTP through its
-listener on TCP.
+The AMQP rows are sent as bytes to sessions of a broker in memory, those of HTTP to its TCP
+listener.
 """
 
 from __future__ import annotations
@@ -55,25 +55,25 @@ ELSEWHERE: Final = "elsewhere"
 TAGS: Final = ("policymaker", "monitoring", "management", "administrator", "impersonator")
 RIGHTS: Final = ("configure", "write", "read")
 
-#: The refusal where a row declares no other.
+#: The default refusal of a row.
 _REFUSED: Final = "channel.close 403"
 
-#: Names that only the broker's own tokens tell apart.
+#: Names that differ only in the broker's random tokens.
 _TOKENS: Final = re.compile(rb"amq\.(gen|ctag)-[0-9A-Za-z_.-]+")
 
 _CANARY: Final = re.compile(rb"canary-[a-z0-9-]+")
 
 
-#: The parts of a broker's state: the vhost of each, or None, what it is, and its value.
+#: The parts of a broker's state, each with its vhost or None, its kind, and its value.
 State = list[tuple[Any, ...]]
 
 
-# -- what is declared ------------------------------------------------------------------------------
+# -- declarations ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row; see the file."""
+    """One row of the file."""
 
     name: str
     case: str
@@ -88,11 +88,11 @@ class Row:
         return bool(self.declared.get("changes", False))
 
     def tells(self, actor: Actor) -> bool:
-        """Tell whether who lacks a need may know all the same that the thing is there."""
+        """Return whether a user who lacks a permission may still learn that the object exists."""
         return "told" in self.declared and actor.has(self.declared["told"])
 
     def refusal(self, need: str, default: str) -> str:
-        """What who lacks a need hears."""
+        """The refusal for a user who lacks a permission."""
         return str(self.declared.get("without", {}).get(need, default))
 
     def __str__(self) -> str:
@@ -101,13 +101,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Matrix:
-    """All that is declared."""
+    """All declared rows."""
 
     methods: list[Row]
-    #: Those that no client sends on an open connection.
+    #: Methods that no client sends on an open connection.
     never: list[Row]
     routes: list[Row]
-    #: The tags that each right of HTTP needs one of, and those whose users see every vhost.
+    #: The tags of which each HTTP permission needs one, and the tags of users who see every vhost.
     rights: dict[str, dict[str, list[str]]]
     operator_routes: list[str]
     operator_status: int
@@ -128,7 +128,7 @@ def read_matrix() -> Matrix:
 
 
 def undeclared(matrix: Matrix) -> list[str]:
-    """The methods and routes without a row, and the rows of none."""
+    """The methods and routes without a row, and the rows without a method or route."""
     methods = {row.name for row in [*matrix.methods, *matrix.never]}
     missing = [f"no row for the method {name}" for name in METHODS if name not in methods]
     missing += [f"there is no method {name}" for name in methods if name not in METHODS]
@@ -150,18 +150,18 @@ def undeclared(matrix: Matrix) -> list[str]:
 
 @dataclass(frozen=True)
 class Actor:
-    """A user, called `u`: the names of each right (`*` for all), tags, and the vhost of them."""
+    """A user, called `u`: the names of each permission (`*` for all), the tags, and the vhost."""
 
     name: str
     rights: dict[str, frozenset[str]]
     tags: tuple[str, ...] = ()
     vhost: str = VHOST
     enters: bool = True
-    #: Whether all that has an owner is his.
+    #: Whether the user owns all objects that have an owner.
     owns: bool = False
 
     def has(self, need: str) -> bool:
-        """Tell whether the user has what a row needs."""
+        """Return whether the user has a permission required by a row."""
         return any(self._has(one) for one in need.split(" or "))
 
     def _has(self, need: str) -> bool:
@@ -177,7 +177,7 @@ class Actor:
         return any({"*", name} & self.rights.get(one, frozenset()) for one in asked)
 
     def pattern(self, right: str) -> str:
-        """The pattern of a right."""
+        """The regex of a permission."""
         names = self.rights.get(right, frozenset())
         if "*" in names:
             return ".*"
@@ -187,9 +187,9 @@ class Actor:
 
 
 def _exact(name: str, needs: Iterable[str], one_of_any: str, which: int = 0) -> Actor:
-    """A user who has these needs and nothing else; of a need for any right he has one.
+    """A user with exactly these permissions; if any permission will do, with `one_of_any`.
 
-    Of needs that are one or the other he has the one at the place `which`, or the last.
+    Of alternatives, the user has the one at index `which`, or the last.
     """
     rights: dict[str, frozenset[str]] = {}
     tags: list[str] = []
@@ -208,7 +208,7 @@ def _exact(name: str, needs: Iterable[str], one_of_any: str, which: int = 0) -> 
 
 
 def tagged(row: Row, *, whole: bool) -> Iterator[Actor]:
-    """The users that a row with rights by tags is tried with; see `actors`."""
+    """The users to try a row with, if its permissions depend on tags; see `actors`."""
     every = dict.fromkeys(RIGHTS, frozenset({"*"}))
     for tag in ("", *TAGS):
         tags = (tag,) if tag else ()
@@ -228,7 +228,7 @@ def tagged(row: Row, *, whole: bool) -> Iterator[Actor]:
 
 
 def actors(row: Row, *, whole: bool) -> Iterator[Actor]:
-    """The users that a row is tried with; `whole` takes every subset of its needs and of rights."""
+    """The users to try a row with; `whole` takes every subset of its needs and of permissions."""
     if "right" in row.declared:
         yield from tagged(row, whole=whole)
         return
@@ -267,7 +267,7 @@ def actors(row: Row, *, whole: bool) -> Iterator[Actor]:
 
 
 def furnish(node: Node, *, things: bool = True, vhost: bool = True) -> None:
-    """Make the vhosts, and in one of them what the rows speak of."""
+    """Create the vhosts, and in one of them the objects of the rows."""
     broker = node.broker
     broker.add_vhost(ELSEWHERE)
     if vhost:
@@ -322,7 +322,7 @@ def _furnish(node: Node) -> None:
 
 
 def _furnish_settings(node: Node) -> None:
-    """Make policies, parameters, limits, and a user with permissions, of each kind there is."""
+    """Create each kind of policies, parameters and limits, and a user with permissions."""
     broker, users = node.broker, node.broker.users
     vhost = broker.vhosts[VHOST]
     vhost.policies.set(make_policy("canary-policy", "^none$", {"max-length": 5}))
@@ -338,7 +338,7 @@ def _furnish_settings(node: Node) -> None:
 
 
 def state(node: Node) -> State:
-    """All of a broker that a user could change, without the user's own connection."""
+    """All state of a broker that a user could change, without the user's own connection."""
     rows = [
         (row.get("vhost"), section, repr(row))
         for section, listed in export_definitions(node.broker).items()
@@ -349,12 +349,12 @@ def state(node: Node) -> State:
 
 
 def elsewhere(found: State, vhost: str) -> State:
-    """What of a state is not in a vhost."""
+    """The part of a state that is outside a vhost."""
     return [item for item in found if item[0] != vhost]
 
 
 def _held(vhost: Vhost) -> State:
-    """What a vhost holds beside its definitions."""
+    """The content of a vhost in addition to its definitions."""
     alone = SimpleNamespace(broker=SimpleNamespace(vhosts={vhost.name: vhost}))
     found: State = [(vhost.name, "others", others(alone))]  # type: ignore[arg-type]
     for queue in vhost.queues.by_name.values():
@@ -367,7 +367,7 @@ def _held(vhost: Vhost) -> State:
 
 
 def _owners(vhost: Vhost) -> list[tuple[str, str, str]]:
-    """Whose each thing of a vhost is that has an owner."""
+    """The owner of each object of a vhost that has one."""
     found: list[tuple[str, str, str]] = [
         (queue.name, str(name), key_of(one.owner))
         for queue in vhost.queues.by_name.values()
@@ -387,7 +387,7 @@ def _owners(vhost: Vhost) -> list[tuple[str, str, str]]:
 
 
 def hand_over(node: Node, user: str) -> None:
-    """Let all that has an owner belong to a user."""
+    """Make a user the owner of all objects that have one."""
     vhost = node.broker.vhosts.get(VHOST)
     to = node.broker.users.owner(user)
     if vhost is None or all(key == to.key for _, _, key in _owners(vhost)):
@@ -409,7 +409,7 @@ def hand_over(node: Node, user: str) -> None:
 
 
 def seat(node: Node, actor: Actor) -> None:
-    """Make the user anew."""
+    """Create the user again."""
     users = node.broker.users
     if "u" in users.by_name:
         users.delete("u")
@@ -426,9 +426,9 @@ def seat(node: Node, actor: Actor) -> None:
 
 @dataclass
 class Outcome:
-    """What came of one try: the answer as rows write it, its bytes, and what changed.
+    """The outcome of one try: the answer in the format of the rows, its bytes, and the changes.
 
-    `spread` tells that something changed outside the vhost in which the user has his rights.
+    `spread` is True if anything changed outside the vhost of the user's permissions.
     """
 
     answer: str
@@ -439,7 +439,7 @@ class Outcome:
 
 @dataclass
 class Report:
-    """What came of all tries."""
+    """The outcome of all tries."""
 
     tries: int = 0
     refused: int = 0
@@ -480,7 +480,7 @@ def try_method(node: Node, row: Row, actor: Actor) -> Outcome:
 
 
 def _opens(row: Row) -> bool:
-    """Tell whether a row is the opening of a connection itself."""
+    """Return whether a row is the opening of a connection itself."""
     return row.name == "connection.open" and not row.declared.get("fields")
 
 
@@ -505,16 +505,16 @@ def _outcome(
 
 
 class Amqp:
-    """The tries of methods, on brokers that are made again when one was changed."""
+    """The tries of methods, on brokers that are replaced when one was changed."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
         self._full: Node | None = None
-        #: Without the things, and without the vhost too.
+        #: Brokers without the objects, and without the vhost too.
         self._blind: dict[bool, Node | None] = {True: None, False: None}
 
     def try_row(self, row: Row, actor: Actor) -> None:
-        """Try a row with a user, and judge what came of it."""
+        """Try a row with a user, and check the outcome."""
         opens = _opens(row)
         if not actor.enters and not opens:
             return
@@ -543,9 +543,9 @@ class Amqp:
             self._compare(row, actor, outcome, bare=not opens)
 
     def _compare(self, row: Row, actor: Actor, outcome: Outcome, *, bare: bool) -> None:
-        """Check that the answer is that of a broker in which none of it is there.
+        """Check that the answer is that of a broker without the objects.
 
-        Without `bare` not even the vhost is; an administrator may hear of that.
+        Unless `bare`, the vhost is missing too; an administrator may be told that.
         """
         if not bare and "administrator" in actor.tags and _opens(row):
             return
@@ -578,7 +578,7 @@ def try_methods(matrix: Matrix, *, whole: bool) -> Report:
 
 @dataclass
 class Http:
-    """The tries of routes, on one broker that has all and one that has nothing of it."""
+    """The tries of routes, on one broker with all objects and one without."""
 
     report: Report
     full: HostileNode
@@ -586,7 +586,7 @@ class Http:
     rights: dict[str, dict[str, list[str]]]
 
     async def try_tagged(self, row: Row, actor: Actor) -> bool:
-        """Try a row with rights by tags; tell whether the broker is another one now."""
+        """Try a row with permissions by tags; return whether the broker was replaced."""
         outcome = await self._ask(self.full, row, actor)
         self.report.tries += 1
         right = self.rights[row.declared["right"]]
@@ -597,7 +597,7 @@ class Http:
         allowed = allowed and (everywhere or actor.has("enter") or "{vhost}" not in row.name)
         for need in row.needs:
             allowed = allowed and actor.has(need) and (actor.has("enter") or need[:4] == "tag ")
-        # What is another's is as what is not there, for who does not see it.
+        # For a user who cannot see it, another user's object looks like a missing one.
         unseen = allowed and not sees and "unseen" in row.declared
         status = str(row.declared.get("status", 200)) if allowed else "401"
         if unseen:
@@ -625,7 +625,7 @@ class Http:
         return outcome.changed
 
     async def try_row(self, row: Row, actor: Actor) -> bool:
-        """Try a row with a user; tell whether the broker is another one now."""
+        """Try a row with a user; return whether the broker was replaced."""
         if "right" in row.declared:
             return await self.try_tagged(row, actor)
         outcome = await self._ask(self.full, row, actor)
@@ -658,11 +658,11 @@ class Http:
         return outcome.changed
 
     def _is_told(self, actor: Actor, enters: bool) -> bool:
-        """Tell whether the user is an administrator, who hears which vhosts there are."""
+        """Return whether the user is an administrator, who may learn which vhosts exist."""
         return "administrator" in actor.tags and not enters
 
     async def try_operator(self, route: str, status: int, actor: Actor) -> None:
-        """Try a route of who operates the broker, on TCP."""
+        """Try a route of the operator, on TCP."""
         row = Row(route, "", {"names": {}})
         outcome = await self._ask(self.full, row, actor)
         self.report.tries += 1
@@ -673,7 +673,7 @@ class Http:
             self.report.differs(row, actor, f"it tells of {found}")
 
     async def try_strangers(self, row: Row) -> None:
-        """Ask without credentials, with a wrong password, and as a user who is not there."""
+        """Try a row without credentials, with a wrong password, and as an unknown user."""
         told = set()
         for login in (b"u:wrong", b"nobody:u", b""):
             actor = Actor(f"who logs in by {login!r}", dict.fromkeys(RIGHTS, frozenset({"*"})))

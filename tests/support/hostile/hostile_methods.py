@@ -1,9 +1,9 @@
 """Hostile methods of AMQP, made from the one table of methods.
 
-Each method that a client sends has good values for its fields, by the field's name, and the cases
-are that method with one field, or several, made hostile: names, numbers, tables, and for a publish
-its properties, headers and body.  Bytes are made here by the field's kind, so that a new method or
-a new field is covered without being listed.
+Each client method has valid values for its fields, by the field's name.  A case is a method with
+one or several fields made hostile: names, numbers, tables, and for a publish its properties,
+headers and body.  Bytes are made here by the field's kind, so that a new method or field is covered
+without being listed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from support.hostile.hostile_values import (
 )
 from support.wire.raw_codec import METHOD, Typed, content, encode_fields, frame, table_value
 
-#: A case: the method's name, and what makes its bytes on channel 1 (0 for the class connection).
+#: A case: the method's name, and a function that makes its bytes on channel 1 (0 for connection).
 Case = tuple[str, Callable[[], bytes]]
 
-#: Good values of fields by name, or by method and name.
+#: Valid values of fields by name, or by method and name.
 _GOOD: Final[dict[str, Any]] = {
     "queue": "q", "exchange": "e", "source": "e", "destination": "amq.fanout", "routing_key": "k",
     "type": "topic", "durable": True, "consumer_tag": "tag", "prefetch_count": 5,
@@ -53,21 +53,21 @@ _NUMBERS: Final = {
     "timestamp": (0, 1, 2**63, 2**64 - 1),
 }
 
-#: Names that are no UTF-8 beside those that are.
+#: Names in UTF-8, and names that are not.
 _NAMES: Final = (*(text.encode() for text in SHORT_TEXTS), b"\xff", b"\xed\xa0\x80", b"\xc3")
 
-#: Values of arguments that exchange types look at.
+#: Values of arguments that exchange types use.
 _OF_TYPES: Final[tuple[Any, ...]] = (
     "topic", -1, 0, 2**63 - 1, 5, None, True, b"\xff", [], {},
 )  # fmt: skip
 
-#: Tables whose bytes are wrong.
+#: Malformed tables.
 _BROKEN_TABLES: Final = (
     b"\x05", b"\x01a", b"\x01aZ", b"\x01aS\xff\xff\xff\xff", b"\x01aF\x00\x00\x00\x09",
     b"\x01\xffI\x00\x00\x00\x01", b"\x01aI\x00\x00\x00\x01" * 5_000, b"\x01aA\x80\x00\x00\x00",
 )  # fmt: skip
 
-#: What is changed in a good commit of a staged batch.
+#: Changes to a valid commit of a staged batch.
 _CHANGES: Final[tuple[dict[str, Any], ...]] = (
     {}, {"sink": 5}, {"sink": ""}, {"sink": "x" * 256}, {"sink": "\x00"}, {"sink": "other"},
     {"batch": -1}, {"batch": 2**63}, {"batch": 2**63 - 1}, {"batch": True}, {"batch": 1.5},
@@ -116,7 +116,7 @@ def _value(field: Field, value: Any) -> Any:
 def encoded(
     spec: MethodSpec, values: dict[int, Any], body: bytes = b"", raw: bytes = b"\0\0"
 ) -> bytes:
-    """The bytes of a method whose fields, by their places, are `values` or else good ones."""
+    """The bytes of a method with the fields `values`, by their index, and valid other fields."""
     fields = [(f"f{place}", _LETTERS[field.kind]) for place, field in enumerate(spec.fields)]
     made = {
         f"f{place}": _value(field, values.get(place, _good(spec, field)))
@@ -129,7 +129,7 @@ def encoded(
 
 
 def argument_names() -> list[str]:
-    """The arguments that the broker's source knows."""
+    """The names of arguments in the broker's source."""
     return sorted({*ARGUMENTS, *named_in_source("broker", "session")})
 
 
@@ -178,7 +178,7 @@ def cases() -> dict[str, list[Case]]:
 
 
 def _of_types(spec: MethodSpec) -> list[Case]:
-    """Exchanges of each type that the source knows, with hostile arguments of their own."""
+    """Declares of each exchange type in the source, with hostile arguments for it."""
     kinds = [name for name in argument_names() if not name.startswith(("x-stream", "x-st"))]
     kind = [field.name for field in spec.fields].index("type")
     arguments = [field.name for field in spec.fields].index("arguments")
@@ -191,7 +191,7 @@ def _of_types(spec: MethodSpec) -> list[Case]:
 
 
 def _of_sources(spec: MethodSpec) -> list[Case]:
-    """Bindings of exchanges that look at keys or arguments."""
+    """Bindings of exchanges that use keys or arguments."""
     names = [field.name for field in spec.fields]
     source = names.index("exchange" if "exchange" in names else "source")
     key, arguments = names.index("routing_key"), names.index("arguments")
@@ -209,7 +209,7 @@ def _of_sources(spec: MethodSpec) -> list[Case]:
 
 
 def _properties(name: str, value: Any) -> bytes:
-    """Property bytes with one property, which may be wrong."""
+    """Property bytes with one property, which may be invalid."""
     flags, out = 0, b""
     for bit, field in enumerate(PROPERTIES):
         if field.name == name:

@@ -1,12 +1,12 @@
-"""A broker in memory that is asked hostile things: by HTTP through its real listeners, by AMQP.
+"""A broker in memory for hostile requests: over HTTP through its real listeners, and over AMQP.
 
-The core stands on a disk in memory (`core.Node`), so that all it journals is seen at once and a
+The core runs on a disk in memory (`core.Node`), so that its journal is visible at once and a
 restart takes milliseconds; the HTTP API is the real one on a Unix socket and on TCP.  After each
-case either all is as it was and nothing was journaled, or the change is kept: `survives` tells
-what is different after a replay of the journal, a checkpoint, a stop, and an import into an empty
+case either nothing has changed and nothing was journaled, or the change is permanent: `survives`
+reports differences after a replay of the journal, a checkpoint, a stop, and an import into an empty
 broker.
 
-Invariants: `faults` holds all that went wrong, with the case that did it; one seed gives one run.
+Invariants: `faults` holds everything that went wrong, with its case; one seed gives one run.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ from support.node.delayed import ids
 from support.node.exporting import export_definitions
 from support.wire.raw_codec import properties, publish
 
-#: Answers that a client's fault may have.
+#: The statuses of answers to a client's fault.
 REFUSED: Final = range(400, 500)
 
-#: How many faults are told in words.
+#: The maximum number of faults that are described.
 FAULTS_MAX: Final = 50
 
 AUTHORIZATION: Final = b"Basic " + base64.b64encode(b"guest:guest")
@@ -78,7 +78,7 @@ _COUNTS: Final = (
 
 @dataclass
 class Tally:
-    """What came of the cases; `differences` are faults of state, `failures` answers of 500."""
+    """The outcome of the cases; `differences` are faults of state, `failures` answers of 500."""
 
     cases: int = 0
     taken: int = 0
@@ -121,12 +121,12 @@ class Tally:
 
 
 def exported(node: Node) -> bytes:
-    """The definitions, as a file has them."""
+    """The definitions as a file."""
     return write_definitions(export_definitions(node.broker), RABBITMQ_VERSION)
 
 
 def others(node: Node) -> str:
-    """What is durable and no definition: offsets, sinks, messages, publishers."""
+    """The durable state that is not in definitions: offsets, sinks, messages, publishers."""
     found: list[Any] = []
     for vhost in node.broker.vhosts.values():
         for place, sink in area_of(vhost).sinks.by_place.items():
@@ -157,12 +157,12 @@ def others(node: Node) -> str:
 
 
 def digest(node: Node) -> tuple[bytes, str]:
-    """All that must be as it was after a refusal."""
+    """The state that must be unchanged after a refusal."""
     return exported(node), others(node)
 
 
 def durable(data: bytes) -> dict[str, list[str]]:
-    """The definitions of a file that survive a restart, in an order of their own."""
+    """The definitions of a file that survive a restart, sorted."""
     found = json.loads(data)
     for section in ("queues", "exchanges"):
         found[section] = [row for row in found[section] if row["durable"]]
@@ -181,7 +181,7 @@ def durable(data: bytes) -> dict[str, list[str]]:
 
 
 def rows(found: dict[str, Any]) -> dict[str, list[str]]:
-    """The rows of each section as text, in an order of their own."""
+    """The rows of each section as text, sorted."""
     return {
         section: sorted(json.dumps(row, sort_keys=True) for row in entries)
         for section, entries in found.items()
@@ -190,7 +190,7 @@ def rows(found: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def difference(before: dict[str, list[str]], after: dict[str, list[str]]) -> str:
-    """What two sets of rows differ in; empty for nothing."""
+    """The difference of two sets of rows; empty if there is none."""
     said = []
     for section in sorted(set(before) | set(after)):
         one, other = set(before.get(section, [])), set(after.get(section, []))
@@ -200,18 +200,18 @@ def difference(before: dict[str, list[str]], after: dict[str, list[str]]) -> str
 
 
 class _Shell:
-    """The shell of a client within the process, as the simulated broker knows it."""
+    """The shell of a client within the process, with the interface for the simulated broker."""
 
     def __init__(self, shell: ClientSocket) -> None:
         self.connection = shell.connection
         self.flush = shell.flush
 
     def check_read(self) -> None:
-        """Look at no socket: there is none."""
+        """Do nothing: there is no socket."""
 
 
 class _Runs:
-    """Runs the effects of a simulated broker; each sync is done at once."""
+    """Runs the effects of a simulated broker, syncing at once."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -219,17 +219,17 @@ class _Runs:
         self.run = node.sync
 
     def broken(self, bug: BaseException) -> None:
-        """Hear what nobody expected."""
+        """Record an unexpected exception."""
         raise bug
 
     def add(self, link: Link, shell: ClientSocket) -> None:
-        """Know the shell of a connection."""
+        """Add the shell of a connection."""
         peers: dict[Link, Any] = dict(self._node.peers)
         peers[link] = _Shell(shell)
         self._node.peers = peers
 
     def remove(self, link: Link) -> None:
-        """Forget it."""
+        """Remove the shell of a connection."""
         self._node.peers = {one: peer for one, peer in self._node.peers.items() if one is not link}
 
 
@@ -237,7 +237,7 @@ class _Runs:
 
 
 def prepare(node: Node) -> None:
-    """Make what the cases speak of, as far as it is not there."""
+    """Create the objects of the cases that do not exist."""
     _prepare_users(node)
     vhost = node.broker.vhosts["h"]
     declared: dict[str, dict[str, object]] = {
@@ -271,7 +271,7 @@ def prepare(node: Node) -> None:
 
 
 def _prepare_used(node: Node) -> None:
-    """Make what clients make by use: a sink, and a publisher of the queue."""
+    """Create the objects that clients create by use: a sink, and a publisher of the queue."""
     vhost = node.broker.vhosts["h"]
     queue, owner = vhost.queues.by_name["q"], node.broker.users.owner("u")
     area = area_of(vhost)
@@ -284,7 +284,7 @@ def _prepare_used(node: Node) -> None:
 
 
 def _prepare_users(node: Node) -> None:
-    """Make vhosts, users and what is set for them, as the cases need them."""
+    """Create the vhosts and users that the cases need, with their settings."""
     broker, users = node.broker, node.broker.users
     for name in ("/", "h"):
         vhost = broker.add_vhost(name)
@@ -321,7 +321,7 @@ def _prepare_users(node: Node) -> None:
 
 
 def backups_of(node: Node) -> Backups:
-    """The backups of a broker in memory, of which there may be any number."""
+    """The backups of a broker in memory, without a limit on their number."""
 
     async def held() -> None:
         return
@@ -377,7 +377,7 @@ class HostileNode:
             node.sync()
 
         async def hashed(password: bytes) -> bytes:
-            # Argon2 is slow on purpose, and not what is tried here.
+            # Argon2 is slow on purpose, and not under test here.
             return b"$argon2id$v=19$m=64,t=1,p=1$c2FsdHNhbHQ$" + base64.b64encode(password[:9])
 
         async def nothing() -> None:
@@ -434,14 +434,14 @@ class HostileNode:
             self._log.append(text)
 
     def keep_backup(self, name: str) -> None:
-        """Have a backup of that name, made by nobody."""
+        """Create a backup of that name."""
         found = listed(self.node.disk)
         assert found is not None
         if name not in self.backups.by_id:
             self.backups.by_id[name] = Backup(name, "by nobody", found, 1, 1, 1)
 
     async def ask(self, request: Request, over_tcp: bool) -> None:
-        """Send one request and judge what came of it."""
+        """Send one request and check the outcome."""
         node = self.node
         self.keep_backup("b")
         before, group = digest(node), int(node.journal.last_group)
@@ -469,7 +469,7 @@ class HostileNode:
         node.sync()
 
     async def order(self, arguments: Case) -> None:
-        """Run a command of `leveret ctl` and judge what came of it."""
+        """Run a command of `leveret ctl` and check the outcome."""
         node = self.node
         before, group = digest(node), int(node.journal.last_group)
         what = f"ctl {arguments[0]}"
@@ -497,7 +497,7 @@ class HostileNode:
     # -- over AMQP ---------------------------------------------------------------------------------
 
     def send(self, name: str, data: bytes) -> None:
-        """Send the bytes of one method on channel 1 of a connection of its own."""
+        """Send the bytes of one method on channel 1 of a new connection."""
         node = self.node
         peer = node.connect_as("u", 1, vhost="h")
         peer.take()
@@ -505,7 +505,7 @@ class HostileNode:
         try:
             peer.send(data)
             node.sync()
-        except Exception as bug:  # noqa: BLE001 (what it would have closed the broker with)
+        except Exception as bug:  # noqa: BLE001 (this would have ended the broker)
             self.tally.fails(f"{name} {data[:200]!r}: {bug!r}")
             self.tally.counted(name, False)
             node.peers.pop(peer.connection, None)
@@ -523,10 +523,10 @@ class HostileNode:
         peer.lose()
         node.sync()
 
-    # -- what is kept ------------------------------------------------------------------------------
+    # -- durable state -----------------------------------------------------------------------------
 
     def survives(self, label: str) -> None:
-        """Check that the state is the same after each way to stop, start and move it."""
+        """Check that the state is unchanged by each way of stopping, restarting and moving it."""
         node, tally = self.node, self.tally
         node.sync()
         told, more = durable(exported(node)), others(node)
@@ -562,7 +562,7 @@ class HostileNode:
         tally.checkpoints += 2
 
     def _compare(self, label: str, told: dict[str, list[str]], more: str, node: Node) -> None:
-        # What a checkpoint wrote is read back in turns of the loop.
+        # The content of a checkpoint is read back in rounds of the loop.
         node.run()
         if said := difference(told, durable(exported(node))):
             self.tally.differs(f"{label}: {said}")
@@ -571,9 +571,9 @@ class HostileNode:
 
 
 def is_failure(request: Request, status: int) -> bool:
-    """Tell whether a status is neither success nor refusal.
+    """Return whether a status is neither success nor refusal.
 
-    A health check that finds something wrong answers 503.
+    A health check that finds a problem answers 503.
     """
     if status == HTTPStatus.SERVICE_UNAVAILABLE and b"/health/checks/" in request.path:
         return False
@@ -581,7 +581,7 @@ def is_failure(request: Request, status: int) -> bool:
 
 
 def is_reasoned(status: int, answer: bytes) -> bool:
-    """Tell whether a refusal says why, as JSON."""
+    """Return whether a refusal gives a reason, as JSON."""
     try:
         said = json.loads(answer)
     except ValueError:
@@ -594,7 +594,7 @@ def _no_constant(text: str) -> None:
 
 
 def run_requests(directory: Path, tally: Tally, batch: Iterable[tuple[Request, bool]]) -> None:
-    """Ask one broker all requests of a batch, each over TCP or not, then restart it."""
+    """Send all requests of a batch to one broker, each over TCP or not, then restart it."""
 
     async def run() -> None:
         hostile = HostileNode(directory, tally)
@@ -623,7 +623,7 @@ def run_commands(directory: Path, tally: Tally, batch: Iterable[Case]) -> None:
 
 
 def run_methods(directory: Path, tally: Tally, batch: Iterable[tuple[str, bytes]]) -> None:
-    """Send one broker all methods of a batch, then restart it."""
+    """Send all methods of a batch to one broker, then restart it."""
     hostile = HostileNode(directory, tally)
     for name, data in batch:
         hostile.send(name, data)
@@ -635,7 +635,7 @@ def run_methods(directory: Path, tally: Tally, batch: Iterable[tuple[str, bytes]
 
 
 class Wire:
-    """One connection of HTTP at a time, that sends any bytes; made again when it was closed."""
+    """An HTTP connection that can send any bytes; it reconnects after a close."""
 
     def __init__(self, path: Path | None = None, port: int = 0) -> None:
         self._path = path

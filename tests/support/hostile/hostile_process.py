@@ -1,11 +1,11 @@
-"""A real broker that is asked hostile things over its sockets, and killed.
+"""A real broker that gets hostile requests over its sockets, and is killed.
 
-What `hostile_node` does in memory, once more with the shell around the core: sockets, threads,
-files and signals.  After a batch the broker is killed, started, stopped in order and started again,
-`leveret store check` looks at its directory, and its definitions go into an empty broker; each time
-they must be what they were.
+Like `hostile_node` in memory, but with the shell around the core: sockets, threads, files and
+signals.  After a batch the broker is killed, started, stopped gracefully and started again,
+`leveret store check` examines its directory, and its definitions are imported into an empty broker;
+they must be unchanged each time.
 
-Invariant: `faults` of the tally holds all that went wrong, with the case that did it.
+Invariant: `faults` of the tally holds everything that went wrong, with its case.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from support.hostile.hostile_values import spread
 from support.wire import raw
 from support.wire.raw_codec import method
 
-#: A checkpoint is due after a few large definitions, so that checkpoints come in between.
+#: A few large definitions cause a checkpoint, so that checkpoints occur during a batch.
 SETTINGS: Final = {"journal_bytes_max": "64KiB", "journal_file_bytes": "64KiB"}
 
-#: A login of AMQP and of HTTP alike: the user, in the vhost of the cases.
+#: The user for both AMQP and HTTP, in the vhost of the cases.
 LOGIN: Final = raw.Login("u", "u", "h")
 
-#: What the cases speak of; an import of it puts right what they did to it.
+#: The objects of the cases; importing them restores the state after a case.
 _NONE: Final = {"max-connections": -1}
 _PERMISSION: Final = {"configure": ".*", "write": ".*", "read": ".*"}
 _PLAIN: Final = {
@@ -78,7 +78,7 @@ BASE: Final[dict[str, Any]] = {
     ],
 }  # fmt: skip
 
-#: What is durable and no definition.
+#: The durable state that is not in definitions.
 _OTHERS: Final = {
     b"/api/sinks/h": ("sink", "destination", "batch", "last"),
     b"/api/streams/h/s/consumers": ("name", "offset"),
@@ -97,7 +97,7 @@ class HostileProcess:
         self.process = BrokerProcess(directory / "data", settings=SETTINGS)
 
     async def run(self, batch: Iterable[Case]) -> None:
-        """Try each case, then what is left of them."""
+        """Try each case, then check the resulting state."""
         with self.process:
             await self._connected()
             for case in batch:
@@ -152,13 +152,13 @@ class HostileProcess:
         return "" if is_taken else str(status), str(request)
 
     def _sent(self, name: str, data: bytes) -> tuple[str, str]:
-        """Send a method on a connection of its own; return the code of a close."""
+        """Send a method on a new connection; return the code of a close."""
         shown = f"{name} {data[:200]!r}"
         code = 0
         with raw.Connection(self.process.host, self.process.port) as connection:
             connection.handshake(LOGIN)
             connection.open_channel(1)
-            # What answers this has heard the case.
+            # A broker that answers this has handled the case.
             connection.send(data, method(2, "channel.open"))
             try:
                 while (got := connection.next_method()).name != "channel.open-ok":
@@ -168,7 +168,7 @@ class HostileProcess:
                             break
                         connection.send(method(1, "channel.close-ok"))
             except raw.Closed:
-                # After a close that the case asked for; a broker that died refuses the next one.
+                # The case requested the close; a broker that died refuses the next connection.
                 pass
         self.tally.counted(name, code == 0)
         if code == 541:
@@ -187,10 +187,10 @@ class HostileProcess:
             self.tally.differs(f"{shown}: {code}, and no single line: {said[:300]!r}")
         return str(code) if code else "", shown
 
-    # -- what is kept ------------------------------------------------------------------------------
+    # -- durable state -----------------------------------------------------------------------------
 
     async def _restarts(self) -> None:
-        """Kill and stop the broker, and compare each time; then move what it knows."""
+        """Kill and stop the broker, and compare each time; then move its definitions."""
         exported, others = await self._state(self.unix)
         told, whole = durable(exported), rows(json.loads(exported))
         for label, end in (("kill", self.process.kill), ("stop", self.process.terminate)):
@@ -225,7 +225,7 @@ class HostileProcess:
         self.tcp.close()
 
     def _checked(self, label: str) -> None:
-        """Let `leveret store check` look at the directory."""
+        """Run `leveret store check` on the directory."""
         done = CliRunner().invoke(app, ["store", "check", str(self.process.data_dir)])
         if done.exit_code != 0:
             self.tally.differs(f"{label}: store check: {done.exit_code} {done.output[:500]}")
@@ -238,7 +238,7 @@ def _http_port(process: BrokerProcess) -> int:
 
 
 def sample(random_: random.Random, count: int) -> list[Case]:
-    """Cases of all kinds: so many requests and methods, fewer over TCP and as commands."""
+    """Cases of all kinds: `count` requests and methods each, fewer over TCP and as commands."""
     requests = hostile_requests.cases().values()
     users = hostile_requests.cases(users=True).values()
     methods = hostile_methods.cases().values()

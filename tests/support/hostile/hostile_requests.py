@@ -1,10 +1,10 @@
 """Hostile requests to the HTTP API, made from its own table of routes.
 
-Each route has a good request (`EXAMPLES`; what a path needs beside is in `NAMES`), and the cases
-are that request with one place, or several, made hostile: a name in the path, a value in the
-query, a field of the body, the body as a whole.  The routes come from the modules that the API
-serves, the fields of a body and a query from the source of their handlers, so that `uncovered`
-names a new one.
+Each route has a valid request (`EXAMPLES`; the other names in paths are in `NAMES`).  A case is
+such a request with one or several places made hostile: a name in the path, a value in the query, a
+field of the body, the body as a whole.  The routes come from the modules that the API serves, the
+fields of bodies and queries from the source of their handlers, so that `uncovered` reports new
+ones.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from support.hostile.hostile_values import (
     RAW_JSON,
 )
 
-#: What a name in a path is where the example says nothing else: `prepare` makes these, and so it
-#: does what `{name}` is of routes that begin so.
+#: The default of each name in a path; for `{name}`, by the beginning of the route.  `prepare`
+#: creates these objects.
 NAMES: Final = {
     "vhost": "h", "user": "u", "name": "q", "queue": "q", "exchange": "e",
     "component": "vhost-limits",
@@ -56,7 +56,7 @@ _NAMED: Final = {
 
 
 def _name_of(path: str, name: str) -> str:
-    """The good value of a name in a path."""
+    """The valid value of a name in a path."""
     if name == "name":
         for start, value in _NAMED.items():
             if path.startswith(start):
@@ -117,14 +117,14 @@ _DEFINITIONS: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Example:
-    """A good request of a route: names in its path, its body, its query."""
+    """A valid request of a route: the names in its path, its body, its query."""
 
     names: dict[str, str]
     body: Any = None
     query: dict[str, str] | None = None
 
 
-#: A good request of each route that takes a body or a query, or whose names are not `NAMES`.
+#: A valid request of each route that takes a body or a query, or other names than `NAMES`.
 EXAMPLES: Final[dict[tuple[str, str], Example]] = {
     ("PUT", "/api/vhosts/{vhost}"): Example({"vhost": "new"}, _METADATA),
     ("PUT", "/api/vhost-limits/{vhost}"): Example({}, _LIMITS),
@@ -241,7 +241,7 @@ EXAMPLES: Final[dict[tuple[str, str], Example]] = {
 
 @dataclass(frozen=True)
 class Request:
-    """One request; `path` is as it goes over the wire, with its query; `make` makes the body."""
+    """One request; `path` is as on the wire, with its query; `make` makes the body."""
 
     route: tuple[str, str]
     path: bytes
@@ -262,7 +262,7 @@ class Request:
 
 
 def routes(users: bool = False) -> list[RouteDef]:
-    """All routes, or those that any user may ask for."""
+    """All routes, or those that any user may request."""
     found = all_routes()
     if not users:
         return found
@@ -276,7 +276,7 @@ def key_of(route: RouteDef) -> tuple[str, str]:
 # -- what handlers read ----------------------------------------------------------------------------
 
 
-#: How a handler reads a field of the body, and a parameter of the query, by its name.
+#: The ways in which a handler reads a field of the body, and a query parameter, by name.
 _BODY: Final = (
     r"(text|number|table)_of\((body|await object_of\(request\)), '([a-z_-]+)'",
     r"(body|\(await object_of\(request\)\))(\.get\(|\[)'([a-z_-]+)'",
@@ -293,7 +293,7 @@ _SEVERAL: Final = r"for \w+ in \(([^()]*)\)"
 
 
 def _source_of(handler: Any) -> str:
-    """The source of a handler and of the functions of its module that it calls, in one form."""
+    """The normalized source of a handler and of the functions of its module that it calls."""
     module = inspect.getmodule(handler)
     texts: list[str] = []
     waiting, seen = [handler], {handler}
@@ -327,7 +327,7 @@ def read_by(route: RouteDef) -> tuple[set[str], set[str]]:
 
 
 def uncovered() -> list[str]:
-    """The routes, fields and parameters of queries that no example has."""
+    """The routes, fields and query parameters without an example."""
     missing: list[str] = []
     known = set()
     for route in routes() + routes(users=True):
@@ -351,7 +351,7 @@ def uncovered() -> list[str]:
 
 
 def good(route: RouteDef) -> Request:
-    """The good request of a route."""
+    """The valid request of a route."""
     return _request(route, {}, None, "good")
 
 
@@ -426,7 +426,7 @@ def _without(body: Any, place: tuple[Any, ...]) -> bytes:
 
 
 def _bodies(body: Any) -> Iterator[tuple[Callable[[], bytes], str]]:
-    """What makes a good body with one place hostile."""
+    """Functions that make a valid body with one hostile place."""
     for place in _places(body):
         for number, value in enumerate(JSON_VALUES):
             yield partial(_with, body, place, value), f"{place} value {number}"

@@ -1,4 +1,4 @@
-"""Values that no friendly client sends: huge, negative, of wrong types, nested, control characters.
+"""Values that no normal client sends: huge, negative, of wrong types, nested, control characters.
 
 They are for every place where a user can put a value: JSON fields, names in paths, queries, fields
 of AMQP methods, field tables, arguments of commands.  `hostile_requests`, `hostile_methods` and
@@ -20,14 +20,14 @@ _T = TypeVar("_T")
 
 
 def nested(depth: int, inner: Any = 1) -> Any:
-    """An object in an object, so deep."""
+    """Objects nested `depth` levels deep."""
     for _ in range(depth):
         inner = {"a": inner}
     return inner
 
 
 def nested_lists(depth: int) -> Any:
-    """A list in a list, so deep."""
+    """Lists nested `depth` levels deep."""
     found: Any = 1
     for _ in range(depth):
         found = [found]
@@ -39,12 +39,12 @@ INTEGERS: Final = (
     2**63, 2**64, -(2**63), -(2**63) - 1, 99_999_999_999_999_999_999, -(10**30), 10**400,
 )  # fmt: skip
 
-#: Of them those that 64 bits hold, for AMQP.
+#: The integers that fit into 64 bits, for AMQP.
 INTEGERS_64: Final = tuple(number for number in INTEGERS if -(2**63) <= number < 2**63)
 
 FLOATS: Final = (1.5, 1.0, -0.0, 1e308, 5e-324, -1e-7)
 
-#: They fit a short string of AMQP.
+#: Texts that fit into an AMQP short string.
 SHORT_TEXTS: Final = (
     "", " ", "x", "a" * 255, "é" * 127, "€" * 85, "\U0001f407" * 63, "\x00", "a\x00b", "\n",
     "a\r\nb",
@@ -54,15 +54,15 @@ SHORT_TEXTS: Final = (
     "amq.gen-1", "amq.rabbitmq.reply-to", "first", "next", "QUJD", "$argon2id$v=19$m=8,t=1,p=1$a$b",
 )  # fmt: skip
 
-#: They do not.
+#: Texts that do not fit into an AMQP short string.
 LONG_TEXTS: Final = ("b" * 256, "é" * 128, "c" * 5_000, "d" * 70_000)
 
-#: They are larger than a definition may be; a few of them are enough.
+#: Texts larger than a definition may be; a few of them are enough.
 HUGE_TEXTS: Final = ("e" * 1_100_000,)
 
 TEXTS: Final = SHORT_TEXTS + LONG_TEXTS
 
-#: Values of JSON.
+#: JSON values.
 JSON_VALUES: Final[tuple[Any, ...]] = (
     None, True, False, *INTEGERS, *FLOATS, *TEXTS,
     [], {}, [1], [None], ["a", 1], [["max-length", 5]], [[1, 2]], {"a": 1}, {"": {}}, {"a": None},
@@ -74,7 +74,7 @@ JSON_VALUES: Final[tuple[Any, ...]] = (
     {"pattern": "(", "definition": {"max-length": 1}}, {"pattern": "x", "definition": nested(40)},
 )  # fmt: skip
 
-#: Bodies that are no JSON, or not such as anybody means.
+#: Bodies that are not JSON, or JSON that no client would send.
 RAW_JSON: Final = (
     b"", b"{", b"null", b"5", b"[]", b'""', b"NaN", b'{"value":NaN}', b'{"value":1e999}', b"\xff",
     b'{"value":"\\ud800"}', b'{"\\udfff":1}', b'{"value":1,"value":"x"}', b"\xef\xbb\xbf{}",
@@ -97,7 +97,7 @@ TABLE_VALUES: Final[tuple[Any, ...]] = (
     {f"k{number}": number for number in range(4_090)},
 )  # fmt: skip
 
-#: Arguments that the broker knows, on queues, exchanges, bindings and consumers, with good values.
+#: Arguments that the broker knows, on queues, exchanges, bindings and consumers, and valid values.
 ARGUMENTS: Final[dict[str, Any]] = {
     "x-expires": 100_000,
     "x-message-ttl": 1_000,
@@ -157,7 +157,7 @@ HEADERS: Final[dict[str, Any]] = {
     "x-delivery-count": 5,
 }
 
-#: Bytes of names in a path; what is no letter is percent-encoded where a path needs it.
+#: Bytes of names in a path; characters other than letters are percent-encoded if necessary.
 PATH_NAMES: Final = (
     *(text.encode() for text in SHORT_TEXTS if text not in ("", ".")),
     *(text.encode() for text in LONG_TEXTS[:3]), b"\xff", b"\xc3\x28", b"\xed\xa0\x80",
@@ -172,7 +172,7 @@ QUERY_VALUES: Final = (
 
 
 def spread(random_: random.Random, groups: Iterable[Sequence[_T]], count: int) -> list[_T]:
-    """Choose so many, as many of each group as there are to be had, and one of each at least."""
+    """Choose `count` items evenly from the groups, at least one of each."""
     left = [random_.sample(group, len(group)) for group in groups if group]
     chosen: list[_T] = []
     while len(chosen) < count and left:
@@ -184,9 +184,9 @@ def spread(random_: random.Random, groups: Iterable[Sequence[_T]], count: int) -
 
 
 def named_in_source(*rooms: str) -> list[str]:
-    """The names of arguments and headers that the source of these rooms knows.
+    """The names of arguments and headers in the source of these rooms.
 
-    A new one is found without being listed anywhere.
+    New names are found without being listed anywhere.
     """
     root = Path(leveret.__file__).parent
     found: set[str] = set()

@@ -1,7 +1,7 @@
-"""Requests made from the API's description of itself, by any kind of user, and what answers them.
+"""Requests made from the API's own description, by every kind of user, and their answers.
 
-Each operation of the document has hostile paths, queries and bodies; whatever is asked, the answer
-is one that the document declares, and none says that the broker failed.
+Each operation of the document gets hostile paths, queries and bodies.  Every answer must be one
+that the document declares, and none may report a failure of the broker.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from support.http.http_api import ANSWER_SECONDS_MAX, Api
 
 _PART: Final = re.compile(r"\{(\w+)\}")
 
-#: Kinds of users: each has the tag of its name, but for those below.
+#: The kinds of users; each has the tag of its name, except for the ones below.
 KINDS: Final = (
     "administrator",
     "monitoring",
@@ -45,14 +45,14 @@ KINDS: Final = (
     "nobody",
 )
 
-#: Of them, who may not enter the vhost; with a password that is wrong; and without credentials.
+#: A user who may not enter the vhost; one with a wrong password; and one without credentials.
 ELSEWHERE: Final = "elsewhere"
 WRONG: Final = "wrong"
 NOBODY: Final = "nobody"
 
 _PASSWORD: Final = "described"
 
-#: Names that are there, so that a hostile place is reached behind a good one.
+#: Names of existing objects, so that hostile places after a valid one are reached.
 _THERE: Final = {
     "vhost": (b"/", b"there"),
     "name": (b"q", b"s", b"x", b"amq.direct", b"p", b"max-queues"),
@@ -71,7 +71,7 @@ _THERE: Final = {
     "protocol": (b"amqp", b"http"),
 }
 
-#: Everything that all requests are made in.
+#: The objects that exist for all requests.
 _DEFINITIONS: Final[dict[str, Any]] = {
     "vhosts": [{"name": "/"}, {"name": "there"}],
     "permissions": [
@@ -109,13 +109,13 @@ class Operation:
     statuses: frozenset[str]
 
     def declares(self, status: int) -> bool:
-        """Tell whether an answer has a status of the document."""
+        """Return whether the document declares a status."""
         return not self.statuses.isdisjoint((str(status), f"{status // 100}XX"))
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One request; the target is as it goes over the wire."""
+    """One request; the target is as on the wire."""
 
     operation: Operation
     kind: str
@@ -156,7 +156,7 @@ _ARGUMENTS: Final = st.dictionaries(
     max_size=2,
 )  # fmt: skip
 
-#: Names in a query: those that lists and handlers read, and others.
+#: Names of query parameters: those read by lists and handlers, and others.
 _QUERY_NAMES: Final = (
     "page", "page_size", "name", "use_regex", "sort", "sort_reverse", "columns", "pagination",
     "msg_rates_age", "msg_rates_incr", "lengths_age", "lengths_incr", "if-unused", "if-empty",
@@ -171,7 +171,7 @@ _QUERY_VALUES: Final = st.sampled_from(
 
 @st.composite
 def targets(draw: st.DrawFn, path: str) -> str:
-    """Draw the target of a request: names in the path, of which some are there, and a query."""
+    """Draw the target of a request: names in the path, some of them existing, and a query."""
     target = path
     for name in _PART.findall(path):
         there = _THERE.get(name, (b"q",))
@@ -186,7 +186,7 @@ def targets(draw: st.DrawFn, path: str) -> str:
 
 @st.composite
 def bodies(draw: st.DrawFn, fields: tuple[str, ...]) -> bytes:
-    """Draw a body: one with the fields of the operation, or no JSON at all."""
+    """Draw a body: one with the fields of the operation, or one that is not JSON."""
     if draw(st.integers(0, 4)) == 0:
         return draw(st.sampled_from(RAW_JSON) | st.binary(max_size=40))
     values = {
@@ -210,7 +210,7 @@ def requests(draw: st.DrawFn, operation: Operation, kind: str) -> Asked:
 
 
 def plain(random_: random.Random, operation: Operation, kind: str) -> Asked:
-    """Return a request with names that are there and one hostile value in the body."""
+    """Return a request with existing names and one hostile value in the body."""
     target = operation.path
     for name in _PART.findall(target):
         value = random_.choice(_THERE.get(name, (b"q",)))
@@ -224,7 +224,7 @@ def plain(random_: random.Random, operation: Operation, kind: str) -> Asked:
 
 
 class Described:
-    """A broker whose document is known; each request finds the same objects."""
+    """A broker and its document; each request finds the same objects."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         self._broker = broker
@@ -233,13 +233,13 @@ class Described:
         self._users = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_SECONDS_MAX)
         status, document, _ = self._unix.answer("/api/openapi.json")
         assert status == 200
-        #: What is served on the Unix socket alone answers nobody here but by 404.
+        #: Routes served only on the Unix socket answer 404 here.
         self.operations = operations(document)
         self._definitions = json.dumps({**_DEFINITIONS, "users": self._hashed()}).encode()
         self.prepare()
 
     def _hashed(self) -> list[dict[str, Any]]:
-        """Return all users with the hashes of their passwords, which are calculated once."""
+        """Return all users with their password hashes, which are computed once."""
         for kind in KINDS[:-1]:
             tags = "" if kind in ("none", ELSEWHERE, WRONG) else kind
             said = {"password": _PASSWORD, "tags": tags}
@@ -249,14 +249,14 @@ class Described:
         return [user for user in found if user["name"] in KINDS]
 
     def prepare(self) -> None:
-        """Have all objects there again."""
+        """Create all missing objects again."""
         self._unix.request("POST", "/api/definitions", self._definitions)
         answer = self._unix.getresponse()
         said = answer.read()
         assert answer.status in (200, 204), said
 
     def ask(self, asked: Asked) -> tuple[int, bytes]:
-        """Return the answer to a request; what it changed is put right."""
+        """Return the answer to a request, and undo its changes."""
         operation = asked.operation
         headers = {}
         if asked.kind != NOBODY:
@@ -272,7 +272,7 @@ class Described:
                 said = answer.read()
                 break
             except (ConnectionError, http.client.RemoteDisconnected):
-                # The one before was refused with a body that nobody read.
+                # The previous request was refused with an unread body.
                 self._users.close()
                 if again:
                     raise
@@ -288,7 +288,7 @@ class Described:
 
 @contextlib.contextmanager
 def described(directory: Path) -> Iterator[Described]:
-    """Give a broker process that is asked."""
+    """Yield a broker process for such requests."""
     settings = {"login_failure_delay_ms": "0", "http_port": "0", "http_backup": "off"}
     with BrokerProcess(directory / "data", settings=settings) as broker:
         asking = Described(broker)

@@ -1,4 +1,4 @@
-"""Asking a broker's HTTP API over its Unix socket, as any HTTP client would."""
+"""Requests to a broker's HTTP API over its Unix socket, as any HTTP client makes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from leveret.management.listening import unix_socket
 
-#: How long an answer may take on a busy machine.
+#: The time limit of an answer, for a busy machine.
 ANSWER_SECONDS_MAX: Final = 120.0
 
 

@@ -1,4 +1,4 @@
-"""Asking a broker's HTTP listener on TCP as one of its users, over a real socket."""
+"""Requests to a broker's HTTP listener on TCP as one of its users, over a real socket."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from leveret.chunk import Chunk
 from leveret.client.blocking import connect
 from support.brokers.broker_process import BrokerProcess
 
-#: How long an answer may take on a busy machine.
+#: The time limit of an answer, for a busy machine.
 ANSWER_SECONDS_MAX = 120.0
 
 
 def http_port(broker: BrokerProcess) -> int:
-    """Return the port that a broker tells its AMQP clients."""
+    """Return the HTTP port that a broker announces to its AMQP clients."""
     with connect(broker.uri) as connection:
         port = connection.server_properties["http_port"]
     assert isinstance(port, int)
@@ -52,7 +52,7 @@ class HttpUser:
     def get(
         self, path: str, headers: Mapping[str, str] | None = None
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        """Return status, headers and body of an answer; other headers take the place of ours."""
+        """Return status, headers and body of an answer; `headers` replaces our own."""
         self.http.request("GET", path, headers=self.headers if headers is None else dict(headers))
         response = self.http.getresponse()
         return response.status, response.headers, response.read()
@@ -65,13 +65,13 @@ class HttpUser:
         return response.status, response.read().decode()
 
     def json(self, path: str) -> object:
-        """Return the JSON of a good answer."""
+        """Return the JSON of a successful answer."""
         status, headers, body = self.get(path)
         assert (status, headers["Content-Type"]) == (200, "application/json"), body
         return json.loads(body)
 
     def chunks(self, stream: str, **query: int) -> tuple[list[Chunk], int]:
-        """Return the chunks of a good answer, and the offset that it goes up to."""
+        """Return the chunks of a successful answer, and the offset at which it ends."""
         text = "&".join(f"{name}={value}" for name, value in query.items())
         status, headers, body = self.get(f"/api/streams/%2F/{stream}/chunks?{text}")
         assert status == 200, body
@@ -79,7 +79,7 @@ class HttpUser:
 
 
 def split(body: bytes) -> list[Chunk]:
-    """Return the chunks that lie one after the other."""
+    """Return the chunks of a body."""
     found = []
     while body:
         chunk = Chunk(body)

@@ -1,4 +1,4 @@
-"""Reading the text of metrics as Prometheus does, by the client library's own parser."""
+"""Parses metrics as Prometheus does, with the parser of its client library."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from support.brokers.broker_process import BrokerProcess
 
-#: How long an answer may take on a busy machine.
+#: The time limit of an answer, for a busy machine.
 _SECONDS_MAX: Final = 60.0
 
 
 def metrics_port(broker: BrokerProcess) -> int:
-    """Return where a broker listens for Prometheus."""
+    """Return the port of a broker's Prometheus listener."""
     line = broker.expect_line("listening for Prometheus")
     found = re.search(r"http://[^/]*:(\d+)/metrics", line)
     assert found is not None, line
@@ -46,7 +46,7 @@ class Metrics:
         return {name for name, _ in self.samples}
 
     def value(self, name: str, **labels: str) -> float:
-        """Return the sum of the samples of a name that have these labels at least."""
+        """Return the sum of the samples of a name with at least these labels."""
         wanted = set(labels.items())
         found = [
             value for (one, has), value in self.samples.items() if one == name and wanted <= has
@@ -69,7 +69,7 @@ def ask(
 
 
 def scrape(broker: BrokerProcess, path: str = "/metrics", **query: str) -> Metrics:
-    """Return what a broker's own port for Prometheus answers."""
+    """Return the answer of a broker's Prometheus port."""
     asked = f"{path}?{urllib.parse.urlencode(query)}" if query else path
     status, text, headers = ask(metrics_port(broker), asked)
     assert status == 200, text

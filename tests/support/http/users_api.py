@@ -24,13 +24,13 @@ from leveret.server.closing.lingering import end_lingering
 from leveret.session.admission import Admission
 from support.node.core import Node
 
-#: What no test waits for.
+#: A time that no test waits for.
 LONG: Final = 600.0
 
-#: Turns of the loop in which a request is begun, by far.
+#: More iterations of the loop than the start of a request ever takes.
 _TURNS_MAX: Final = 1_000_000
 
-#: What the kernel may hold of what was sent and not read, on both sides.
+#: The maximum of sent but unread bytes in the kernel's buffers of both sides.
 KERNEL_BYTES_MAX: Final = 16 * 1024 * 1024
 
 RIGHT: Final = "Authorization: Basic " + base64.b64encode(b"guest:guest").decode()
@@ -55,14 +55,14 @@ class Api80:
         self.heard = asyncio.Event()
 
     def watchers(self, stream: str) -> int:
-        """How many requests wait for messages of a stream."""
+        """The number of requests that wait for messages of a stream."""
         return len(self.node.stream(stream).watchers)
 
     async def dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)
 
     async def ask(self, request: bytes) -> bytes:
-        """Return the answer to one request on a connection of its own that then ends."""
+        """Return the answer to one request on a new connection, which then ends."""
         reader, writer = await self.dial()
         try:
             writer.write(request)
@@ -72,7 +72,7 @@ class Api80:
 
 
 async def ended(reader: asyncio.StreamReader) -> bytes:
-    """Return what comes before the broker ends a connection."""
+    """Return the bytes received before the broker ends a connection."""
     async with asyncio.timeout(60):
         parts = []
         with contextlib.suppress(ConnectionError):
@@ -90,7 +90,7 @@ async def listening(
     requests_per_user: int = 100,
     api_requests_per_user: int = 100,
 ) -> AsyncIterator[Api80]:
-    """Listen with so many places."""
+    """Listen with a limit of connections."""
     node = Node()
 
     async def nothing(*_: object) -> bytes:
@@ -129,7 +129,7 @@ async def listening(
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    """Let the loop run until something is so."""
+    """Run the loop until `is_so`."""
     for _ in range(_TURNS_MAX):
         if is_so():
             return
@@ -143,7 +143,7 @@ def run(
     requests_per_user: int = 100,
     api_requests_per_user: int = 100,
 ) -> None:
-    """Play a scene."""
+    """Run a scene."""
 
     async def play() -> None:
         async with listening(

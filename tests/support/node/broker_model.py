@@ -1,10 +1,10 @@
-"""A reference broker of a page or two: what the real one must hold after any operations.
+"""A small reference broker: the expected state of the real one after any operations.
 
-It knows queues, streams, exchanges, bindings, deliveries and one transaction, all as plain lists
-and dicts, and nothing of journals, chunks or bytes.  `durable` says what of it a stop leaves.
+It has queues, streams, exchanges, bindings, deliveries and one transaction, all as plain lists and
+dicts, and no journals, chunks or bytes.  `durable` returns the part that survives a stop.
 
-Invariants: messages of a queue are kept by a number that only grows, so that what is returned falls
-back into its place; nothing is shared between a model and its `durable` copy.
+Invariants: the messages of a queue are stored by a growing number, so that requeued messages keep
+their position; nothing is shared between a model and its `durable` copy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DEFAULT = ""
 
 @dataclass
 class ModelMessage:
-    """A message in a queue; `count` is how often it went out, `uncertain` that a crash hides it."""
+    """A message in a queue; `count` counts deliveries, and is `uncertain` after a crash."""
 
     body: bytes
     persistent: bool
@@ -26,13 +26,13 @@ class ModelMessage:
 
     @property
     def taken_count(self) -> int:
-        """What a delivery says of earlier ones."""
+        """The count of earlier deliveries, as a delivery reports it."""
         return self.count or int(self.uncertain)
 
 
 @dataclass(eq=False)
 class ModelQueue:
-    """A queue or a stream; `uid` tells it from others that had its name."""
+    """A queue or a stream; `uid` distinguishes it from earlier ones of the same name."""
 
     uid: int
     name: str
@@ -43,7 +43,7 @@ class ModelQueue:
     next_number: int = 0
 
     def ready(self) -> list[int]:
-        """The numbers of the messages that wait."""
+        """The numbers of the ready messages."""
         return [number for number in sorted(self.messages) if number not in self.out]
 
     def put(self, message: ModelMessage) -> None:
@@ -52,13 +52,13 @@ class ModelQueue:
         self.next_number += 1
 
     def requeue(self, number: int) -> None:
-        """Take a message back."""
+        """Requeue a message."""
         message = self.messages[number]
         message.count += 1
         self.out.remove(number)
 
     def drop(self, number: int) -> None:
-        """Let a message go."""
+        """Remove a message."""
         self.out.discard(number)
         del self.messages[number]
 
@@ -75,7 +75,7 @@ class ModelBinding:
 
 @dataclass
 class Delivery:
-    """A message that is out."""
+    """An unacked message."""
 
     queue: ModelQueue
     number: int
@@ -83,7 +83,7 @@ class Delivery:
 
 @dataclass
 class Transaction:
-    """What waits for a commit."""
+    """The publishes and acks that wait for a commit."""
 
     publishes: list[tuple[ModelMessage, list[ModelQueue]]] = field(default_factory=list)
     settles: list[tuple[Delivery, bool]] = field(default_factory=list)
@@ -96,7 +96,7 @@ class Model:
         self.queues: dict[str, ModelQueue] = {}
         self.exchanges: dict[str, tuple[str, bool]] = {"amq.fanout": ("fanout", True)}
         self.bindings: dict[ModelBinding, None] = {}
-        #: Deliveries that are out, by the channel's tag.
+        #: The unacked deliveries by delivery tag.
         self.out: dict[int, Delivery] = {}
         self.last_uid = 0
         self.tx = Transaction()
@@ -109,7 +109,7 @@ class Model:
         self.queues[name] = ModelQueue(self.last_uid, name, durable, stream)
 
     def delete(self, name: str) -> None:
-        """Delete a queue with its bindings and what is out of it."""
+        """Delete a queue with its bindings and unacked deliveries."""
         del self.queues[name]
         gone = [b for b in self.bindings if b.to_queue and b.destination == name]
         for binding in gone:
@@ -123,7 +123,7 @@ class Model:
                 del self.bindings[binding]
 
     def lives(self, queue: ModelQueue) -> bool:
-        """Whether a queue is still there."""
+        """Whether a queue still exists."""
         return self.queues.get(queue.name) is queue
 
     # -- messages ----------------------------------------------------------------------------------
@@ -149,13 +149,13 @@ class Model:
         return list(found)
 
     def publish(self, body: bytes, persistent: bool, queues: list[ModelQueue]) -> None:
-        """Put a message into queues that are still there."""
+        """Put a message into those queues that still exist."""
         for queue in queues:
             if self.lives(queue):
                 queue.put(ModelMessage(body, persistent))
 
     def get(self, name: str, tag: int) -> ModelMessage | None:
-        """Take the first message out; `tag` 0 lets it go at once."""
+        """Get the first message; `tag` 0 stands for no_ack."""
         queue = self.queues[name]
         ready = queue.ready()
         if not ready:
@@ -170,7 +170,7 @@ class Model:
         return message
 
     def settle(self, delivery: Delivery, *, requeue: bool) -> None:
-        """Let a delivery go or take it back, if its queue is still there."""
+        """Ack or requeue a delivery, if its queue still exists."""
         if self.lives(delivery.queue):
             if requeue:
                 delivery.queue.requeue(delivery.number)
@@ -178,7 +178,7 @@ class Model:
                 delivery.queue.drop(delivery.number)
 
     def purge(self, name: str) -> int:
-        """Drop what waits."""
+        """Drop the ready messages."""
         queue = self.queues[name]
         ready = queue.ready()
         for number in ready:
@@ -186,7 +186,7 @@ class Model:
         return len(ready)
 
     def commit(self) -> None:
-        """Do what the transaction holds."""
+        """Commit the transaction."""
         tx, self.tx = self.tx, Transaction()
         for message, queues in tx.publishes:
             self.publish(message.body, message.persistent, queues)
@@ -194,7 +194,7 @@ class Model:
             self.settle(delivery, requeue=requeue)
 
     def lose(self) -> None:
-        """End the connection: everything that is out returns."""
+        """End the connection: all unacked messages are requeued."""
         for delivery, _ in self.tx.settles:
             self.settle(delivery, requeue=True)
         self.tx = Transaction()
@@ -205,7 +205,7 @@ class Model:
     # -- what a stop leaves ------------------------------------------------------------------------
 
     def durable(self) -> Model:
-        """A copy of what is on the disk when everything was synced."""
+        """A copy of the state on disk when everything is synced."""
         left = Model()
         left.last_uid = self.last_uid
         left.exchanges = {name: kind for name, kind in self.exchanges.items() if kind[1]}
@@ -226,7 +226,7 @@ class Model:
         return left
 
     def crashed(self) -> None:
-        """Nobody knows what had gone out."""
+        """Mark delivery counts as uncertain: the crash may have lost them."""
         for queue in self.queues.values():
             for message in queue.messages.values():
                 message.uncertain = not queue.stream

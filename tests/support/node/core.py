@@ -1,12 +1,12 @@
 """A broker without sockets, threads and clocks: the core with a disk in memory, driven by hand.
 
-`Node` stands where `app` and the runner stand in a process: it recovers, runs effects, and syncs
-when a test says so, so that a test holds any moment still: a group that is being written, a peer
-that does not read, a crash between two calls.  `Peer` is a client at the other end of one
-connection; it makes and reads bytes with `raw_codec`, which shares no code with Leveret.
+`Node` replaces `app` and the runner of a process: it recovers, runs effects, and syncs only when a
+test asks for it.  So a test can stop at any point: a group being written, a peer that does not
+read, a crash between two calls.  `Peer` is a client at the other end of one connection; it encodes
+and decodes with `raw_codec`, which shares no code with Leveret.
 
-Invariants: one seed gives one run; nothing here waits; what a peer hears is kept with the length
-that the disk's trace had when it left the broker (`Heard.at`).
+Invariants: one seed gives one run; nothing here blocks; each method that a peer receives is stored
+with the length of the disk's trace when it left the broker (`Heard.at`).
 """
 
 from __future__ import annotations
@@ -70,22 +70,22 @@ from support.wire.raw_stream import Inbox
 
 UUID: Final = bytes(range(16))
 
-#: What the queues of each node may hold in memory; 0 pages everything, below 0 nothing.
+#: The bytes that the queues of each node may hold in memory; 0 pages everything, below 0 nothing.
 WINDOW_BYTES: Final = int(os.environ.get("LEVERET_TEST_WINDOW_BYTES", "-1"))
 
-#: What a call into the core may cost at most, whatever a test asks for: a round, and beyond it what
-#: a commit may take, or the routing of one message with its copies.  These are some 30 ms at most.
+#: The maximum cost of a call into the core in any test: a round, and in addition a commit, or the
+#: routing of one message with its copies.  This is at most about 30 ms.
 CALL_COST_MAX: Final = ROUND + TX_COST_MAX
 
-#: No publish is shorter on the wire.
+#: The length of the shortest publish on the wire.
 PUBLISH_BYTES_MIN: Final = 32
 
-#: More turns than this without an end is a loop that never rests.
+#: The core is in an endless loop if it still has work after this many rounds.
 TURNS_MAX: Final = 10_000
 
 
 def _ignore(group: int) -> None:
-    """Hear of a sealed group and do nothing."""
+    """Ignore a sealed group."""
 
 
 def declare_super_stream(vhost: Vhost, name: Name, arguments: Arguments) -> bool:
@@ -100,7 +100,7 @@ def declare_super_stream(vhost: Vhost, name: Name, arguments: Arguments) -> bool
 
 
 class SeededTokens(Tokens):
-    """Tokens that a seed decides."""
+    """Tokens generated from a seed."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -110,7 +110,7 @@ class SeededTokens(Tokens):
 
 
 class Logins(Authenticator):
-    """Judges by the broker's users."""
+    """Verifies logins at once against the broker's users."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -120,7 +120,7 @@ class Logins(Authenticator):
 
 
 class Slices(CheckpointSource):
-    """A broker's hand-over in slices so small that other things happen between them."""
+    """A broker's checkpoint source with very small slices, so that other work runs in between."""
 
     def __init__(self, source: CheckpointSource, items: int) -> None:
         self._source = source
@@ -138,7 +138,7 @@ class Slices(CheckpointSource):
 
 
 def all_waiting(queue: WaitingQueue) -> list[Returned]:
-    """Return all that waits in a queue, on the disk too, in the order of the sequences."""
+    """Return all ready messages of a queue, in memory and on disk, by sequence."""
     found = {item.sequence: item for item in queue.ready.waiting()}
     pages = queue.ready.pages
     for page in pages.away() if pages is not None else []:
@@ -150,7 +150,7 @@ def all_waiting(queue: WaitingQueue) -> list[Returned]:
 
 
 def held(queue: WaitingQueue) -> list[Returned]:
-    """Return all persistent messages of a queue, handed out or not."""
+    """Return all persistent messages of a queue, delivered or not."""
     found = {item.sequence: item for item in all_waiting(queue) if item.message.persistent}
     windows: list[WindowPart] = []
     for part in queue.live_parts(windows):
@@ -188,7 +188,7 @@ class Node:
         window_bytes: int = WINDOW_BYTES,
         stream_ids: StreamIds | None = None,
     ) -> None:
-        """Recover, and `begin` as a start does: with a record of it, synced."""
+        """Recover, and `begin` as a real start does: with a synced record."""
         self.clock = clock or ManualClock()
         self.disk = disk if disk is not None else RecordingDisk()
         self.recording = self.disk if isinstance(self.disk, RecordingDisk) else recording
@@ -198,7 +198,7 @@ class Node:
         self.group: Group | None = None
         self.broker = Broker(Journal(), memory_bytes_max, stream_ids)
         self.core = self.broker.core
-        #: Who judges the logins of connections to come.
+        #: Verifies the logins of new connections.
         self.logins: Authenticator = Logins(self.broker)
         restore = Restore(self.broker)
         self.report = recover(self.disk, restore, UUID, self.clock.wall_ms())
@@ -209,13 +209,13 @@ class Node:
         reader = Reader(self.disk, self.report.seed)
         self.core.attach(self.journal, self.spill, reader)
         self.spill_files = SpillFiles(self.disk)
-        #: True while chunks are not written, and not read, until a test says so.
+        #: True while chunks are neither written nor read until the test asks for it.
         self.hold_spill = False
         self.hold_reads = False
         self.wanted: list[ChunkWanted] = []
         self.core.memory.window_bytes = window_bytes
         if window_bytes == 0:
-            # As deep as it gets: every page holds a few messages.
+            # The extreme case: every page holds only a few messages.
             self.core.memory.window_mask = 0
             self.core.memory.page_bytes = 200
         restore.finish(not self.report.clean_stop)
@@ -224,17 +224,17 @@ class Node:
         self.sealed: Callable[[int], None] = _ignore
         self.checkpoint_files = CheckpointFiles(self.disk)
         self.checkpoint: Checkpoint | None = None
-        #: What found no room on the disk, and is to be written again.
+        #: Checkpoint work that failed on a full disk, to be retried.
         self.work: CheckpointWork | None = None
         self.batch: SpillBatch | None = None
         if begin:
             self._begin()
 
     def _begin(self) -> None:
-        """Journal the start, and in an empty store what everybody needs."""
+        """Journal the start, and in an empty store the default objects."""
         self.journal.define("start", {"version": "test", "time_ms": self.clock.wall_ms()})
         if not self.broker.vhosts:
-            # In one record, as at a real start: a crash leaves all of it or nothing.
+            # One record, as at a real start: after a crash, all of it exists or nothing.
             self.journal.begin_tx()
             self.broker.add_vhost("/")
             hashed = hash_password(b"salt", b"guest")
@@ -272,18 +272,18 @@ class Node:
         return stream
 
     def now(self) -> int:
-        """Give the core the time; return the monotonic one."""
+        """Update the core's time; return the monotonic time."""
         self.core.now_ms = self.clock.wall_ms()
         return self.clock.monotonic_ms()
 
     def trace_length(self) -> int:
-        """How many operations the disk has recorded."""
+        """The number of operations that the disk has recorded."""
         return len(self.recording.trace) if self.recording is not None else 0
 
     # -- effects -----------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Do what the core noted, until it rests; nothing is synced."""
+        """Run the core's effects until it is idle, without syncing."""
         for _ in range(TURNS_MAX):
             self.settle()
             for link in self.core.take_woken(FLUSHES_PER_TURN):
@@ -306,15 +306,15 @@ class Node:
         raise AssertionError("the core does not rest")
 
     def settle(self) -> None:
-        """Let the core have its turn."""
+        """Run one round of the core."""
         waiting = sum(peer.connection.input_bytes_held() for peer in self.peers.values())
         self.judged(self.broker.settle, waiting)
 
     def judged(self, call: Callable[[], None], input_bytes: int = 0) -> None:
-        """Make a call into the core, which must not keep all others waiting for long.
+        """Make a call into the core, and check that it did not delay others for long.
 
-        A shell reads little of a socket at once; a test may hand in more, and publishes that lie
-        whole in the input are done together.
+        A shell reads little from a socket at once.  A test may pass more, and complete publishes in
+        the input are handled together.
         """
         before = int(self.core.scheduler.spent)
         call()
@@ -323,11 +323,11 @@ class Node:
         assert cost <= most, f"others waited for {cost}"
 
     def rests(self) -> bool:
-        """Return whether the core has nothing to do before something happens."""
+        """Return whether the core is idle until the next event."""
         return not (self.core.scheduler.resume or self.core.scheduler.has_more())
 
     def rest(self) -> None:
-        """Let the core have turns until it rests; nobody else does anything."""
+        """Run rounds of the core, and nothing else, until it is idle."""
         for _ in range(TURNS_MAX):
             if self.rests():
                 return
@@ -337,7 +337,7 @@ class Node:
     def write_spilled(self) -> None:
         """Write the chunks that queues have no memory for.  Raises: StorageFailure."""
         while self.spill.waits or self.batch is not None:
-            # One that found no room is written again by the next call.
+            # A batch that failed on a full disk is retried by the next call.
             self.batch = batch = self.batch or self.spill.take()
             self.spill_files.write(batch)
             self.batch = None
@@ -345,7 +345,7 @@ class Node:
         self.spill_files.remove(self.spill.take_unused())
 
     def write_batch(self) -> bool:
-        """Write one batch of what waits to be spilled; tell whether there was one."""
+        """Write one batch of chunks to be spilled; return whether there was one."""
         if not self.spill.waits:
             return False
         batch = self.spill.take()
@@ -356,14 +356,14 @@ class Node:
         return True
 
     def read_wanted(self) -> None:
-        """Read what was asked for from the disk, held back before or not."""
+        """Do all requested reads from the disk, even those that were held back."""
         self.wanted += self.core.take_wanted()
         wanted, self.wanted = self.wanted, []
         for one in wanted:
             one.arrived(self.core.reader.read(one.owner, one.ref, one.levels))
 
     def begin_sync(self) -> bool:
-        """Seal what has gathered; tell whether there is a group under way."""
+        """Seal the gathered records; return whether a group is being written."""
         if self.group is None:
             self.group = self.journal.seal()
             if self.group is not None:
@@ -371,12 +371,12 @@ class Node:
         return self.group is not None
 
     def write(self) -> None:
-        """Write and sync the group under way, and do not say so yet.  Raises: StorageFailure."""
+        """Write and sync the current group, without telling the core.  Raises: StorageFailure."""
         assert self.group is not None
         self.files.write(self.group)
 
     def end_sync(self) -> None:
-        """Tell the core that the group under way is synced."""
+        """Tell the core that the current group is synced."""
         group, self.group = self.group, None
         assert group is not None
         self.now()
@@ -384,7 +384,7 @@ class Node:
         self.run()
 
     def sync(self) -> None:
-        """Make everything durable that was recorded.  Raises: StorageFailure."""
+        """Sync all records.  Raises: StorageFailure."""
         self.run()
         for _ in range(TURNS_MAX):
             if not self.begin_sync():
@@ -394,7 +394,7 @@ class Node:
         raise AssertionError("there is always more to sync")
 
     def compact(self, room: int = 1 << 62) -> int:
-        """Take a checkpoint and copy forward what lives in files that are not all alive."""
+        """Take a checkpoint and compact files that hold dead records."""
         compaction = Compaction(self.core, 0, 100)
         below = int(self.spill.numbers.next)
         source = BrokerCheckpoint(self.broker, compaction)
@@ -406,7 +406,7 @@ class Node:
         return int(compaction.planned)
 
     def step_checkpoint(self, items: int = 1000) -> bool:
-        """Begin a checkpoint, or go on with it by about so many items; tell whether it is done."""
+        """Begin or continue a checkpoint by about `items` items; return whether it is done."""
         if self.checkpoint is None:
             source = Slices(BrokerCheckpoint(self.broker), items)
             now_ms = self.clock.wall_ms()
@@ -422,7 +422,7 @@ class Node:
         return False
 
     def take_checkpoint(self) -> None:
-        """Take a whole checkpoint, syncing when it waits."""
+        """Take a whole checkpoint, syncing whenever it waits for a sync."""
         for _ in range(TURNS_MAX):
             if self.step_checkpoint():
                 return
@@ -431,7 +431,7 @@ class Node:
         raise AssertionError("a checkpoint without an end")
 
     def tick(self, by_ms: int = 0) -> None:
-        """Let time pass and look at the clock, as the shell does each second."""
+        """Advance the time and tick, as the shell does each second."""
         self.clock.advance(by_ms)
         now_ms = self.now()
         for peer in list(self.peers.values()):
@@ -442,7 +442,7 @@ class Node:
     # -- ends --------------------------------------------------------------------------------------
 
     def stop(self) -> Image:
-        """Stop in order; return what lies on the disk."""
+        """Stop gracefully; return the image of the disk."""
         for peer in list(self.peers.values()):
             peer.connection.force("shutdown")
         self.run()
@@ -454,12 +454,12 @@ class Node:
         return self.image()
 
     def image(self) -> Image:
-        """What lies on the disk, synced or not."""
+        """The content of the disk, synced or not."""
         assert self.recording is not None
         return self.recording.image()
 
     def crashed(self, draw: Callable[[int], int]) -> list[Image]:
-        """Images that a crash now could leave; the first has lost all that was not synced."""
+        """Images that a crash now could leave; the first has lost everything unsynced."""
         assert self.recording is not None
         since = self.trace_length()
         return [state.image for state in crash_states(self.recording, draw, 2, since=since)]
@@ -467,7 +467,7 @@ class Node:
     # -- clients -----------------------------------------------------------------------------------
 
     def add_user(self, name: str, *tags: str, **permission: str) -> None:
-        """Add a user whose password is the name; a permission of the default vhost, if any."""
+        """Add a user with the name as password, and a permission on the default vhost, if any."""
         users = self.broker.users
         users.put(User(name, hash_password(b"salt", name.encode()), list(tags)))
         if permission:
@@ -475,7 +475,7 @@ class Node:
             users.set_permission(name, "/", **patterns)
 
     def dial(self, **capabilities: bool) -> Peer:
-        """A connection on which nothing was sent."""
+        """A new connection on which nothing has been sent."""
         return Peer(self, CAPABILITIES | capabilities)
 
     def connect(self, *channels: int, heartbeat: int = 0, **capabilities: bool) -> Peer:
@@ -483,7 +483,7 @@ class Node:
         return self._open(self.dial(**capabilities), "guest", "/", channels, heartbeat)
 
     def connect_as(self, user: str, *channels: int, vhost: str = "/", **capabilities: bool) -> Peer:
-        """The same for another user, whose password is the name, or in another vhost."""
+        """The same for another user (with the name as password), or in another vhost."""
         return self._open(self.dial(**capabilities), user, vhost, channels, 0)
 
     def _open(
@@ -497,24 +497,24 @@ class Node:
 
 @dataclass
 class Heard:
-    """A method that left the broker when the disk's trace was `at` operations long."""
+    """A method that the broker sent when the disk's trace was `at` operations long."""
 
     at: int
     method: Method
 
 
 class Peer:
-    """The other end of one connection.  `reads` says whether it takes what the broker sends."""
+    """The client end of one connection; it reads the broker's output while `reads` is true."""
 
     def __init__(self, node: Node, capabilities: dict[str, bool]) -> None:
         self.node = node
         self.capabilities = capabilities
-        #: The publish session that it names.
+        #: The id of its publish session.
         self.session = ""
         self.reads = True
-        #: Whether the shell reads the socket, as it found when it last looked.
+        #: Whether the shell reads the socket, as of its last check.
         self.is_read = True
-        #: Bytes that wait for a peer that does not read.
+        #: Bytes held back while the peer does not read.
         self.waiting = b""
         self.heard: list[Heard] = []
         self.inbox = Inbox()
@@ -529,13 +529,13 @@ class Peer:
     # -- to the broker -----------------------------------------------------------------------------
 
     def send(self, *parts: bytes) -> None:
-        """Have the broker receive bytes and do what follows from them at once."""
+        """Have the broker receive bytes, and run the core until it is idle."""
         self.receive(*parts)
         self.node.run()
         self.is_read = not self._holds
 
     def receive(self, *parts: bytes) -> None:
-        """Have the broker receive bytes, with no turn of the core after it."""
+        """Have the broker receive bytes, without running the core afterwards."""
         data, now_ms = b"".join(parts), self.node.now()
         self.node.judged(lambda: self.connection.receive(data, now_ms), len(data))
 
@@ -546,14 +546,14 @@ class Peer:
         user: str = "guest",
         vhost: str = "/",
     ) -> None:
-        """Open the connection; a user's password is his name."""
+        """Open the connection; the password is the user's name."""
         self.ask_open(user, vhost, heartbeat=heartbeat, frame_max=frame_max)
         self.expect(0, "connection.open-ok")
 
     def ask_open(
         self, user: str, vhost: str, *, heartbeat: int = 0, frame_max: int = 131_072
     ) -> None:
-        """Do all of the handshake but its last answer."""
+        """Do the handshake up to connection.open, without waiting for its answer."""
         client: dict[str, Any] = {"product": "core test", "capabilities": self.capabilities}
         if self.session:
             client["leveret-session"] = self.session
@@ -571,7 +571,7 @@ class Peer:
         self.send(method(0, "connection.tune-ok", **tuned), opening)
 
     def call(self, channel: int, name: str, **values: Any) -> Method:
-        """Send a method, sync where the reply waits for it, and return the reply."""
+        """Send a method, sync if the reply waits for it, and return the reply."""
         self.send(method(channel, name, **values))
         if not self.pending():
             self.node.sync()
@@ -589,14 +589,14 @@ class Peer:
     # -- from the broker ---------------------------------------------------------------------------
 
     def feed(self, data: bytes) -> int:
-        """Let the broker receive bytes with no look at sockets after; return the steps it took."""
+        """Have the broker receive bytes, without polling sockets; return the steps it took."""
         core = self.connection.core
         before = int(core.scheduler.spent)
         self.connection.receive(data, self.node.now())
         return int(core.scheduler.spent) - before
 
     def flush(self) -> None:
-        """Take what the session wrote, as a shell does for its transport."""
+        """Take the session's output, as a shell does for its transport."""
         connection = self.connection
         self.waiting += b"".join(connection.take_output())
         if self.reads:
@@ -610,27 +610,27 @@ class Peer:
 
     @property
     def _holds(self) -> bool:
-        """Whether the session is halted with so much input that no more is to be read."""
+        """Whether the session is halted with so much input that the shell must stop reading."""
         connection = self.connection
         return bool(connection.halted) and not connection.reads_on()
 
     def check_read(self) -> None:
-        """Check that the shell was told to look when it can read the socket again."""
+        """Check that the shell was woken when it could read the socket again."""
         assert self.is_read or self._holds, "nobody reads this socket any more"
 
     @property
     def sent_by_broker(self) -> bytes:
-        """All bytes that the broker has sent, which are joined only when a test asks for them."""
+        """All bytes that the broker has sent, joined only on demand."""
         self._sent_by_broker = [b"".join(self._sent_by_broker)]
         return self._sent_by_broker[0]
 
     def forget_sent(self) -> None:
-        """Let go of the bytes that the broker has sent."""
+        """Free the bytes that the broker has sent."""
         self._sent_by_broker.clear()
 
     @property
     def full(self) -> bool:
-        """Whether the transport holds more than it should."""
+        """Whether the transport's write buffer is full."""
         return len(self.waiting) > OUTPUT_BYTES_HIGH
 
     def read_on(self) -> None:
@@ -648,7 +648,7 @@ class Peer:
             self.node.run()
 
     def vanish(self) -> None:
-        """Lose the socket, with no turn of the core after it."""
+        """Lose the socket, without running the core afterwards."""
         del self.node.peers[self.connection]
         self.node.judged(self.connection.lost)
 
@@ -659,17 +659,17 @@ class Peer:
         self.heard += [Heard(at, got) for got in self.inbox.feed(data)]
 
     def pending(self) -> int:
-        """How many methods came that no test has taken."""
+        """The number of received methods that the test has not taken."""
         return len(self.heard) - self._taken
 
     def take(self) -> list[Method]:
-        """The methods that came since the last look."""
+        """Take the methods received since the last call."""
         new = [heard.method for heard in self.heard[self._taken :]]
         self._taken = len(self.heard)
         return new
 
     def names(self) -> list[str]:
-        """The names of the methods that came since the last look."""
+        """Take the methods received since the last call; return their names."""
         return [got.name for got in self.take()]
 
     def expect(self, channel: int, name: str) -> Method:
@@ -681,7 +681,7 @@ class Peer:
         return got
 
     def bodies(self) -> list[bytes]:
-        """The bodies that came since the last look; nothing else may have come."""
+        """Take the bodies received since the last call; nothing else may have been received."""
         got = self.take()
         assert all(one.name in WITH_CONTENT for one in got), got
         return [one.body for one in got]

@@ -1,4 +1,4 @@
-"""A delayed exchange `e` for tests: declaring it, publishing to it, looking at what it keeps."""
+"""A delayed exchange `e` for tests: declare it, publish to it, inspect its messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def delay(peer: Peer, ms: Any, body: bytes = b"m", *, key: str = "k", **props: A
 
 
 def drain(peer: Peer, queue: str = "q") -> list[bytes]:
-    """Take what is in a queue."""
+    """Take all messages of a queue."""
     bodies: list[bytes] = []
     while peer.node.vhost.queues.by_name[queue].ready_count() > 0:
         bodies.append(peer.call_get(queue, no_ack=True).body)
@@ -44,7 +44,7 @@ def drain(peer: Peer, queue: str = "q") -> list[bytes]:
 
 
 def store_of(node: Node) -> DelayedMessages:
-    """What `e` keeps."""
+    """The delayed messages of `e`."""
     store = node.vhost.exchanges.by_name["e"].delayed
     assert store is not None
     return store
@@ -61,12 +61,12 @@ def kept(store: DelayedMessages) -> list[tuple[int, Message]]:
 
 
 def ids(store: DelayedMessages) -> list[int]:
-    """The ids of what a store keeps."""
+    """The ids of the messages of a store."""
     return [sequence for sequence, _ in kept(store)]
 
 
 def listed(node: Node) -> list[DelayedStats]:
-    """What management shows of `e`."""
+    """The management snapshots of `e`."""
     exchange = node.vhost.exchanges.by_name.get("e")
     return [] if exchange is None else list(delayed_rows("/", exchange))
 
@@ -77,6 +77,6 @@ def started(image: Image, like: Node) -> Node:
 
 
 def restarted(node: Node) -> Node:
-    """Kill the broker when everything is synced, and start it again."""
+    """Kill the broker after syncing everything, and start it again."""
     node.sync()
     return started(node.image(), node)

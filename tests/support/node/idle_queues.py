@@ -1,4 +1,4 @@
-"""A queue that takes and gives nothing: the base of tests' own queues."""
+"""A queue that stores and delivers nothing: the base of the tests' own queues."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from leveret.message import Message
 
 
 class IdleTarget(Target):
-    """What drops all that comes."""
+    """A target that drops every message."""
 
     def publish(self, message: Message) -> int:
         return 0
 
 
 class IdleQueue(Queue):
-    """A queue in which there is never anything."""
+    """A queue that is always empty."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class IdleQueue(Queue):
         return 0
 
     def drop(self) -> None:
-        """There is nothing."""
+        """Do nothing: the queue is empty."""
 
     def next_number(self) -> int:
         return 1

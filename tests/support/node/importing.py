@@ -1,4 +1,4 @@
-"""An import of definitions under way, for tests that look at it on its way."""
+"""A running import of definitions, for tests that inspect it before its end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leveret.errors import AmqpError
 
 
 class Import:
-    """An import that was begun; `report` or `error` says what came of it."""
+    """A started import; `report` or `error` is its result."""
 
     def __init__(
         self, broker: Broker, definitions: Mapping[str, object], vhost: str | None = None
@@ -21,7 +21,7 @@ class Import:
 
     @property
     def over(self) -> bool:
-        """Whether it has come to its end."""
+        """Whether it has ended."""
         return self.task.over
 
     def _run(

@@ -1,4 +1,4 @@
-"""What tests of deep queues ask of a node."""
+"""Helpers for tests of deep queues."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from support.wire.raw_codec import method
 
 
 def no_chance(most: int) -> int:
-    """Draw the least: what was not synced is lost."""
+    """Draw the minimum: everything unsynced is lost."""
     return 0 * most
 
 
 def got(peer: Peer, queue: str = "q") -> list[int]:
-    """Get and ack all that waits."""
+    """Get and ack all ready messages."""
     found: list[int] = []
     while True:
         peer.send(method(1, "basic.get", queue=queue, no_ack=True))
@@ -25,7 +25,7 @@ def got(peer: Peer, queue: str = "q") -> list[int]:
 
 
 def exact(node: Node) -> None:
-    """What is counted must be what is there."""
+    """Check that the counts match the actual messages."""
     held_bytes = held_messages = 0
     for queue in node.vhost.queues.by_name.values():
         assert isinstance(queue, ClassicQueue)

@@ -1,4 +1,4 @@
-"""Time that tests let pass: who waits gets it at once, and what is to happen meanwhile happens."""
+"""Simulated pauses: a wait returns at once, after the events that the test planned for it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from leveret.spark.connection.retries import Pause
 
 
 class StepPause(Pause):
-    """Time that goes on when somebody waits; `meanwhile` is called with the seconds of each wait.
+    """Time that advances with each wait; `meanwhile` is called with the seconds of each wait.
 
-    With `after_seconds` it is called only when so much has passed.
+    With `after_seconds` it is called only once that much time has passed.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Random exchanges, queues, bindings and messages, for a broker and for whoever foresees it."""
+"""Random exchanges, queues, bindings and messages, for a broker and for models that predict it."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class RandomTopology:
         channel.wait_for_confirms()
 
     def taken(self, channel: Channel, count: int) -> list[list[str]]:
-        """Return the queues that each of `count` messages is in, in order; take them out."""
+        """Return the queues that each of `count` messages is in, in order; empty the queues."""
         found: list[list[str]] = [[] for _ in range(count)]
         for name in sorted(self.queues):
             while (message := channel.get(name, no_ack=True)) is not None:
@@ -117,7 +117,7 @@ class RandomTopology:
         return found
 
     def delete(self, channel: Channel) -> None:
-        """Delete all of it."""
+        """Delete the exchanges and queues."""
         for name in self.exchanges:
             channel.exchange_delete(name)
         for name in self.queues:

@@ -56,25 +56,25 @@ def stage(
 
 
 def commit(peer: Peer, *queues: str, batch: int = 1, sink: str = "s", **more: Any) -> None:
-    """Publish a commit; what comes of it is not waited for."""
+    """Publish a commit, without waiting for its outcome."""
     mandatory = more.pop("mandatory", False)
     body = json.dumps({"sink": sink, "batch": batch, "queues": queues, **more}).encode()
     peer.send(publish(1, "", COMMIT_KEY, body, mandatory=mandatory))
 
 
 def claimed(sinks: Sinks, name: str, destination: str | None = None) -> list[Claim]:
-    """Return the sinks of a name, or the one of a destination, for who may do all with them."""
+    """Return the sinks of a name, or the one of a destination, with all permissions."""
     return [Claim(sink) for sink in sinks.named(name, destination)]
 
 
 def forget(node: Node, name: str, destination: str | None = None) -> Task:
-    """Begin to forget them."""
+    """Begin to forget these sinks."""
     sinks = node.staging.sinks
     return forget_sinks(sinks, name, claimed(sinks, name, destination))
 
 
 def released(peer: Peer, *queues: str, **more: Any) -> list[str]:
-    """Commit, sync and return the names of what came."""
+    """Commit, sync and return the names of the received methods."""
     peer.node.sync()
     peer.take()
     commit(peer, *queues, **more)
@@ -83,7 +83,7 @@ def released(peer: Peer, *queues: str, **more: Any) -> list[str]:
 
 
 def bodies(node: Node, queue: str = "q") -> list[bytes]:
-    """Take what lies in a queue."""
+    """Take all messages of a queue."""
     node.sync()
     peer = node.connect()
     found = []
@@ -94,7 +94,7 @@ def bodies(node: Node, queue: str = "q") -> list[bytes]:
 
 
 def killed(node: Node) -> Node:
-    """The node after a kill; what was not synced may be lost, and is kept here."""
+    """The node after a kill; unsynced data, which could be lost, is kept here."""
     return Node(RecordingDisk(node.image()), clock=node.clock)
 
 

@@ -1,6 +1,6 @@
-"""Counts of the objects in memory while the collector of cycles is off.
+"""Counts of the objects in memory while the garbage collector is off.
 
-What a test finds left is then what only the collector would free.
+The objects that a test then finds are those that only the collector would free.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def no_collector() -> Iterator[None]:
-    """Collect what there is, and turn the collector off."""
+    """Collect all garbage, and turn the collector off."""
     gc.collect()
     gc.disable()
     try:
@@ -23,7 +23,7 @@ def no_collector() -> Iterator[None]:
 
 
 def objects_of(*rooms: str) -> Counter[str]:
-    """Return how many objects of each type there are whose modules begin with one of `rooms`."""
-    # A type that Cython made can have a descriptor where the name of its module should be.
+    """Count the objects of each type from modules with a name that begins with one of `rooms`."""
+    # In a type made by Cython, `__module__` can be a descriptor instead of a name.
     kinds = [type(one) for one in gc.get_objects()]
     return Counter(kind.__name__ for kind in kinds if str(kind.__module__).startswith(rooms))

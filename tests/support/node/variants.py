@@ -1,4 +1,4 @@
-"""Variants of a test of which a few show in `make check` what all show in `make test`."""
+"""Variants of a test: `make check` runs only a few of them, `make test` all."""
 
 from __future__ import annotations
 

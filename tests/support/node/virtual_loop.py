@@ -1,7 +1,7 @@
-"""A loop whose time goes on only while nothing is to be done: seconds pass at once, and exactly.
+"""An event loop with virtual time, which advances only while there is nothing to do.
 
-Sockets and threads are real.  What waits for a moment gets it as soon as no socket has anything to
-say, so that it is known when each timer ends, on however busy a machine.
+Sockets and threads are real.  A timer fires as soon as no socket is ready, so that the time of each
+timer is exact, however busy the machine is.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from leveret.clock import Clock
 
 T = TypeVar("T")
 
-#: The time when a loop begins; not 0, which could stand for nothing.
+#: The time at which a loop begins; not 0, which could mean unset.
 _BEGIN = 1000.0
 
 
 class _Selector(selectors.BaseSelector):
-    """The system's selector; a wait for nothing moves the time on instead."""
+    """The system's selector; instead of waiting with nothing ready, it advances the time."""
 
     def __init__(self) -> None:
         self.now = _BEGIN
@@ -65,7 +65,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class LoopClock(Clock):
-    """The time of the loop that runs."""
+    """The time of the running loop."""
 
     def wall_ms(self) -> int:
         return 1_700_000_000_000 + self.monotonic_ms()
@@ -81,7 +81,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def lapse(seconds: float) -> None:
-    """Let so much of the loop's time pass."""
+    """Let that many seconds of the loop's time pass."""
     loop = asyncio.get_running_loop()
     passed = loop.create_future()
     loop.call_later(seconds, passed.set_result, None)
@@ -89,7 +89,7 @@ async def lapse(seconds: float) -> None:
 
 
 async def dribble(port: int, said: bytes) -> float:
-    """Send a byte of `said` each second; return how many seconds after its connect the end came."""
+    """Send a byte of `said` each second; return the seconds from connect to the end."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

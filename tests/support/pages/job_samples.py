@@ -1,4 +1,4 @@
-"""Results of Spark's jobs without Spark, to make pages from: of each part some, hostile names."""
+"""Sample results of the Spark jobs, made without Spark, for their pages; with hostile names."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def route_sample() -> Routes:
 
 
 def deadletter_sample() -> DeadLetters:
-    """Letters of seven queues that died for four reasons."""
+    """Dead letters of seven queues, with four reasons."""
 
     def letter(number: int, body: str) -> Letter:
         died_at = START + timedelta(minutes=number)
@@ -110,7 +110,7 @@ def deadletter_sample() -> DeadLetters:
 
 
 def lifecycle_sample() -> Lifecycle:
-    """The lives of messages in two dozen queues, of which many are stuck."""
+    """The lifecycles of messages in two dozen queues; many messages are stuck."""
 
     def latency(messages: int, half: int) -> Latency:
         return Latency(messages, half, half * 4, half * 9, half * 30)
@@ -159,7 +159,7 @@ def archive_sample() -> ArchiveResult:
 
 
 def replay_sample() -> Sent:
-    """A run of thirty steps over two streams, of which the broker knew the first ones."""
+    """A run of thirty steps over two streams; the broker already had the first ones."""
     steps = tuple(
         Step(
             HOSTILE if n % 2 else "orders", n * 1000, n * 1000 + 1000, 900, 900 if n < 4 else 0,

@@ -1,4 +1,4 @@
-"""The jobs' pages as tests look at them: each with data, and each of a job that found nothing."""
+"""The jobs' pages for tests: each with data, and each of a job that found nothing."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def shown(visitor: Any, text: str, place: Path, size: str = "wide", **options: o
 def some(jobs: Iterable[str], kept: str) -> list[Any]:
     """Return the jobs for `parametrize`: one for `make check`, all for `make pages`.
 
-    Their pages are made of the same parts, which one shows as well as all.
+    One is enough for `make check`, because all pages are made of the same parts.
     """
     more = pytest.mark.pages_more
     return [job if job == kept else pytest.param(job, marks=more) for job in jobs]

@@ -1,4 +1,4 @@
-"""What a page in a browser is measured by: scripts that it evaluates."""
+"""Measurements of a page in a browser, by scripts that it evaluates."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-#: Axe-core, which looks for what hinders people.
+#: Axe-core, which finds accessibility problems.
 AXE: Final = Path(__file__).parents[2] / "pages" / "vendor" / "axe.js"
 
-#: A page's part that is wider than the window, and words that are broken within a line's box.
+#: The width by which a page exceeds the window.
 WIDER: Final = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 BROKEN: Final = """() => {
   const found = [];
@@ -30,7 +30,7 @@ BROKEN: Final = """() => {
   return found;
 }"""
 
-#: By how much an element with a fixed place, such as a dialog, stands out of the window or itself.
+#: The size by which a fixed element, such as a dialog, exceeds the window or overflows itself.
 STANDS_OUT: Final = """(one) => {
   const { left, right } = one.getBoundingClientRect();
   return Math.max(-left, right - innerWidth, one.scrollWidth - one.clientWidth);
@@ -38,7 +38,7 @@ STANDS_OUT: Final = """(one) => {
 
 
 def serious_faults(page: Page) -> list[tuple[str, str]]:
-    """Return what axe finds on a page and calls serious or worse: the rule, and an element."""
+    """Return the problems that axe rates serious or worse: the rule, and an element."""
     page.evaluate(AXE.read_text())
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [

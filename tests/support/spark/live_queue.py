@@ -1,4 +1,4 @@
-"""A queue on a real broker, for tests that read it by Spark."""
+"""A queue on a real broker, for tests that read it with Spark."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from support.spark.live_stream import WINDOW, Sent
 
 @dataclass(frozen=True)
 class LiveQueue:
-    """A durable queue and where it is."""
+    """A durable queue and its broker."""
 
     uri: str
     name: str
 
     @property
     def options(self) -> dict[str, str]:
-        """The options that the data source needs for a batch read."""
+        """The data source options for a batch read."""
         return {"uri": self.uri, "queue": self.name}
 
     def declare(self, arguments: Mapping[str, object] | None = None) -> None:
-        """Make the queue."""
+        """Declare the queue."""
         with connect(self.uri) as connection, connection.channel() as channel:
             channel.queue_declare(self.name, durable=True, arguments=dict(arguments or {}))
 
     def delete(self) -> int:
-        """Delete the queue; return how many messages went with it."""
+        """Delete the queue; return the number of deleted messages."""
         with connect(self.uri) as connection, connection.channel() as channel:
             return channel.queue_delete(self.name)
 
     def ready(self) -> int:
-        """Return how many messages nobody has."""
+        """Return the number of ready messages."""
         with connect(self.uri) as connection, connection.channel() as channel:
             return channel.queue_declare(self.name, passive=True).message_count
 
     def publish(self, messages: Iterable[Sent]) -> None:
-        """Publish persistent messages and return when all is confirmed."""
+        """Publish persistent messages and wait until all are confirmed."""
         with connect(self.uri) as connection, connection.channel() as channel:
             channel.confirm_select()
             for count, sent in enumerate(messages, 1):
@@ -60,7 +60,7 @@ class LiveQueue:
 
 
 def unacked(broker: Broker, queue: LiveQueue) -> int:
-    """Return how many messages a consumer has and did not ack."""
+    """Return the number of unacked messages."""
     if broker.process is None:
         pytest.skip("asks our own broker over its socket")
     api = Api(broker.process.data_dir / "management.sock")

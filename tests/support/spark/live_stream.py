@@ -1,4 +1,4 @@
-"""A stream on a real broker, for tests that read it by Spark."""
+"""A stream on a real broker, for tests that read it with Spark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from leveret.client import BasicProperties
 from leveret.client.blocking import Channel, connect
 
-#: Publishes that may wait for their confirm at once.
+#: The maximum number of unconfirmed publishes.
 WINDOW = 500
 
 
@@ -24,7 +24,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class LiveStream:
-    """A stream and where it is."""
+    """A stream and its broker."""
 
     uri: str
     name: str
@@ -36,7 +36,7 @@ class LiveStream:
         return {"uri": self.uri, "stream": self.name}
 
     def at(self, offset: int) -> str:
-        """Return an offset as options have it."""
+        """Return an offset in the format of options."""
         return f'{{"{self.name}": {offset}}}'
 
     @contextmanager
@@ -47,7 +47,7 @@ class LiveStream:
             yield channel
 
     def publish(self, messages: Iterable[Sent]) -> None:
-        """Publish to the exchange and return when all is confirmed."""
+        """Publish to the exchange and wait until all are confirmed."""
         with self.channel() as channel:
             for count, sent in enumerate(messages, 1):
                 channel.publish_nowait(sent.body, self.exchange, sent.routing_key, sent.properties)
@@ -56,7 +56,7 @@ class LiveStream:
             channel.wait_for_confirms()
 
     def publish_bodies(self, *bodies: bytes) -> None:
-        """Publish messages that are bodies only."""
+        """Publish messages that have only bodies."""
         self.publish(Sent(body) for body in bodies)
 
     def publish_numbers(self, start: int, end: int) -> list[bytes]:
@@ -66,7 +66,7 @@ class LiveStream:
         return bodies
 
     def declare(self, arguments: Mapping[str, object] | None = None) -> None:
-        """Make the stream, its exchange and a binding that takes every key."""
+        """Declare the stream, its exchange and a binding for every key."""
         with self.channel() as channel:
             channel.exchange_declare(self.exchange, "topic", durable=True)
             channel.queue_declare(

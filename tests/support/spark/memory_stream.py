@@ -1,8 +1,8 @@
 """Streams in memory: a second implementation of the data source's transport, for tests without JVM.
 
-A stream can be cut off at its start (retention), lose messages in its middle, and interrupt its
-readers; its rows are built as from a broker.  Streams are found by
-name in this process, so that a pickled reader finds them again.
+A stream can be truncated at its start (retention), lose messages in its middle, and interrupt its
+readers; its rows are built like those from a broker.  Streams are found by name in this process, so
+that a pickled reader finds them again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PIECE_RECORDS = 7
 
 @dataclass(frozen=True)
 class Delivery:
-    """A message as a transport gets it."""
+    """A message as received by a transport."""
 
     body: bytes = b""
     exchange: str = ""
@@ -38,7 +38,7 @@ class Delivery:
     timestamp_ms: int | None = None
 
     def on_the_wire(self, **own: object) -> Delivery:
-        """Return the message with the headers that a broker puts on it, and with `own` ones."""
+        """Return the message with the headers that a broker adds, and with `own` ones."""
         headers: dict[str, object] = {**(self.properties.headers or {}), **own}
         if self.timestamp_ms is not None:
             headers[STREAM_TIMESTAMP] = self.timestamp_ms
@@ -49,16 +49,16 @@ class Delivery:
 
 @dataclass
 class MemoryStream:
-    """Deliverys by their offsets, and what is to go wrong while they are read."""
+    """Deliveries by offset, and the faults to inject while they are read."""
 
     messages: dict[int, Delivery] = field(default_factory=dict)
     next_offset: int = 0
-    #: Pieces after which a read is interrupted, one entry per read to come.
+    #: The numbers of pieces after which the next reads are interrupted.
     interruptions: list[int] = field(default_factory=list)
     reads: list[tuple[int, int]] = field(default_factory=list)
-    #: Offsets that never were a message's, as RabbitMQ has them.
+    #: Offsets that never had a message, as in RabbitMQ.
     left_out: set[int] = field(default_factory=set)
-    #: Which stream of its name it is; RabbitMQ tells none.
+    #: Distinguishes it from other streams of its name; None for RabbitMQ, which has no such id.
     stream_id: str | None = None
 
     def append(self, *bodies: bytes) -> None:
@@ -67,23 +67,23 @@ class MemoryStream:
             self.add(Delivery(body, routing_key=f"k{len(body)}"))
 
     def add(self, message: Delivery) -> None:
-        """Add a message, a second after the one before."""
+        """Add a message, a second after the previous one."""
         timed = dataclasses.replace(message, timestamp_ms=1000 * self.next_offset)
         self.messages[self.next_offset] = timed
         self.next_offset += 1
 
     def truncate(self, first: int) -> None:
-        """Remove what is below an offset, as retention does."""
+        """Remove the messages below an offset, as retention does."""
         for offset in [o for o in self.messages if o < first]:
             del self.messages[offset]
 
 
-#: By name.
+#: The streams by name.
 STREAMS: dict[str, MemoryStream] = {}
 
 
 class MemoryTransport(Transport):
-    """The way to a stream in this process."""
+    """The transport of a stream in this process."""
 
     def __init__(self, options: Options, stream: str, schema: StructType) -> None:
         self._name = stream
@@ -154,7 +154,7 @@ class MemoryTransport(Transport):
         return missing not in self._stream.left_out
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
 
 class MemorySource(LeveretDataSource):

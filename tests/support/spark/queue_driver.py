@@ -1,10 +1,10 @@
-"""A driver of a streaming query on a queue that kills itself.
+"""The driver of a streaming query on a queue, which kills itself.
 
     python -m support.spark.queue_driver JSON
 
-It is a process of its own, so that a death is one: sockets close, locks go, nothing is tidied up.
-Its checkpoint and its sink are files, written as Spark does: the offsets before a batch, the commit
-after it; a batch that is run again replaces what it had written.
+It is a separate process, so that the kill is real: sockets are closed, locks are released, and no
+cleanup runs.  Its checkpoint and its sink are files, written as Spark does: the offsets before a
+batch, the commit after it; a repeated batch replaces its earlier output.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from leveret.spark.queue.stream import QueueStreamReader
 from leveret.spark.source import LeveretDataSource
 from support.spark.spark_order import Checkpoint, StreamingRun
 
-#: Where it may die: in the batch of that number.
+#: The places where it may be killed, in the batch with the given number.
 PLACES = ("never", "synced", "planned", "sunk", "committed")
 
 
 def die() -> None:
-    """End as by `kill -9`."""
+    """End like a process killed by `kill -9`."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 class DyingFeed(QueueFeed):
-    """Dies, once armed, when messages are synced in the spool and not acked yet."""
+    """Kills the process, once armed, when messages are synced in the spool but not acked yet."""
 
     armed: ClassVar[bool] = False
 
@@ -45,7 +45,7 @@ class DyingFeed(QueueFeed):
 
 
 class DyingReader(QueueStreamReader):
-    """A reader whose feed can die."""
+    """A reader with such a feed."""
 
     def make_feed(self, spool: Spool) -> QueueFeed:
         return DyingFeed(self._options, spool)
@@ -70,7 +70,7 @@ class KeptCheckpoint(Checkpoint):
         )
 
     def save(self) -> None:
-        """Write what is new."""
+        """Write the new entries."""
         for batch, offset in enumerate(self.offsets):
             (self.directory / f"offset-{batch:06d}").write_text(json.dumps(offset))
         for batch in range(self.commits):
@@ -78,14 +78,14 @@ class KeptCheckpoint(Checkpoint):
 
 
 def rows_of(directory: Path) -> list[dict[str, Any]]:
-    """Return what the sink holds, in order of the batches."""
+    """Return the rows of the sink, in order of the batches."""
     files = sorted(directory.glob("rows-*"))
     rows = [row for path in files for row in json.loads(path.read_text())]
     return [row | {"body": row["body"].encode()} for row in rows]
 
 
 def run(options: dict[str, str], directory: Path, place: str, number: int) -> None:
-    """Run to the queue's end, or to the place of death."""
+    """Run to the end of the queue, or to the place of the kill."""
     checkpoint = KeptCheckpoint(directory)
     started = StreamingRun(options, checkpoint, available_now=True, source=DyingSource)
     while True:

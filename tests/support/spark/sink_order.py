@@ -1,13 +1,13 @@
 """Spark's order of calls to a Python sink, replayed without a JVM.
 
-As PySpark 4.3.0 does it (read in its source and logged from an instrumented one): the source makes
-a writer in one process; the writer travels pickled to tasks in other processes, whose messages
-travel pickled to a third, which commits, or aborts with None for each task that did not finish.  A
-batch save's writer travels there too; a streaming query's is made anew.  A failed commit is
-aborted.
+The order is that of PySpark 4.3.0 (read in its source, and logged from an instrumented one).  The
+source makes a writer in one process.  The writer is pickled and sent to tasks in other processes.
+Their messages are pickled and sent to a third process, which commits, or aborts with None for each
+task that did not finish.  The writer of a batch save is sent there too; that of a streaming query
+is made again.  A failed commit is aborted.
 
-Tasks run in a process of their own (`elsewhere`), where a test may kill one, or in this one, where
-a test may do things between two batches of rows.
+Tasks run in another process (`elsewhere`), where a test may kill one, or in this process, where a
+test may act between two batches of rows.
 """
 
 from __future__ import annotations
@@ -30,40 +30,40 @@ from pyspark.sql.types import StructType
 
 from support.spark.spark_order import make_source, pickled
 
-#: A task's rows: batches, between which a test may do something.
+#: A task's rows: batches, and functions of the test to call between them.
 Rows = Sequence["pa.RecordBatch | Callable[[], object]"]
 
 
 class Killed(Exception):
-    """A task whose process was killed."""
+    """The process of a task was killed."""
 
 
 def kill_this_process() -> None:
-    """End the task's process as a lost executor ends: in the middle, by SIGKILL."""
+    """Kill the task's process by SIGKILL in the middle of its work, like a lost executor."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def fail() -> None:
-    """Fail as what computes the rows may fail."""
+    """Fail, as the computation of the rows may fail."""
     raise ZeroDivisionError("as the test wants it")
 
 
 def run_task(writer: bytes, partition: int, local: Mapping[str, str], rows: bytes) -> bytes:
-    """Run one task as a worker of Spark's does; return its pickled message."""
+    """Run one task as a Spark worker does; return its pickled message."""
     context = TaskContext._getOrCreate()  # noqa: SLF001  as Spark's worker does
     context._partitionId = partition  # noqa: SLF001
     context._localProperties = dict(local)  # noqa: SLF001
     try:
         message = cloudpickle.loads(writer).write(_batches(cloudpickle.loads(rows)))
     finally:
-        TaskContext._setTaskContext(None)  # noqa: SLF001  no task is here any more
+        TaskContext._setTaskContext(None)  # noqa: SLF001  the task has ended
     assert isinstance(message, WriterCommitMessage)
     done: bytes = cloudpickle.dumps(message)  # type: ignore[no-untyped-call]
     return done
 
 
 def _batches(rows: Rows) -> Iterator[pa.RecordBatch]:
-    """Yield the batches, and do what stands between them."""
+    """Yield the batches, and call the functions between them."""
     for item in rows:
         if isinstance(item, pa.RecordBatch):
             yield item
@@ -72,14 +72,14 @@ def _batches(rows: Rows) -> Iterator[pa.RecordBatch]:
 
 
 class _Worker:
-    """The process for tasks; a new one where a test has killed it."""
+    """The process for tasks; a new one after a test has killed it."""
 
     def __init__(self) -> None:
         self._pool: ProcessPoolExecutor | None = None
         atexit.register(self.stop)
 
     def run(self, *payload: Any) -> bytes:
-        """Run a task.  Raises: Killed; what the task raises."""
+        """Run a task.  Raises: Killed; any exception of the task."""
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(1, context)
@@ -101,17 +101,17 @@ _WORKER = _Worker()
 
 @dataclass
 class Sink:
-    """A sink as a query uses it; `schema` is the rows' as Spark has it."""
+    """A sink as a query uses it; `schema` is the Spark schema of the rows."""
 
     options: Mapping[str, str]
     schema: StructType
     elsewhere: bool = False
     overwrite: bool = False
-    #: Messages of the last attempt, as commit or abort got them.
+    #: The messages of the last attempt, as passed to commit or abort.
     messages: list[WriterCommitMessage | None] = field(default_factory=list)
 
     def save(self, partitions: Sequence[Rows], local: Mapping[str, str] | None = None) -> None:
-        """Save a table.  Raises: what a task or the commit raises, after the abort."""
+        """Save a table.  Raises: the exception of a task or the commit, after the abort."""
         made = make_source(self.options).writer(self.schema, self.overwrite)
         self._attempt(made, partitions, local or {})
         committer = pickled(made)
@@ -126,9 +126,9 @@ class Sink:
         crash: str = "",
         local: Mapping[str, str] | None = None,
     ) -> None:
-        """Write a micro-batch; with `crash` the driver dies before the commit or after it.
+        """Write a micro-batch; with `crash` the driver is killed before the commit or after it.
 
-        Raises: what a task or the commit raises, after the abort.
+        Raises: the exception of a task or the commit, after the abort.
         """
         made = self.committer()
         told = {"sql.streaming.queryId": query, "streaming.sql.batchId": str(number)}
@@ -153,7 +153,7 @@ class Sink:
         local: Mapping[str, str],
         batch: int | None = None,
     ) -> None:
-        """Run all tasks; abort where one fails."""
+        """Run all tasks; abort if one fails."""
         run = _WORKER.run if self.elsewhere else run_task
         self.messages = [None] * len(partitions)
         failure: BaseException | None = None
@@ -171,7 +171,7 @@ class Sink:
             raise failure
 
     def _settle(self, commit: Callable[[Any], object], abort: Callable[[Any], object]) -> None:
-        """Commit, and abort where that fails."""
+        """Commit, and abort if that fails."""
         try:
             commit(pickled(self.messages))
         except Exception:
@@ -180,5 +180,5 @@ class Sink:
 
 
 def sink_for(options: Mapping[str, str], batch: pa.RecordBatch, *, elsewhere: bool = False) -> Sink:
-    """Return a sink for rows like those of a batch."""
+    """Return a sink for rows with the schema of a batch."""
     return Sink(options, from_arrow_schema(batch.schema), elsewhere)

@@ -1,8 +1,9 @@
 """Spark's order of calls to a Python data source, replayed without a JVM.
 
-As PySpark 4.3.0 does it (read in its source and logged from an instrumented one): the source, the
-reader that reads, and every partition travel pickled; offsets travel as JSON; one reader plans for
-as long as the query runs; `commit` comes with the next batch and never for the last; `stop` never.
+The order is that of PySpark 4.3.0 (read in its source, and logged from an instrumented one).  The
+source, the reader that reads, and every partition are pickled; offsets are passed as JSON.  One
+reader plans for as long as the query runs.  `commit` is called with the next batch, so never for
+the last one, and `stop` is never called.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Offset = dict[str, Any]
 
 
 def pickled(value: Any) -> Any:
-    """Return a value as another process gets it."""
+    """Return a value as another process receives it."""
     return cloudpickle.loads(cloudpickle.dumps(value))  # type: ignore[no-untyped-call]
 
 
@@ -49,7 +50,7 @@ def make_source(options: Mapping[str, str], source: type[DataSource] = MemorySou
 
 
 def read_all(reader: Any, partitions: list[InputPartition], schema: StructType) -> list[Any]:
-    """Return the rows of partitions, each read by a reader of its own, and check their schema."""
+    """Return the rows of partitions, each read by its own reader, and check their schema."""
     expected = to_arrow_schema(schema, timezone="UTC")
     rows: list[Any] = []
     for partition in partitions:
@@ -66,7 +67,7 @@ def batch_rows(
     filters: list[Filter] | None = None,
     source: type[DataSource] = MemorySource,
 ) -> list[Any]:
-    """Return the rows of a batch read; with `filters`, of one that Spark pushes these to."""
+    """Return the rows of a batch read, with pushdown of `filters` if given."""
     made = make_source(options, source)
     chosen = schema or made.schema()
     assert isinstance(chosen, StructType)
@@ -76,14 +77,14 @@ def batch_rows(
             parse_options(made.options), chosen, StreamAccess(MemoryTransport, find_in_memory)
         )
         assert reader.pushFilters(filters) == filters
-    # Spark reads one partition of its own kind where a source plans none.
+    # Spark reads one partition of its own kind if a source plans none.
     partitions = [*reader.partitions()] or [InputPartition(None)]
     return read_all(reader, partitions, chosen)
 
 
 @dataclass
 class Checkpoint:
-    """What survives the end of a query."""
+    """The state that survives the end of a query."""
 
     offsets: list[Offset] = field(default_factory=list)
     commits: int = 0
@@ -121,7 +122,7 @@ class StreamingRun:
             self.planner.prepareForTriggerAvailableNow()
 
     def batch(self, *, crash: bool = False, unlimited: bool = False) -> list[Any] | None:
-        """Run one batch and return its rows; None when there is nothing new.
+        """Run one batch and return its rows; None if there is nothing new.
 
         With `crash` the rows are lost before the batch is committed.
         """
@@ -133,14 +134,14 @@ class StreamingRun:
         return rows
 
     def run_planned(self) -> list[Any]:
-        """Return the rows of the batch whose offsets were written last."""
+        """Return the rows of the batch planned last."""
         kept = self.checkpoint
         start = kept.offsets[-2] if len(kept.offsets) > 1 else self.initial
         partitions = [*self.planner.partitions(start, kept.offsets[-1])]
         return read_all(self.reader, partitions, self.schema)
 
     def plan(self, *, unlimited: bool = False) -> bool:
-        """Write the offsets of the next batch, if the last is committed; False: nothing new."""
+        """Write the offsets of the next batch if the last is committed; False if nothing is new."""
         kept = self.checkpoint
         if len(kept.offsets) > kept.commits:
             return True

@@ -1,4 +1,4 @@
-"""Rows to write by a sink, and what arrived in a queue."""
+"""Rows for a sink to write, and the resulting messages of a queue."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from leveret.client import Message
 from leveret.client.blocking import Channel
 
-#: How long a message may take that should come, and how long nothing else may come.
+#: The time limit for an expected message, and the time in which no other one may arrive.
 SECONDS = 60.0
 QUIET_SECONDS = 0.5
 
@@ -17,7 +17,7 @@ HEADERS = pa.map_(pa.string(), pa.string())
 
 
 def numbers(first: int, end: int, **columns: Any) -> pa.RecordBatch:
-    """Return rows whose bodies are numbers."""
+    """Return rows with numbers as bodies."""
     made = pa.array(texts(first, end), pa.binary())
     return pa.RecordBatch.from_pydict({"body": made, **columns})
 
@@ -28,13 +28,13 @@ def texts(first: int, end: int) -> list[bytes]:
 
 
 def ids(*values: int | None) -> pa.RecordBatch:
-    """Return rows whose bodies are their publishing ids."""
+    """Return rows with their publishing ids as bodies."""
     made = pa.array([f"{value}".encode() for value in values])
     return pa.RecordBatch.from_pydict({"body": made, "publishing_id": pa.array(values, pa.int64())})
 
 
 def drain(channel: Channel, queue: str) -> list[Message]:
-    """Return what is in a queue, and take it out."""
+    """Take and return the messages of a queue."""
     found = []
     while (message := channel.get(queue, no_ack=True)) is not None:
         found.append(message)
@@ -42,14 +42,14 @@ def drain(channel: Channel, queue: str) -> list[Message]:
 
 
 def bodies(channel: Channel, queue: str) -> list[bytes]:
-    """Return the bodies in a queue, and take them out."""
+    """Take the messages of a queue, and return their bodies."""
     return [message.body for message in drain(channel, queue)]
 
 
 def consumed(channel: Channel, queue: str, *, is_stream: bool = True) -> list[bytes]:
-    """Return the bodies that a consumer gets, of a stream from its first message on.
+    """Return the bodies that a consumer gets; from a stream, from its first message on.
 
-    They are as many as the broker counts, and those that follow at once.
+    They are as many as the broker counts, and any that follow at once.
     """
     count = channel.queue_declare(queue, passive=True).message_count
     channel.qos(1000)

@@ -1,4 +1,4 @@
-"""Publishers that go on while a backup is made, and know what was confirmed to them by when."""
+"""Publishers that run during a backup, and know which messages were confirmed at any time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.store.data_dirs import PERSISTENT, body
 
 
 class Load:
-    """Publishes in a thread; `confirmed` holds what was confirmed so far, in order."""
+    """Publishes in a thread; `confirmed` holds the confirmed messages so far, in order."""
 
     def __init__(self, uri: str, queue: str) -> None:
         self.confirmed: list[bytes] = []

@@ -1,8 +1,8 @@
 """Data directories made by a real broker, and ways to damage them.
 
-A directory holds everything that can lie there: two snapshots, closed journal files and an open
-one, chunks of a classic queue, a stream and a deleted queue, messages that only the journal has,
-and definitions of each kind.
+A directory holds every kind of content: two snapshots, closed journal files and an open one, chunks
+of a classic queue, a stream and a deleted queue, messages that are only in the journal, and
+definitions of each kind.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from leveret.wire.properties import BasicProperties
 from support.brokers.broker_process import BrokerProcess
 from support.commands.command_process import run_leveret
 
-#: So that a few hundred messages make several checkpoints, and a queue is deep.
+#: Small enough that a few hundred messages cause several checkpoints and a deep queue.
 SMALL: Final = {
     "journal_bytes_max": "65536",
     "journal_file_bytes": "65536",
@@ -77,7 +77,7 @@ DEFINITIONS: Final = {
 
 @dataclass
 class Filled:
-    """A directory and what is in it: the bodies of each queue in order, and all definitions."""
+    """A directory and its content: the bodies of each queue in order, and all definitions."""
 
     path: Path
     bodies: dict[str, list[bytes]]
@@ -99,7 +99,7 @@ def publish(channel: Channel, queue: str, first: int, count: int) -> list[bytes]
 
 
 def read_numbers(uri: str, queue: str, count: int) -> list[int]:
-    """Take so many messages, whose bodies are numbers, from a queue or the stream `s`."""
+    """Take `count` messages with numbers as bodies from a queue or the stream `s`."""
     found: list[int] = []
     with connect(uri) as connection:
         channel = connection.channel()
@@ -138,7 +138,7 @@ def fill(data: Path) -> Filled:
                 taken.ack()
             del bodies["deep"][:150]
             channel.queue_delete("gone")
-            # What follows is in the journal only; a confirm after the acks makes them durable.
+            # The following is only in the journal; a confirm after the acks makes them durable.
             bodies["late"] = []
             channel.queue_declare("late", durable=True)
             bodies["late"] = publish(channel, "late", 0, 5)
@@ -148,7 +148,7 @@ def fill(data: Path) -> Filled:
 
 
 def definitions_of(data: Path) -> object:
-    """Return what a running broker exports."""
+    """Return the exported definitions of a running broker."""
     return json.loads(run_leveret("ctl", "--data-dir", data, "export_definitions").stdout)
 
 
@@ -177,7 +177,7 @@ def read_stream(channel: Channel, queue: str, count: int) -> list[bytes]:
 
 @contextmanager
 def started(data: Path) -> Iterator[tuple[BrokerProcess, Channel]]:
-    """Start a broker on a directory; give it and a channel."""
+    """Start a broker on a directory; yield it and a channel."""
     settings = {"ballast_bytes": "0"}
     with BrokerProcess(data, settings=settings) as broker, connect(broker.uri) as connection:
         yield broker, connection.channel()
@@ -190,7 +190,7 @@ def copy_of(filled: Filled, to: Path) -> Path:
 
 
 def flip(path: Path, position: int) -> None:
-    """Turn over one bit of a file."""
+    """Flip one bit of a file."""
     with path.open("r+b") as file:
         file.seek(position)
         found = file.read(1)[0]
@@ -199,7 +199,7 @@ def flip(path: Path, position: int) -> None:
 
 
 def bytes_of(directory: Path) -> dict[str, tuple[bytes, int]]:
-    """Return all files of a directory with their contents and times of change."""
+    """Return all files of a directory with their contents and modification times."""
     return {
         str(path.relative_to(directory)): (path.read_bytes(), path.stat().st_mtime_ns)
         for path in sorted(directory.rglob("*"))

@@ -1,8 +1,8 @@
-"""A seeded load on a broker in memory, and the check that no promise left before its sync.
+"""A seeded load on a broker in memory, and a check that no promise is sent before its sync.
 
-Each promise (a confirm, a tx.commit-ok, the -ok of a durable declare, bind or delete) rests on a
-record that holds a word of its own: a body, a name, a key.  The check finds the write of that word
-in the disk's trace and a sync of the same file after it, both before the promise was heard.
+Each promise (a confirm, a tx.commit-ok, the -ok of a durable declare, bind or delete) depends on a
+record that contains a unique word: a body, a name, a key.  The check finds the write of that word
+in the disk's trace and a sync of the same file after it, both before the promise was received.
 
 Invariants: the load is decided by its seed alone; every word is used once.
 """
@@ -24,7 +24,7 @@ QUEUES: Final = 4
 
 @dataclass
 class Side:
-    """What one client waits for, in the order in which it is promised."""
+    """The promises that one client waits for, in order."""
 
     peer: Peer
     publishes: list[str] = field(default_factory=list)
@@ -37,9 +37,10 @@ class Side:
 
 @dataclass
 class Promise:
-    """Something promised: the words that must be on the disk, and when it was heard.
+    """A promise: the words that must be on disk, and the time of its arrival.
 
-    `nth` tells which write of the word it rests on: a declare's the first, a delete's the second.
+    `nth` is the number of the write of the word that it depends on: the first for a declare, the
+    second for a delete.
     """
 
     what: str
@@ -49,7 +50,7 @@ class Promise:
 
 
 class Load:
-    """Three clients that publish, define, commit, get and ack by chance."""
+    """Three clients that publish, define, commit, get and ack at random."""
 
     def __init__(self, node: Node, seed: int) -> None:
         self.node = node
@@ -77,7 +78,7 @@ class Load:
     # -- the load ----------------------------------------------------------------------------------
 
     def run(self, steps: int) -> None:
-        """Take so many steps.  Raises: StorageFailure where the disk fails."""
+        """Take `steps` steps.  Raises: StorageFailure if the disk fails."""
         for _ in range(steps):
             step = self.random.choice(
                 [self.publish] * 5
@@ -88,7 +89,7 @@ class Load:
             self.hear()
 
     def finish(self) -> None:
-        """Feed and sync everything that is left."""
+        """Feed all remaining input, and sync everything."""
         self.feed(whole=True)
         self.node.sync()
         self.feed(whole=True)
@@ -96,12 +97,12 @@ class Load:
         self.hear()
 
     def word(self) -> str:
-        """A word that nothing else holds."""
+        """A unique word."""
         self.number += 1
         return f"<{self.number}>"
 
     def pick(self) -> int:
-        """The number of a client."""
+        """Choose the number of a client."""
         return self.random.randrange(3)
 
     def publish(self) -> None:
@@ -121,7 +122,7 @@ class Load:
             side.publishes.append(word)
 
     def commit(self) -> None:
-        """Commit what a client's transaction holds."""
+        """Commit a client's transaction."""
         place = self.pick()
         side = self.sides[place]
         self.input[place].append(method(TX, "tx.commit"))
@@ -142,14 +143,14 @@ class Load:
             self.sides[place].definitions.append(word)
 
     def settle(self) -> None:
-        """Get a message, which may be an ack at once: no promise, but a record in between."""
+        """Get a message, with or without no_ack: a record between others, but no promise."""
         queue = f"q{self.random.randrange(QUEUES)}"
         no_ack = self.random.randrange(2) == 0
         get = method(DEFINING, "basic.get", queue=queue, no_ack=no_ack)
         self.input[self.pick()].append(get)
 
     def feed(self, *, whole: bool = False) -> None:
-        """Give the broker some of one client's input, cut anywhere, or all of everyone's."""
+        """Send the broker some of one client's input, cut anywhere, or all input of all clients."""
         for place in range(3) if whole else [self.pick()]:
             data = b"".join(self.input[place])
             cut = len(data) if whole else self.random.randrange(len(data) + 1)
@@ -162,7 +163,7 @@ class Load:
         self.node.begin_sync()
 
     def end(self) -> None:
-        """Write the group under way, if there is one, and tell the core."""
+        """Write the current group, if any, and tell the core."""
         if self.node.group is not None:
             self.node.write()
             self.node.end_sync()
@@ -171,10 +172,10 @@ class Load:
         """Let a second pass."""
         self.node.tick(1000)
 
-    # -- what was promised -------------------------------------------------------------------------
+    # -- promises ----------------------------------------------------------------------------------
 
     def hear(self) -> None:
-        """Turn what the clients heard into promises."""
+        """Convert the methods received by the clients into promises."""
         for side in self.sides:
             for heard in side.peer.heard[side.heard :]:
                 self._hear(side, heard.method.name, heard.method.channel, heard.at, heard.method)
@@ -194,17 +195,17 @@ class Load:
             assert name in ("basic.get-ok", "basic.get-empty"), got
 
     def promises(self) -> int:
-        """How many promises were heard."""
+        """The number of received promises."""
         self.hear()
         return len(self.found)
 
     def unconfirmed(self) -> list[str]:
-        """What was published with confirms and not confirmed."""
+        """The unconfirmed publishes of clients in confirm mode."""
         return [word for side in self.sides for word in side.publishes[side.confirmed :]]
 
 
 def check_promises(load: Load) -> int:
-    """Assert that each promise's record was synced when it was heard; return their number."""
+    """Assert that each promise arrived after the sync of its record; return their number."""
     assert load.node.recording is not None
     trace = load.node.recording.trace
     writes = [place for place, operation in enumerate(trace) if operation.verb == "write"]

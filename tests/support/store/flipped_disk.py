@@ -1,9 +1,9 @@
-"""Directories in memory with flipped bytes, and what each of their four readers says of them.
+"""Directories in memory with flipped bytes, and the results of their four readers.
 
 A start, reads while a broker runs, `leveret store check` and `leveret store salvage` must agree
-with each other, and with what consumers get.  `specimen` makes a directory with something of
-everything in it, `flips` damages it at random, and `differences` says in words where two readers
-disagree.  It is all in one process, on the real code of the store and the core.
+with each other, and with the messages that consumers get.  `specimen` makes a directory with every
+kind of content, `flips` damages it at random, and `differences` describes where two readers
+disagree.  Everything runs in one process, on the real code of the store and the core.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from support.wire.raw_codec import method, publish
 
 FLIP_BYTES: Final = 16
 
-#: Folders that are damaged together, and in how many places each.
+#: Folders that are damaged together, with the number of places.
 HARMS: Final[tuple[tuple[tuple[str, ...], int], ...]] = (
     (("journal",), 1),
     (("segments",), 1),
@@ -39,11 +39,11 @@ HARMS: Final[tuple[tuple[tuple[str, ...], int], ...]] = (
     (("state", "journal", "segments"), 2),
 )
 
-#: Stands beside the kinds of records for the number of queues in a record of a message.
+#: A pseudo kind of record: the number of queues in the record of a message.
 COUNT: Final = -1
 CLASSIC: Final = ("plain", "holes", "urgent", "fan")
 STREAM: Final = "log"
-#: A queue's window, small enough that most of it lies in chunks.
+#: A queue's window, small enough that most messages are in chunks.
 WINDOW_BYTES: Final = 3_000
 
 _WORD: Final = re.compile(rb"<m(\d+)>")
@@ -81,7 +81,7 @@ class Maker:
         self.count = 0
 
     def make(self) -> Image:
-        """Make it: two checkpoints with a compaction between, and a journal behind them."""
+        """Make it: two checkpoints with a compaction between them, and a journal after them."""
         self.declare()
         for _ in range(2):
             self.fill(60)
@@ -96,7 +96,7 @@ class Maker:
         self.take("holes", 2)
         self.fill(20)
         self.node.sync()
-        # What comes last says that all before it was durable.
+        # The last messages show that all earlier ones were durable.
         self.fill(1)
         return self.node.image()
 
@@ -111,7 +111,7 @@ class Maker:
             self.peer.call(1, "queue.bind", queue=queue, exchange="all")
 
     def fill(self, count: int) -> None:
-        """Publish so many messages here and there, synced in groups."""
+        """Publish `count` messages to random queues, synced in groups."""
         for number in range(count):
             word = b"<m%d>" % self.count
             self.count += 1
@@ -144,7 +144,7 @@ class Maker:
 
 
 def specimen(seed: int) -> Specimen:
-    """Return a directory and what it holds."""
+    """Return a directory and its content."""
     made = Specimen(Maker(seed).make())
     made.held = read(started(made.image))
     return made
@@ -153,13 +153,13 @@ def specimen(seed: int) -> Specimen:
 def flips(
     made: Specimen, chance: random.Random, folders: tuple[str, ...], count: int, size: int
 ) -> list[Flip]:
-    """Return flips of so many bytes at random places of files in each of some folders."""
+    """Return flips of `size` bytes at `count` random places of files in each folder."""
     found: list[Flip] = []
     for folder in folders:
         paths = sorted(path for path in made.image.files if path.startswith(f"{folder}/"))
         ends = {path: len(made.image.files[path].rstrip(b"\0")) for path in paths}
         if folder == "journal":
-            # Damage to the last group is taken for a crash.
+            # Damage to the last group would look like a crash.
             ends[paths[-1]] = made.image.files[paths[-1]].rindex(b"LVgroup1")
         for path in chance.choices(paths, list(ends.values()), k=count):
             end = ends[path]
@@ -176,7 +176,7 @@ def flipped(image: Image, harms: Sequence[Flip]) -> Image:
 
 
 def started(image: Image) -> Node:
-    """Return a broker that has started on a copy of an image."""
+    """Return a broker started on a copy of an image."""
     return Node(
         RecordingDisk(Image(dict(image.files), set(image.folders))), window_bytes=WINDOW_BYTES
     )
@@ -208,7 +208,7 @@ def read(node: Node) -> dict[str, Counter[bytes]]:
 
 
 def _peer(node: Node) -> Peer:
-    """Return a connection of a user that is let in, whatever users the damage left."""
+    """Return a connection of a user who can log in, even if the damage removed other users."""
     node.add_user("reader", "administrator", configure=".*", write=".*", read=".*")
     peer = node.dial()
     peer.login(user="reader")
@@ -217,12 +217,12 @@ def _peer(node: Node) -> Peer:
 
 @dataclass
 class Views:
-    """What the readers say of one damaged directory."""
+    """The results of all readers of one damaged directory."""
 
     started: dict[str, Counter[bytes]]
     salvaged: dict[str, Counter[bytes]]
     checked: dict[str, int]
-    #: Lost messages or records: by a check, by queue, and by a start with all that it read.
+    #: Lost messages or records: reported by a check, by queue, and by a start that read all.
     check_lost: int
     queue_lost: int
     start_lost: int
@@ -235,7 +235,7 @@ def _is_unknown(damage: Damage) -> bool:
 
 
 def views(image: Image) -> Views:
-    """Let all readers look at a directory."""
+    """Run all readers on a directory."""
     survey = Survey(RecordingDisk(Image(dict(image.files), set(image.folders))))
     for _ in survey.run():
         pass
@@ -262,7 +262,7 @@ def views(image: Image) -> Views:
 
 
 def differences(made: Specimen, harms: Sequence[Flip]) -> Iterator[str]:
-    """Yield where the readers of a damaged directory disagree, in words."""
+    """Yield descriptions of the disagreements of the readers of a damaged directory."""
     image = flipped(made.image, harms)
     seen = views(image)
     for queue in sorted({*seen.started, *seen.salvaged, *seen.checked, *made.held}):
@@ -277,22 +277,22 @@ def differences(made: Specimen, harms: Sequence[Flip]) -> Iterator[str]:
 
 
 def _untruths(made: Specimen, harms: Sequence[Flip], seen: Views) -> Iterator[str]:
-    """Yield where what is said is not what consumers get."""
+    """Yield descriptions of reports that differ from the messages that consumers get."""
     states = {harm.path for harm in harms if harm.path.startswith("state/")}
     if len(states) > 1:
-        # Nobody can tell what the records of both snapshots were; some may be queues.
+        # The records of two damaged snapshots are unknown; some may be queues.
         return
     missing = sum((made.held[queue] - seen.started[queue]).total() for queue in made.held)
     kinds = kinds_hit(made.image, harms)
     if not kinds and any(seen.started[queue] - made.held[queue] for queue in made.held):
         yield "messages came back that were acked"
     if seen.unknown or COUNT in kinds:
-        # Nobody can tell how many records were in a place that was hit as a whole.
+        # The number of records in a wholly damaged place is unknown.
         right = seen.check_lost > 0 or missing == 0
     elif kinds <= {PUBLISH}:
         right = seen.queue_lost <= missing == seen.check_lost
     else:
-        # A lost ack is one record, and what it removed is missed where it is damaged too.
+        # A lost ack is one record, and the message that it removed counts if it is damaged too.
         right = missing <= seen.check_lost <= missing + 2 * len(harms)
     if not right:
         said = f"{seen.check_lost}, {seen.queue_lost} of them of queues"
@@ -300,9 +300,9 @@ def _untruths(made: Specimen, harms: Sequence[Flip], seen: Views) -> Iterator[st
 
 
 def kinds_hit(image: Image, harms: Sequence[Flip]) -> set[int]:
-    """Return the kinds of the journal's records that flips hit, by the bytes before.
+    """Return the kinds of the journal's records that flips hit, by the original bytes.
 
-    `COUNT` says that it was how many queues a message went to.
+    `COUNT` stands for the number of queues of a message.
     """
     kinds: set[int] = set()
     for path in {harm.path for harm in harms if harm.path.startswith("journal/")}:
@@ -321,14 +321,14 @@ def kinds_hit(image: Image, harms: Sequence[Flip]) -> set[int]:
 
 
 def running_differences(made: Specimen, harms: Sequence[Flip]) -> Iterator[str]:
-    """Yield where a broker that runs meanwhile reads other messages than a salvage finds."""
+    """Yield descriptions of differences between a running broker's reads and a salvage."""
     node = started(made.image)
     for harm in harms:
         file = node.disk.open(harm.path)
         file.pwrite(harm.on(file.read(0, file.size()))[harm.at : harm.at + harm.size], harm.at)
     got, saved = read(node), views(flipped(made.image, harms)).salvaged
     for queue in sorted(made.held):
-        # What was in memory is not lost.
+        # Messages in memory are not lost.
         if saved[queue] - got[queue]:
             yield f"{queue}: salvage has {_words(saved[queue] - got[queue])}, and no reader got it"
 

@@ -1,4 +1,4 @@
-"""A data directory with users and vhosts in it, made before the broker starts on it."""
+"""A data directory with users and vhosts, made before the broker starts on it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.node.core import Node
 
 
 def prepare(data_dir: Path, change: Callable[[Node], None]) -> None:
-    """Let `change` work on a broker whose state is then in `data_dir`."""
+    """Apply `change` to a broker in memory, and write its state to `data_dir`."""
     data_dir.mkdir(parents=True, exist_ok=True)
     disk = RealDisk(str(data_dir))
     node = Node(disk)

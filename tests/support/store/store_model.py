@@ -1,7 +1,7 @@
-"""A small broker's state for the store's tests: what a replay makes of records, and how to compare.
+"""A small broker state for the store's tests, built by a replay of records, with comparisons.
 
-It follows the rules in `leveret.store.recovery.replay` and nothing else, so that it also shows that
-they suffice.
+It follows only the rules in `leveret.store.recovery.replay`, so that it also shows that they
+suffice.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Queue:
     first_offset: int = 0
 
     def drop(self, sequence: int) -> None:
-        """Take a message out."""
+        """Remove a message."""
         self.live.pop(sequence, None)
         self.counts.pop(sequence, None)
         if sequence < self.chunked_below:
@@ -59,7 +59,7 @@ class Queue:
 
 
 class Known(KnownQueue):
-    """What the tests' replay knows of a queue."""
+    """A queue as known to the tests' replay."""
 
     def __init__(self, queue_id: int, queue: Queue) -> None:
         super().__init__(queue_id)
@@ -195,7 +195,7 @@ class State(Replay):
     # -- comparing ---------------------------------------------------------------------------------
 
     def seen(self) -> dict[int, tuple[str, int, list[tuple[int, object, int]]]]:
-        """Return all that matters of the queues, in a form that compares."""
+        """Return the relevant state of the queues in comparable form."""
         return {
             queue_id: (
                 queue.name,
@@ -207,7 +207,7 @@ class State(Replay):
 
 
 def content(kept: Message) -> tuple[bytes, bytes, bytes, bytes, int, bool]:
-    """Return what must not change of a message."""
+    """Return the parts of a message that must not change."""
     return (
         kept.address.exchange,
         kept.address.routing_key,
@@ -219,7 +219,7 @@ def content(kept: Message) -> tuple[bytes, bytes, bytes, bytes, int, bool]:
 
 
 class Told(Replay):
-    """Writes down what it is told."""
+    """Records the calls of a replay."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
@@ -270,7 +270,7 @@ class Told(Replay):
 
 
 class Source(CheckpointSource):
-    """Hands over a state, one queue or so many messages a step."""
+    """A checkpoint source of a state, with one queue or a number of messages per step."""
 
     def __init__(self, state: State, slice_messages: int = 1_000_000) -> None:
         self.state = state
@@ -330,7 +330,7 @@ class Source(CheckpointSource):
         self.messages = [n for n in sorted(queue.live) if queue.chunked_below <= n < below]
 
     def _hand_over_some(self, out: CheckpointOutput) -> None:
-        """Hand over the next messages that are still live."""
+        """Write the next live messages."""
         now, self.messages = (
             self.messages[: self.slice_messages],
             self.messages[self.slice_messages :],
@@ -365,7 +365,7 @@ class Source(CheckpointSource):
 
 
 class Store:
-    """A state, the journal under it and the disk: applied to both, as a broker does."""
+    """A state with its journal and disk; operations apply to both, as in a broker."""
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
@@ -416,14 +416,14 @@ class Store:
         self.state.ack(queue_id, sequence, sequence)
 
     def sync(self) -> None:
-        """Make all of it durable."""
+        """Make everything durable."""
         group = self.journal.seal()
         if group is not None:
             self.files.write(group)
             self.journal.synced(group.number)
 
     def checkpoint(self, slice_messages: int = 1_000_000) -> None:
-        """Take a whole checkpoint, syncing when it waits."""
+        """Take a whole checkpoint, syncing whenever it waits for a sync."""
         source = Source(self.state, slice_messages)
         checkpoint = self.checkpoints.begin(self.journal, source, NOW)
         while not checkpoint.done:

@@ -1,8 +1,8 @@
-"""The other side of the client under test: a broker that says what a test wants it to say.
+"""The peer of the client under test: a broker that sends exactly the methods of a test.
 
 `Peer` feeds a sans-IO session from memory, whole or byte by byte; `ScriptedBroker` plays a script
-over a socket, for what the shells do with a broker that nacks, blocks, falls silent or hangs up.
-Both write and read by the wire codec, which has tests of its own against pamqp.
+over a socket, for tests of the shells with a broker that nacks, blocks, falls silent or hangs up.
+Both use the wire codec, which has its own tests against pamqp.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def header(channel: int, size: int, properties: bytes = NO_PROPERTIES, class_id:
 
 
 def body(channel: int, piece: bytes) -> bytes:
-    """Return one body frame, also for no bytes at all."""
+    """Return one body frame, even for an empty piece."""
     head = b"\x03" + channel.to_bytes(2) + len(piece).to_bytes(4)
     return head + piece + b"\xce"
 
@@ -92,60 +92,60 @@ def content(
     return w.getvalue()
 
 
-# -- what a session talks to -----------------------------------------------------------------------
+# -- the session's surroundings --------------------------------------------------------------------
 
 
 class Waiter(Token):
-    """A token that remembers."""
+    """A token that records its reply and its end."""
 
     def __init__(self) -> None:
         self.replies: list[Replied] = []
         self.ends: list[Exception | None] = []
 
     def replied(self, reply: Replied) -> None:
-        """Remember the reply."""
+        """Record the reply."""
         self.replies.append(reply)
 
     def end(self, error: Exception | None) -> None:
-        """Remember the end."""
+        """Record the end."""
         self.ends.append(error)
 
 
 class Application(Owner):
-    """The channel of a shell that only remembers its acks."""
+    """The channel of a shell, which only records its acks."""
 
     def __init__(self) -> None:
         self.acks: list[tuple[str, int, bool]] = []
 
     def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
-        """Remember an ack."""
+        """Record an ack."""
         self.acks.append(("ack", delivery_tag, multiple))
 
     def nack(self, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> None:
-        """Remember a nack."""
+        """Record a nack."""
         self.acks.append(("nack", delivery_tag, requeue and not multiple))
 
     def reject(self, delivery_tag: int, *, requeue: bool = True) -> None:
-        """Remember a reject."""
+        """Record a reject."""
         self.acks.append(("reject", delivery_tag, requeue))
 
     def delivered(self, event: Delivered) -> None:
-        """Take a delivery: tests read events."""
+        """Ignore a delivery: tests read events."""
 
     def came_back(self, message: ReturnedMessage) -> None:
-        """Take a return: tests read events."""
+        """Ignore a return: tests read events."""
 
     def settled(self, event: Settled) -> None:
-        """Take confirms: tests read events."""
+        """Ignore confirms: tests read events."""
 
     def consumer_cancelled(self, consumer_tag: str) -> None:
-        """Take a cancel: tests read events."""
+        """Ignore a cancel: tests read events."""
 
     def flow_changed(self, active: bool) -> None:
-        """Take a flow: tests read events."""
+        """Ignore a flow: tests read events."""
 
     def ended(self, event: ChannelEnded) -> None:
-        """Take an end: tests read events."""
+        """Ignore an end: tests read events."""
 
 
 class Peer:
@@ -158,9 +158,9 @@ class Peer:
         self._reader = FrameReader(0)
 
     def feed(self, *data: bytes) -> list[Event | Message]:
-        """Give bytes to the session, whole or one by one; return all events.
+        """Feed bytes to the session, whole or one by one; return all events.
 
-        Of deliveries, which come together or not, it returns the messages.
+        For deliveries, which may be grouped or not, it returns the messages.
         """
         whole = b"".join(data)
         pieces = [bytes((byte,)) for byte in whole] if self.bytewise else [whole]
@@ -171,7 +171,7 @@ class Peer:
         return found
 
     def sent(self) -> list[tuple[int, Method | bytes]]:
-        """Return what the session has to send: methods, and payloads of other frames."""
+        """Return the session's output: methods, and payloads of other frames."""
         self._reader.feed(self.session.data_to_send().removeprefix(PROTOCOL_HEADER))
         found: list[tuple[int, Method | bytes]] = []
         while self._reader.next():
@@ -182,7 +182,7 @@ class Peer:
         return found
 
     def sent_one(self, kind: type[M], channel: int = 0) -> M:
-        """Return the only thing that the session has to send, a method of that kind."""
+        """Return the session's output, which must be one method of that kind."""
         found = self.sent()
         assert len(found) == 1, found
         assert found[0][0] == channel
@@ -222,7 +222,7 @@ class Line:
         self.socket.sendall(b"".join(data))
 
     def receive(self, kind: type[M]) -> tuple[int, M]:
-        """Return the next method, which is of that kind, and its channel; skip content."""
+        """Return the next method, which must be of that kind, and its channel; skip content."""
         while True:
             while self._reader.next():
                 if self._reader.kind == FRAME_HEARTBEAT:
@@ -239,7 +239,7 @@ class Line:
             self._reader.feed(data)
 
     def receive_heartbeats(self, count: int) -> None:
-        """Beat and read until that many heartbeats have come."""
+        """Send heartbeats and read until that many have been received."""
         while self.heartbeats < count:
             while self._reader.next():
                 assert self._reader.kind == FRAME_HEARTBEAT
@@ -257,7 +257,7 @@ class Line:
     def handshake(
         self, tune: ConnectionTune = TUNE, refusal: ConnectionClose | None = None
     ) -> Self:
-        """Do the handshake; with a `refusal` it ends with that close, which is answered."""
+        """Do the handshake; a `refusal` is sent as its last method, and its answer awaited."""
         self.receive_header()
         self.send(frame(0, START))
         self.receive(ConnectionStartOk)
@@ -291,7 +291,7 @@ class Line:
 class ScriptedBroker:
     """Listens on a free loopback port and plays `script` with the first client.
 
-    What the script raises is raised when the context is left.
+    Leaving the context raises any exception of the script.
     """
 
     def __init__(
@@ -326,7 +326,7 @@ class ScriptedBroker:
             raise self._error
 
     def next_line(self) -> Line:
-        """Take the next client, which the script is to hang up on."""
+        """Accept the next client, on which the script must hang up."""
         sock, _ = self._listener.accept()
         sock.settimeout(SECONDS_MAX)
         return Line(sock)

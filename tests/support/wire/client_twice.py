@@ -1,4 +1,4 @@
-"""A client's connection that is lost, and the next one, without a socket."""
+"""A lost connection of a client, and its next one, without a socket."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from support.wire.client_peer import Peer, Waiter, frame
 
 
 class Twice:
-    """A connection that is lost, and the next one."""
+    """A lost connection and the next one."""
 
     start = ConnectionStart()
 
     def __init__(self, bytewise: bool) -> None:
         self.peer = Peer(bytewise)
         self.recoverer = self.recoverer_of()
-        #: What was sent up to the first open channel, and with each handshake since.
+        #: The output up to the first open channel, and with each handshake since.
         self.sent: list[object] = []
         self.outcomes: list[Exception | None] = []
-        #: How often the broker answered what was done again.
+        #: The number of answers of the broker to the repeated methods.
         self.answers = 0
         self._take(self.recoverer.session(0, Parameters()))
         self.channel = self.peer.session.open_channel(self.peer.application, Waiter())
@@ -37,7 +37,7 @@ class Twice:
         self.sent += [part for _, part in self.peer.sent()]
 
     def recoverer_of(self) -> Recoverer:
-        """Return what recovers the connection."""
+        """Return the recoverer of the connection."""
         return Recoverer(Recovery(), [Parameters()], {}, f"{PUBLISHER_PREFIX}me")
 
     def _take(self, session: Session) -> None:
@@ -46,7 +46,7 @@ class Twice:
         self.sent += [part for _, part in self.peer.sent()]
 
     def feed(self, channel: int, *methods: Method) -> list[object]:
-        """Have the broker send methods; hand out replies."""
+        """Have the broker send methods; pass replies on."""
         events = self.peer.feed(*[frame(channel, method) for method in methods])
         for event in events:
             token = getattr(event, "token", None)
@@ -55,13 +55,13 @@ class Twice:
         return list(events)
 
     def ask(self, method: Method, reply: Method) -> None:
-        """Ask something that is answered."""
+        """Send a method and its reply."""
         self.channel.request(method, Waiter())
         self.feed(1, reply)
         self.peer.sent()
 
     def lose(self) -> None:
-        """Lose the connection, and open another up to what is done again."""
+        """Lose the connection, and open another, up to the methods that are repeated."""
         events = self.peer.session.lost("the wire was cut")
         assert [type(event) for event in events] == [Lost]
         self.recoverer.lost(ConnectionError(), 0)

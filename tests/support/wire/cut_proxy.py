@@ -1,11 +1,11 @@
-"""A proxy between a client and a broker whose connections a test can cut, with what is on its way.
+"""A proxy between a client and a broker that can cut connections, losing bytes in transit.
 
-Bytes go both ways by a thread each.  `cut` closes all connections of now; new ones are taken.
-`reset` does so by a reset, which drops what is on its way, and `stall` keeps the connections of now
-open and forwards nothing more on them.  With `last_words` set, the answer to what holds them does
-not come: it is swallowed, and all is cut.  While `is_stalled`, what comes from either side is
-swallowed and the connections stay; while `is_deaf`, what comes from the broker.  `cut_at` are sums
-of bytes from the broker at which all connections are cut, the lowest first.
+Each direction has its own thread.  `cut` closes all current connections; new ones are accepted.
+`reset` resets them, which drops bytes in transit, and `stall` keeps them open but forwards nothing
+more.  With `last_words` set, the answer to a request that contains them is dropped, and all
+connections are cut.  While `is_stalled`, bytes from either side are dropped and the connections
+stay open; while `is_deaf`, bytes from the broker are dropped.  `cut_at` are totals of bytes from
+the broker at which all connections are cut, lowest first.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CutProxy:
         self.cut()
 
     def lead_to(self, port: int) -> None:
-        """Have new connections go to another port."""
+        """Connect new clients to another port."""
         self._target = ("127.0.0.1", port)
 
     def cut(self) -> None:
@@ -70,18 +70,18 @@ class CutProxy:
         for sock in self._take_all():
             with suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                # A thread that still reads would keep the socket open.
+                # A reading thread would keep the socket open.
                 sock.shutdown(socket.SHUT_RD)
             sock.close()
 
     def stall(self) -> None:
-        """Forward nothing more on the connections of now, in either direction."""
+        """Forward nothing more on the current connections, in either direction."""
         with self._lock:
             self._stalled.update(self._sockets)
 
     def _take_all(self) -> list[socket.socket]:
         with self._lock:
-            # Those that are stalled stay so: after what was swallowed nothing may come through.
+            # They stay stalled: nothing may be forwarded after dropped bytes.
             sockets, self._sockets = self._sockets, []
         return sockets
 
@@ -94,7 +94,7 @@ class CutProxy:
             try:
                 broker = socket.create_connection(self._target)
             except OSError:
-                client.close()  # the broker is down: so is what leads to it
+                client.close()  # the broker is down, and so is the proxy
                 continue
             with self._lock:
                 self.accepted += 1
@@ -103,7 +103,7 @@ class CutProxy:
                 threading.Thread(target=self._forward, args=way, daemon=True).start()
 
     def _is_cut_by(self, count: int) -> bool:
-        """Tell whether so many more bytes from the broker reach the next of `cut_at`."""
+        """Return whether `count` more bytes from the broker reach the next of `cut_at`."""
         with self._lock:
             self._answered += count
             if not self.cut_at or self._answered < self.cut_at[0]:

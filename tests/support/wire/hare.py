@@ -1,7 +1,7 @@
-"""A client of HareMQ's protocol for tests, over a core or a socket: frames by protobuf's package.
+"""A HareMQ client for tests, over a core or a socket, with frames made by the protobuf package.
 
-It shares no code with what the broker reads and writes; the messages' classes are made of the
-descriptors, which `tests/haremq/test_frames.py` compares with frames of HareMQ's own programs.
+It shares no code with the broker's codec.  The message classes are made from the descriptors, which
+`tests/haremq/test_frames.py` compares with frames of HareMQ's own programs.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from leveret.session.settings import Peer as PeerAddress
 from support.brokers.broker_process import BrokerProcess
 from support.node.core import Node
 
-#: What a broker says of its listener.
+#: The log line of a broker about its listener.
 LISTENING = re.compile(r"listening for HareMQ on [\d.]+:(\d+)")
 
-#: How long a test waits for an answer that must come.
+#: The time limit for an expected answer.
 SECONDS = 60.0
 
 classes = cache(message_classes)
@@ -50,7 +50,7 @@ def frame(name: str, package: str = "hare_mq.", **fields: Any) -> bytes:
 
 @dataclass
 class Got:
-    """One message of the broker, and the number of the write that brought it."""
+    """One message of the broker, and the number of the write that contained it."""
 
     name: str
     message: Any
@@ -58,12 +58,12 @@ class Got:
 
     @property
     def ok(self) -> bool:
-        """Whether an answer says that the request was done."""
+        """Whether an answer reports success."""
         return bool(self.message.ok)
 
 
 class Inbox:
-    """Takes bytes of the broker and finds the messages in them."""
+    """Parses the broker's bytes into messages."""
 
     def __init__(self, package: str = "hare_mq.") -> None:
         self._data = b""
@@ -72,7 +72,7 @@ class Inbox:
         self.got: list[Got] = []
 
     def feed(self, data: bytes) -> None:
-        """Take what one write brought."""
+        """Take the bytes of one write."""
         self._data += data
         self.writes += 1
         while len(self._data) >= 4:
@@ -92,7 +92,7 @@ class Inbox:
 
 
 class HareRequests:
-    """What a client asks for: `call` sends a request and returns its answer."""
+    """The requests of a client: `call` sends a request and returns its answer."""
 
     cid = "c1"
     _rids = 0
@@ -102,12 +102,12 @@ class HareRequests:
         raise RuntimeError("a client says how it sends")
 
     def rid(self) -> str:
-        """Return a new id of a request."""
+        """Return a new request id."""
         self._rids += 1
         return f"r{self._rids}"
 
     def open(self, cid: str = "c1") -> bool:
-        """Open a channel, which requests without another are sent on from now on."""
+        """Open a channel and make it the default channel of requests."""
         self.cid = cid
         return self.call("openChannelRequest").ok
 
@@ -148,7 +148,7 @@ class HareRequests:
 
 
 class HarePeer(HareRequests):
-    """A client at the other end of a session of the core; `shared` joins two of one listener."""
+    """The client of a session of the core; two of one listener have the same `shared`."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class HarePeer(HareRequests):
         self.connection = HareConnection(
             node.broker, node.settings, self.shared, address, node.now()
         )
-        # To the node it is one of its peers: what it calls of them is here too.
+        # The node treats it as one of its peers, so it has their methods.
         node.peers[self.connection] = self  # type: ignore[assignment]
 
     def is_open(self) -> bool:
@@ -177,17 +177,17 @@ class HarePeer(HareRequests):
         return self.connection in self.node.peers
 
     def send(self, *parts: bytes) -> None:
-        """Have the broker receive bytes and do what follows from them at once."""
+        """Have the broker receive bytes, and run the core until it is idle."""
         self.receive(*parts)
         self.node.run()
 
     def receive(self, *parts: bytes) -> None:
-        """Have the broker receive bytes, with no turn of the core after it."""
+        """Have the broker receive bytes, without running the core afterwards."""
         data, now_ms = b"".join(parts), self.node.now()
         self.node.judged(lambda: self.connection.receive(data, now_ms), len(data))
 
     def call(self, name: str, **fields: Any) -> Got:
-        """Send a request, sync where its answer waits for it, and return the answer."""
+        """Send a request, sync if its answer waits for it, and return the answer."""
         rid = self.rid()
         cid = fields.pop("cid", self.cid)
         before = len(self.inbox.got)
@@ -199,11 +199,11 @@ class HarePeer(HareRequests):
         return answer
 
     def _answers(self, rid: str, before: int) -> list[Got]:
-        """The answers to a request, which came after so many messages."""
+        """The answers to a request, after the first `before` messages."""
         return [got for got in self.inbox.got[before:] if getattr(got.message, "rid", None) == rid]
 
     def pushes(self) -> list[Any]:
-        """The pushes so far, after the time that a new consumer must wait."""
+        """The pushes so far, after the delay of a new consumer."""
         for _ in range(4):
             self.node.clock.advance(1)
             self.node.now()
@@ -221,7 +221,7 @@ class HarePeer(HareRequests):
     # -- as a shell --------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Take what the session wrote, as a shell does for its transport."""
+        """Take the session's output, as a shell does for its transport."""
         connection = self.connection
         self.waiting += [bytes(part) for part in connection.take_output()]
         if self.reads:
@@ -232,7 +232,7 @@ class HarePeer(HareRequests):
             connection.flushed(sum(map(len, self.waiting)) > OUTPUT_BYTES_HIGH)
 
     def check_read(self) -> None:
-        """Nothing to check: nobody pauses reading here."""
+        """Do nothing: reading is never paused here."""
 
     def read_on(self) -> None:
         """Begin to read again."""
@@ -253,13 +253,13 @@ class HarePeer(HareRequests):
             self.node.run()
 
     def vanish(self) -> None:
-        """Lose the socket, with no turn of the core after it."""
+        """Lose the socket, without running the core afterwards."""
         del self.node.peers[self.connection]
         self.node.judged(self.connection.lost)
 
 
 def hare_port(broker: BrokerProcess) -> int:
-    """Return where a broker with a free `haremq_port` listens for HareMQ's clients."""
+    """Return the port on which a broker with a free `haremq_port` listens for HareMQ clients."""
     found = LISTENING.search(broker.expect_line("listening for HareMQ on "))
     assert found is not None
     return int(found[1])
@@ -291,14 +291,14 @@ class HareClient(HareRequests):
             self.receive()
 
     def receive(self) -> None:
-        """Take what comes next.  Raises: EOFError at the end."""
+        """Read the next input.  Raises: EOFError at the end."""
         data = self.socket.recv(1 << 20)
         if not data:
             raise EOFError
         self.inbox.feed(data)
 
     def pushes(self, count: int) -> list[Any]:
-        """Wait for so many pushes in all, and return them."""
+        """Wait for `count` pushes in total, and return them."""
         while True:
             found = [got.message for got in self.inbox.got if got.name == "basicConsumeResponse"]
             if len(found) >= count:
@@ -306,7 +306,7 @@ class HareClient(HareRequests):
             self.receive()
 
     def is_closed(self) -> bool:
-        """Wait for the end of the connection; return True, or what came instead."""
+        """Wait for the end of the connection; fail if bytes arrive instead."""
         try:
             data = self.socket.recv(1 << 20)
         except ConnectionError:

@@ -1,10 +1,10 @@
-"""A raw AMQP 0-9-1 client for tests: it writes the very bytes a test asks for and hides nothing.
+"""A raw AMQP 0-9-1 client for tests: it writes exactly the bytes of a test and hides nothing.
 
-It is not a client library: it keeps no state of channels, negotiates only what it is told, and
-sends wrong things on purpose.  The bytes are made and read by raw_codec.py.
+It is not a client library: it keeps no channel state, negotiates only as told, and can send illegal
+input on purpose.  The bytes are encoded and decoded by raw_codec.py.
 
 Invariants: nothing sleeps; every wait is a read with a deadline (`SECONDS_MAX`); an unexpected
-frame fails the test at once with what came.
+frame fails the test at once, and is shown.
 """
 
 from __future__ import annotations
@@ -66,20 +66,20 @@ __all__ = [
     "table",
 ]
 
-#: A reply that takes longer than this is a failure, also on a machine with ten processes for each
-#: core.  RabbitMQ's silent close takes 3 s.
+#: A reply that takes longer is a failure, even on a machine with ten processes per core.
+#: RabbitMQ's silent close takes 3 s.
 SECONDS_MAX: Final = 60.0
 
 
 @dataclass
 class Method:
-    """A method that came, with its content if it carries one."""
+    """A received method, with its content if it has one."""
 
     channel: int
     name: str
     fields: dict[str, Any]
     body: bytes = b""
-    properties: bytes = b""  # from the flags on, as they came
+    properties: bytes = b""  # as received, from the flags on
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -90,7 +90,7 @@ class Method:
 
 @dataclass
 class Frame:
-    """A frame that came."""
+    """A received frame."""
 
     kind: int
     channel: int
@@ -101,7 +101,7 @@ class Closed(Exception):
     """The broker closed the socket."""
 
 
-#: What this client says it can do unless a test says otherwise, as pika does.
+#: The default capabilities of this client, which are pika's.
 CAPABILITIES: Final = {
     "authentication_failure_close": True,
     "basic.nack": True,
@@ -113,7 +113,7 @@ CAPABILITIES: Final = {
 
 @dataclass
 class Login:
-    """How to open a connection; each test changes what it is about."""
+    """The parameters for opening a connection; a test changes those under test."""
 
     user: str = "guest"
     password: str = "guest"
@@ -133,9 +133,9 @@ class Login:
 
 
 def blind_login(user: str) -> tuple[bytes, ...]:
-    """Return what a client sends to log in, with its name as its password, and to open `/`.
+    """Return the bytes that log in, with the user's name as password, and open `/`.
 
-    It does not depend on the answers.
+    They do not depend on the answers.
     """
     response = f"\0{user}\0{user}"
     fields = {"client_properties": {}, "mechanism": "PLAIN", "response": response}
@@ -148,7 +148,7 @@ def blind_login(user: str) -> tuple[bytes, ...]:
 
 
 class Connection:
-    """One socket.  `bytewise` sends every byte by itself; `context` has it speak TLS."""
+    """One socket.  `bytewise` sends every byte separately; `context` enables TLS."""
 
     def __init__(
         self,
@@ -315,14 +315,14 @@ class Connection:
         return channel
 
     def close(self) -> None:
-        """Close by the handshake; who asked for the close closes the socket after close-ok."""
+        """Close by the handshake; the side that sent the close closes the socket after close-ok."""
         self.call(0, "connection.close", code=200, text="bye")
         self.socket.close()
 
     def expect_channel_close(
         self, channel: int, code: int, text: str = "", ids: tuple[int, int] | None = None
     ) -> Method:
-        """Expect channel.close with the code, a text with `text` in it; answer with close-ok."""
+        """Expect channel.close with the code and a text that contains `text`; answer close-ok."""
         got = self.expect(channel, "channel.close")
         self._check_close(got, code, text, ids)
         self.send(method(channel, "channel.close-ok"))
@@ -344,14 +344,14 @@ class Connection:
         if ids is not None:
             assert (got.class_id, got.method_id) == ids, got
 
-    # -- what tests do often
+    # -- common operations of tests
 
     def declare(self, channel: int, queue: str = "", **values: Any) -> Method:
         """Declare a queue."""
         return self.call(channel, "queue.declare", queue=queue, **values)
 
     def get(self, channel: int, queue: str, *, no_ack: bool = True) -> Method | None:
-        """Get a message, None when the queue is empty."""
+        """Get a message; None if the queue is empty."""
         self.send(method(channel, "basic.get", queue=queue, no_ack=no_ack))
         got = self.next_method()
         assert got.channel == channel, got
@@ -368,7 +368,7 @@ class Connection:
         return bodies
 
     def sync(self, channel: int) -> None:
-        """A round trip on the channel with no other effect: what came before has been handled."""
+        """Make a round trip on the channel: all earlier input has then been handled."""
         self.call(channel, "basic.qos")
 
 
@@ -388,7 +388,7 @@ def dial(uri: str, *, bytewise: bool = False) -> Connection:
     return Connection(parts.hostname or "127.0.0.1", parts.port or 5672, bytewise=bytewise)
 
 
-# -- what tests of exchanges share ------------------------------------------------------------
+# -- for tests of exchanges -------------------------------------------------------------------
 
 
 class Exchanges:

@@ -1,8 +1,8 @@
-"""The raw test client's codec: AMQP 0-9-1 bytes from and to what a test names.
+"""The raw test client's codec for AMQP 0-9-1.
 
-It shares no code with Leveret, so that one mistake cannot stand on both sides; its table of methods
-is written from the specification (AMQP 0-9-1 section 1.5 on).  It checks nothing that it encodes:
-tests send wrong things on purpose.  What it decodes must be whole, with no byte left over.
+It shares no code with Leveret, so that one mistake cannot be on both sides; its table of methods is
+written from the specification (AMQP 0-9-1 section 1.5 on).  Encoding checks nothing: tests send
+illegal input on purpose.  Decoded input must be complete, with no byte left over.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ NAMES: Final = {(s.class_id, s.method_id): name for name, s in SHAPES.items()}
 
 @dataclass(frozen=True)
 class Typed:
-    """A field table value with its tag spelt out: Typed("b", 1) is a signed octet."""
+    """A field table value with an explicit tag: Typed("b", 1) is a signed octet."""
 
     tag: str
     value: Any
@@ -152,7 +152,7 @@ _TABLE_FIXED: Final = {
 
 
 def short_string(value: str | bytes) -> bytes:
-    """Encode a short string; bytes go as they are."""
+    """Encode a short string; bytes are used unchanged."""
     raw = value.encode() if isinstance(value, str) else value
     return struct.pack(">B", len(raw)) + raw
 
@@ -163,7 +163,7 @@ def long_string(value: str | bytes) -> bytes:
     return struct.pack(">I", len(raw)) + raw
 
 
-#: Tags of plain Python values but integers; bool stands before int.
+#: Tags of plain Python values except integers; bool comes before int.
 TAGS: Final = {bool: "t", float: "d", bytes: "x", str: "S", list: "A", dict: "F"}
 
 
@@ -204,18 +204,18 @@ def table_value(value: Any) -> bytes:
         return prefix + long_string(b"".join(map(table_value, inner)))
     if tag == "F":
         return prefix + table(inner)
-    return prefix  # V, and whatever a test wants without a value
+    return prefix  # V, and any other tag that a test sends without a value
 
 
 def table(values: dict[str, Any] | bytes) -> bytes:
-    """Encode a field table; bytes are its content as they are."""
+    """Encode a field table; bytes are used as its content unchanged."""
     if isinstance(values, bytes):
         return long_string(values)
     return long_string(b"".join(short_string(k) + table_value(v) for k, v in values.items()))
 
 
 def encode_fields(fields: list[tuple[str, str]], values: dict[str, Any]) -> bytes:
-    """Encode a method's arguments; what is missing is 0, empty or false."""
+    """Encode a method's arguments; missing ones are 0, empty or false."""
     unknown = set(values) - {name for name, _ in fields}
     assert not unknown, f"no such field: {unknown}"
     out, bits = b"", []
@@ -370,7 +370,7 @@ def decode_fields(fields: list[tuple[str, str]], reader: Reader) -> dict[str, An
 
 
 def decode_properties(raw: bytes) -> dict[str, Any]:
-    """Decode property flags and values into what is set."""
+    """Decode property flags and values into the properties that are set."""
     reader = Reader(raw)
     flags = reader.fixed(">H")
     set_ = [(n, k) for bit, (n, k) in enumerate(PROPERTIES.items()) if flags >> (15 - bit) & 1]

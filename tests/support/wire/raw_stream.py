@@ -1,7 +1,7 @@
-"""From a stream of bytes to methods with their content, for raw clients of any kind.
+"""Assembles methods with their content from a stream of bytes, for raw clients of any kind.
 
-Like `raw_codec`, which does the decoding, it shares no code with Leveret, and it refuses what a
-broker must not send: a method in the middle of content, content of another channel, bytes beyond
+Like `raw_codec`, which does the decoding, it shares no code with Leveret, and it refuses input that
+a broker must not send: a method in the middle of content, content of another channel, bytes beyond
 the announced size.
 """
 
@@ -25,9 +25,9 @@ from support.wire.raw_codec import (
 
 
 class Inbox:
-    """What one connection hears.  `heartbeats` counts them; they are no methods.
+    """The input of one connection; heartbeats are only counted, in `heartbeats`.
 
-    `frame_bytes_seen_max` is the size of the largest frame, all its bytes counted.
+    `frame_bytes_seen_max` is the size of the largest frame, including its overhead.
     """
 
     def __init__(self) -> None:
@@ -35,12 +35,12 @@ class Inbox:
         self.frame_bytes_seen_max = 0
         self._input = b""
         self._content: Method | None = None
-        #: The body so far, joined once: adding up a large one would copy it again for each frame.
+        #: The parts of the body, joined once: concatenation would copy a large one for each frame.
         self._body: list[bytes] = []
         self._left = 0
 
     def feed(self, data: bytes) -> list[Method]:
-        """Take bytes as they came; return the methods that are whole now."""
+        """Take received bytes; return the methods that are complete now."""
         buffer = self._input + data
         at = 0
         whole: list[Method] = []

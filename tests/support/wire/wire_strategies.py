@@ -1,7 +1,7 @@
-"""Hypothesis strategies for what goes over the wire, and a second writer of field tables.
+"""Hypothesis strategies for values on the wire, and a second writer of field tables.
 
-The writer here is `struct` and nothing else: it shares no line with the codec that it is held
-against, and it writes every type letter, which the codec itself does not.
+The writer uses only `struct`: it shares no line with the codec that it is compared with, and it
+writes every type letter, unlike the codec.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ values: st.SearchStrategy[object] = st.recursive(
 )
 tables: st.SearchStrategy[dict[str, object]] = st.dictionaries(shortstrs, values, max_size=5)
 
-#: What each kind of field may hold.
+#: The possible values of each kind of field.
 KINDS: dict[str, st.SearchStrategy[object]] = {
     "bit": st.booleans(),
     "octet": st.integers(0, 0xFF),
@@ -60,14 +60,14 @@ KINDS: dict[str, st.SearchStrategy[object]] = {
 
 
 def named(fields: tuple[Field, ...]) -> dict[str, st.SearchStrategy[object]]:
-    """Return a strategy for each field that carries something."""
+    """Return a strategy for each field with a value."""
     return {field.name: KINDS[field.kind] for field in fields if not field.reserved}
 
 
 def methods_of(name: str) -> st.SearchStrategy[Method]:
     """Return a strategy for the method of that name."""
     spec = METHODS[name]
-    # Line ends are stripped from names where a method is read.
+    # Line ends are stripped from names when a method is decoded.
     names = dict.fromkeys(spec.names, unbroken)
     return st.fixed_dictionaries({**named(spec.fields), **names}).map(
         lambda fields: getattr(methods, spec.class_word)(**fields)
@@ -100,12 +100,12 @@ def long(raw: bytes) -> bytes:
 def packed(
     letter: str, form: str, numbers: st.SearchStrategy[object]
 ) -> st.SearchStrategy[tuple[bytes, object]]:
-    """Return values of one fixed-size type, as bytes with their letter and as Python has them."""
+    """Return values of one fixed-size type, as bytes with their letter and as Python values."""
     return numbers.map(lambda number: (letter.encode() + struct.pack(form, number), number))
 
 
 def floats(width: int) -> st.SearchStrategy[object]:
-    """Return floats that fit in so many bits."""
+    """Return floats that fit into `width` bits."""
     return st.floats(width=width, allow_nan=False)  # type: ignore[arg-type]
 
 
@@ -115,7 +115,7 @@ def array_of(items: list[tuple[bytes, object]]) -> tuple[bytes, object]:
 
 
 def table_of(entries: list[tuple[str, tuple[bytes, object]]]) -> tuple[bytes, object]:
-    """Return a table of wire values; of a key that comes twice the first counts."""
+    """Return a table of wire values; for a repeated key the first value counts."""
     raw = b"".join(short(key) + value for key, (value, _) in entries)
     return b"F" + long(raw), {key: value for key, (_, value) in reversed(entries)}
 
@@ -158,7 +158,7 @@ wire_tables: st.SearchStrategy[tuple[bytes, object]] = (
 
 @st.composite
 def spoiled(draw: st.DrawFn, legal: st.SearchStrategy[bytes]) -> bytes:
-    """Return legal bytes after up to four small accidents, or none."""
+    """Return legal bytes after at most four small mutations."""
     raw = bytearray(draw(legal))
     for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, len(raw)))
