@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class ClientSession(Link):
-    """One client's connection."""
+    """The connection of one client, of either protocol."""
 
     def __init__(self, broker: Broker, settings: SessionSettings, peer: Peer, now_ms: i64) -> None:
         super().__init__(broker.core.scheduler, broker.core.accounts, peer.name)
@@ -115,7 +115,7 @@ class ClientSession(Link):
 
     @abstractmethod
     def resume_deliveries(self) -> None:
-        """Mark the queues of all consumers as having something to deliver."""
+        """Schedule the queues of all consumers, because there is room for deliveries."""
 
     @abstractmethod
     def input_bytes_held(self) -> int:

@@ -111,7 +111,7 @@ class Channels:
     # -- consumers ---------------------------------------------------------------------------------
 
     def resume_deliveries(self) -> None:
-        """Mark the queues of all consumers as having something to deliver."""
+        """Schedule the queues of all consumers, because there is room for deliveries."""
         self._resumes_again = True
         if not self._resumes:
             self._resumes = True

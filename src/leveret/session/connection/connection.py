@@ -209,7 +209,7 @@ class Connection(ConnectionBase):
         return parts
 
     def resume_deliveries(self) -> None:
-        """Mark the queues of all consumers as having something to deliver."""
+        """Schedule the queues of all consumers, because there is room for deliveries."""
         self.channels.resume_deliveries()
 
     def delivered(self) -> None:

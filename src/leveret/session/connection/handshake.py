@@ -178,7 +178,7 @@ class Handshake:
     # -- the login ---------------------------------------------------------------------------------
 
     def is_verifying(self) -> bool:
-        """Return whether the connection waits for the login; it may have been closed meanwhile."""
+        """Return whether the connection waits for the login; it may have been closed since."""
         return self._connection.state == VERIFYING_LOGIN
 
     def verified(self, login: StartLogin) -> None:
@@ -289,5 +289,5 @@ class StartLogin(Login):
             self._handshake.broken(bug)
 
     def wanted(self) -> bool:
-        """Return whether the connection still waits; it may have been closed meanwhile."""
+        """Return whether the connection still waits; it may have been closed since."""
         return self._handshake.is_verifying()

@@ -29,7 +29,9 @@ def credentials(mechanism: str, response: bytes) -> tuple[str, bytes]:
     if mechanism == "PLAIN":
         fields = response.split(b"\x00")
         if len(fields) != 3:
-            raise SyntaxFault("a PLAIN response must be authzid, user and password, split by zeros")
+            raise SyntaxFault(
+                "a PLAIN response must be authzid, user and password, separated by zero bytes"
+            )
         if fields[0]:
             raise SyntaxFault("the authzid of a PLAIN response must be empty")
         return _name(fields[1]), fields[2]

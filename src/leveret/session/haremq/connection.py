@@ -220,7 +220,7 @@ class HareConnection(ClientSession):
         del starting[:started]
 
     def resume_deliveries(self) -> None:
-        """Mark the queues of all consumers as having something to deliver."""
+        """Schedule the queues of all consumers, because there is room for deliveries."""
         self.core.scheduler.spent += len(self.channels) // VISITED_PER_COST
         for channel in self.channels.values():
             if channel.consumer is not None:
