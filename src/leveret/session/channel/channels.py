@@ -118,8 +118,8 @@ class Channels:
             self._connection.scheduler.start(self._resume())
 
     def _resume(self) -> Iterator[int]:
-        # Finish a round before starting the next one, so that channels at the end of a long list
-        # get deliveries too.
+        # Finish the list before starting again, so that channels at the end of a long list get
+        # deliveries too.
         while self._resumes_again:
             self._resumes_again = False
             for channel in list(self.by_number.values()):

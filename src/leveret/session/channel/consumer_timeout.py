@@ -31,7 +31,7 @@ from leveret.session.channel.unacked import Unacked, UnackedList
 _NOTES_MAX: Final = 256
 _PARTS: Final = 64
 
-#: The deliveries that a check examines in one slice.
+#: The deliveries that a check examines before it yields to other work.
 _LOOKED_AT: Final = 1024
 
 

@@ -109,7 +109,7 @@ def _commit(channel: Channel) -> None:
             if settle.outcome == REJECT:
                 rejected += size
                 largest = max(largest, size)
-    # The commit is one step, but the acked messages may be freed later.
+    # The commit is not interrupted, but the acked messages may be freed later.
     core.memory.free_later(large)
     # Its dead letters are part of the record, unless that would make it too large.
     is_whole = rejected - largest <= TX_BYTES_MAX

@@ -289,7 +289,7 @@ class HareChannel(DeliveryChannel):
         connection.scheduler.spent += 1
 
     def _push_long(self, delivery: HareDelivery, message_id: bytes) -> None:
-        """Push a long body, now or in later slices; nothing else is delivered before."""
+        """Push a long body, now or by a long operation; nothing else is delivered before."""
         # If the channel ends before the push, or it fails, the delivery is requeued as unacked.
         self._keep(delivery)
         if len(delivery.message.body) > _PUSH_BODY_BYTES_MAX:

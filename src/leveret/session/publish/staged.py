@@ -4,7 +4,7 @@ A message to a staging queue is checked as if it were published to the exchange 
 name: a user without write permission there is refused at once.  Its CC and BCC are kept, and take
 effect when the batch is committed.
 
-A commit may take several slices.  The connection is halted until its end, so that later input is
+A commit may be a long operation.  The connection is halted until its end, so that later input is
 handled after it, and confirms stay in order.  On a channel in confirm mode, a refused commit is
 answered by a basic.nack, after a basic.return with the reason if it was mandatory.  On other
 channels it closes the channel.
