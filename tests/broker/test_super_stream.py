@@ -196,7 +196,7 @@ def test_a_name_that_something_else_has_is_refused_whole(node: Node) -> None:
     peer.call(1, "exchange.delete", exchange="orders")
     declare(peer)
     peer.send(method(1, "queue.declare", queue="orders", durable=True))
-    assert "is no queue" in peer.expect(1, "channel.close").text
+    assert "no queue can have its name" in peer.expect(1, "channel.close").text
 
 
 @pytest.mark.parametrize("limit", ["operator", "house"])
