@@ -1,1 +1,1 @@
-"""What waits in a queue, in memory and on disk."""
+"""The waiting messages of a queue, in memory and on disk."""

@@ -1,9 +1,9 @@
-"""Opening a stored chunk of a queue or a stream, and reporting the damage that is found.
+"""Opening the stored chunks of queues and streams, and reporting damage.
 
-Everybody who reads chunks of queues reads them here: pages, streams, recovery and compaction.  The
-caller gets the bytes, and decides what the damage costs its queue.
+All readers of chunks open them here: pages, streams, recovery and compaction.  The caller gets the
+bytes, and decides how many messages the damage costs its queue.
 
-Invariant: damage is reported with the bytes that were there, so that the shell can keep them.
+Invariant: damage is reported together with the bytes found, so that the shell can keep them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from leveret.broker.scheduler.effects import DamagedChunk
 from leveret.chunk import Chunk, ChunkDamaged
 from leveret.store.segments.segments import ChunkRef, check_chunk
 
-#: How many damaged messages of a chunk are named.
+#: The most damaged messages of a chunk that a report names.
 _NAMED_MAX: Final = 20
 
 
@@ -36,7 +36,7 @@ def whole_chunk(owner: i64, ref: ChunkRef, data: bytes) -> Chunk | None:
 
 
 def open_chunk(queue: Queue, ref: ChunkRef, data: bytes, records: i64) -> Chunk | None:
-    """Return a stored chunk, or None if it is damaged, which is reported to cost `records`."""
+    """Return a stored chunk; if it is damaged, report a loss of `records` and return None."""
     try:
         return check_chunk(data, ref, queue.queue_id)
     except ChunkDamaged as damage:
@@ -47,7 +47,7 @@ def open_chunk(queue: Queue, ref: ChunkRef, data: bytes, records: i64) -> Chunk 
 def report_chunk(
     queue: Queue, ref: ChunkRef, data: bytes, damage: ChunkDamaged, records: i64
 ) -> None:
-    """Report a chunk that is damaged as a whole; it costs `records` messages."""
+    """Report a chunk that is damaged as a whole, with a loss of `records` messages."""
     what = f"queue '{queue.name}': the chunk {ref.first}-{ref.last}: {damage}"
     if queue.kind == "stream":
         what = f"stream '{queue.name}': {ref} is damaged: {damage}"
@@ -55,7 +55,7 @@ def report_chunk(
 
 
 def report_messages(queue: Queue, ref: ChunkRef, data: bytes, sequences: list[int]) -> None:
-    """Report the messages of a chunk that fail their check while the chunk does not."""
+    """Report damaged messages in a chunk that is otherwise intact."""
     named = sequences[:_NAMED_MAX]
     what = f"queue '{queue.name}': the messages {named} do not check"
     if queue.kind == "stream":

@@ -1,8 +1,8 @@
 """The messages that leave a queue all at once, because it is purged or deleted.
 
-The queue forgets them at once, however many they are.  What remains to be done for each of them
-(its ack in the journal, its place in a chunk, its memory) is done by a task (`classic.purging`); of
-a deleted queue only the memory remains, and the files that its chunks are in.
+The queue forgets them at once, however many they are.  A task (`classic.purging`) does the
+remaining work for each message: its ack in the journal, its place in a chunk, its memory.  For a
+deleted queue, only the memory and the files of its chunks remain.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from leveret.broker.core.core import Core
 
 @final
 class Detached:
-    """What waited in a queue."""
+    """The messages that waited in a queue."""
 
     def __init__(self) -> None:
-        #: What lay in memory: new messages in windows, what had come back, and all of a queue with
-        #: priorities.
+        #: The messages in memory: new ones in windows, requeued ones, and all of a priority
+        #: queue's.
         self.windows: Final[list[Window]] = []
         self.returns: Returns | None = None
         self.at: MessageTable | None = None
-        #: Pages, some of them in memory too.
+        #: Pages, some of them also in memory.
         self.pages: list[Page] = []
-        #: What else refers to them.
+        #: Other lists that refer to the messages.
         self.lists: Final[list[list[Any]]] = []
 
     def free(self, core: Core) -> None:
-        """Let go of the memory, in later turns where it is much."""
+        """Free the memory; a later task frees the large parts."""
         core.scheduler.start(self._free_pages(core))
         for window in self.windows:
             core.memory.free(window.items)

@@ -1,11 +1,11 @@
 """The pages of a queue that delivers its messages in the order of their sequences.
 
-When a queue's memory is full, the messages that it holds become its front, which stays in memory;
-new messages are cut from the tail into pages.  When consumers have emptied the front, the next page
+When a queue's memory is full, the messages in memory become its front, which stays in memory; new
+messages are cut from the tail into pages.  After consumers have emptied the front, the next page
 becomes the front, and some pages behind it are read ahead.
 
 Invariants: a page without a window has a stored chunk, and its waiting messages are the rows from
-`start` on that are not gone; `count` is the number of messages that wait in pages, in memory or on
+`start` on that are not gone; `count` is the number of messages waiting in pages, in memory or on
 disk.
 """
 
@@ -57,14 +57,14 @@ class FifoPages(Pages):
         self, queue: Queue, ready: Ready, stored: StoredChunks, owner: BacklogOwner
     ) -> None:
         super().__init__(queue, ready, stored, owner)
-        #: What is handed out next, while `active`.
+        #: The next messages to deliver, while `active`.
         self.front = Window(1)
-        #: The messages that wait in pages.
+        #: The number of messages waiting in pages.
         self.count: i64 = 0
         #: The bytes in the tail up to `tail_end`.
         self.tail_bytes: i64 = 0
         self.tail_end: i64 = 0
-        #: The messages that waited in the chunk read last and are damaged.
+        #: The damaged ones among the waiting messages of the chunk read last.
         self._lost: list[int] = []
 
     # -- filling ----------------------------------------------------------------------------------
@@ -114,9 +114,9 @@ class FifoPages(Pages):
         return size >= self.queue.core.memory.page_bytes or window.count() >= CHUNK_RECORDS_MAX
 
     def _cut_tail(self) -> None:
-        """Cut the tail, which was measured, into pages: of a long one the beginning.
+        """Cut the measured tail into pages; of a long tail, only the beginning.
 
-        A window of tiny messages has 80,000; the next call goes on.
+        A window of tiny messages has 80,000; the next call continues.
         """
         ready = self.ready
         window = ready.window
@@ -159,10 +159,10 @@ class FifoPages(Pages):
         self._count_as_away(page)
 
     def evict(self) -> bool:
-        """Move waiting messages in memory to disk; return whether there are more for another call.
+        """Move waiting messages in memory to disk; return whether another call is needed.
 
-        A tail, and then what is to be handed out next, may have 80,000 tiny messages, of which a
-        call moves a page or two.  Those that came back follow once nothing else is in memory.
+        The tail, and then the front, may have 80,000 tiny messages; a call moves a page or two.
+        Requeued messages follow once nothing else is in memory.
         """
         if not self.active:
             self._begin()
@@ -179,7 +179,7 @@ class FifoPages(Pages):
         return self.ready.returns.count() > 0
 
     def _cut_end(self) -> None:
-        """Have the end of the front lie in pages, which come before all others."""
+        """Turn the end of the front into pages, which come before all others."""
         front = self.front
         first = self._end_of(front)
         if first > front.head_sequence:
@@ -222,7 +222,7 @@ class FifoPages(Pages):
         return 0 < returns.count() < before
 
     def _fold(self, items: list[Returned]) -> None:
-        """Have messages lie in pages as far as they can; the others are those that came back."""
+        """Turn messages into pages where possible; the others stay with the requeued ones."""
         free: list[Returned] = []
         for item in sorted(items, key=sequence_of):
             if may_lie_in_page(item, self.items, self.stored):
@@ -234,7 +234,7 @@ class FifoPages(Pages):
         self.queue.scheduler.spent += len(items) // 4
 
     def _fold_run(self, run: list[Returned]) -> None:
-        """Have a run lie in pages, unless it is too short for that."""
+        """Turn a run into pages, unless it is too short."""
         if not is_worth_a_page(run, self.queue.core.memory.page_bytes):
             for item in run:
                 self.ready.returns.put(item)
@@ -249,9 +249,10 @@ class FifoPages(Pages):
     # -- emptying ---------------------------------------------------------------------------------
 
     def first(self, at_once: bool) -> i64:
-        """Return the sequence of the message that is next, or NOTHING.
+        """Return the sequence of the next message, or NOTHING.
 
-        Where it lies on the disk it is read: at once, or as an effect, and NOTHING until it came.
+        If it is on disk, it is read: synchronously if `at_once`, else as an effect, with NOTHING
+        until it is loaded.
         """
         back = self.ready.returns.first()
         front = self.front.first()
@@ -291,7 +292,7 @@ class FifoPages(Pages):
                 self.want(ahead)
 
     def _part_returned(self, window: Window) -> None:
-        """Put what came back once into its own place, where its count goes with it."""
+        """Move requeued messages to `returns`, together with their counts."""
         sequence: i64 = window.head_sequence
         for message in window.items[window.head :]:
             count = self.counts.get(sequence, 0)
@@ -320,7 +321,7 @@ class FifoPages(Pages):
             size += message.size
             bodies += len(message.body)
             if item.count > 0 or not dense:
-                # It waits among those that came back from here on.
+                # From now on it waits among the requeued messages.
                 self.ready.returns.put(item)
                 continue
             while page.start + len(items) < item.sequence:
@@ -355,7 +356,7 @@ class FifoPages(Pages):
             self.stored.forget(sequence)
 
     def _decode(self, page: Page, data: bytes) -> list[Returned]:
-        """Return the waiting messages of a page; damaged ones are left out and reported once."""
+        """Return the waiting messages of a page; leave out damaged ones and report them once."""
         found: list[Returned] = []
         self._lost = []
         chunk = self._open(page, data)
@@ -414,9 +415,9 @@ class FifoPages(Pages):
         return super().look(sequence)
 
     def behind(self, sequence: i64, count: i64) -> tuple[i64, i64]:
-        """Return where to go on to pass over `count` messages from `sequence` on, and what is left.
+        """Skip up to `count` messages from `sequence` on; return the next sequence and the rest.
 
-        Those that are left are fewer than the next page has: none is read from the disk for this.
+        The rest is smaller than the next page: no page is read from disk for it.
         """
         front = self.front
         if sequence < front.next_sequence:
@@ -440,7 +441,7 @@ class FifoPages(Pages):
         return found
 
     def copy_waiting(self, parts: list[WindowPart]) -> None:
-        """Put copies of the windows of the same into `parts`."""
+        """Add copies of the windows of these messages to `parts`."""
         parts.append(self.front.part())
         for page in self.items:
             window = page.window
@@ -448,7 +449,7 @@ class FifoPages(Pages):
                 parts.append(window.part())
 
     def are_whole(self) -> bool:
-        """Return whether each page that is only on disk is all of its chunk."""
+        """Return whether each page that is only on disk covers its whole chunk."""
         for page in self.away():
             stored = page.stored
             if stored is None or page.start > stored.ref.first or page.last < stored.ref.last:
@@ -456,7 +457,7 @@ class FifoPages(Pages):
         return True
 
     def memory_count(self) -> i64:
-        """Return how many messages wait in memory, without the tail."""
+        """Return the number of messages waiting in memory, without the tail."""
         return self.front.count() + self.count - self.away_count
 
     def first_sequence(self) -> i64:
@@ -467,7 +468,7 @@ class FifoPages(Pages):
     # -- all --------------------------------------------------------------------------------------
 
     def let_go_of(self, page: Page) -> None:
-        """Forget the messages on disk of a page that was detached, in the journal too."""
+        """Forget the messages of a detached page that are on disk, and ack them in the journal."""
         queue = self.queue
         stored = page.stored
         if stored is None:
@@ -483,7 +484,7 @@ class FifoPages(Pages):
         self.stored.forget_count(stored, page.waiting)
 
     def detach(self, detached: Detached) -> None:
-        """Let all messages leave."""
+        """Detach all messages."""
         detached.windows.append(self.front)
         super().detach(detached)
 

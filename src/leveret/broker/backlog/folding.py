@@ -1,15 +1,14 @@
-"""How messages that came back leave the memory: they become pages again, at their old places.
+"""How requeued messages leave the memory: they become pages again, at their old places.
 
-`FifoPages.evict` moves what waits to the disk.  New messages lie in order; those that were requeued
-lie in `Returns`, in any order, and may belong between others.  Here runs of them are cut into pages
-that lie before, between or behind the pages that are there.  How often each came back is kept by
-the pages, for no chunk may say it.
+`FifoPages.evict` moves waiting messages to disk.  New messages are in order.  Requeued ones are in
+`Returns`, in any order, and may belong between others.  Here, runs of them are cut into pages
+before, between or behind the existing pages.  The pages keep the number of returns of each message,
+because a chunk cannot.
 
-A run ends where a message is missing that may come back (one that is unacked, for example), where a
-page is, and where more than a few sequences are gone.  A short run stays in memory, since a page
-takes as much as it.
+A run ends at a missing message that may come back (an unacked one, for example), at a page, and at
+a gap of more than a few sequences.  A short run stays in memory, because a page would take as much.
 
-Invariants: the front is empty while runs become pages; a page that is made here overlaps no other.
+Invariants: the front is empty while runs become pages; a page made here overlaps no other.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from leveret.broker.backlog.page import Page, place_of
 from leveret.broker.backlog.stored import StoredChunks
 from leveret.broker.backlog.window import Returned, Returns, Window
 
-#: Returned messages that become pages in one call: a few ms.
+#: The most requeued messages turned into pages in one call: a few ms.
 FOLD_MESSAGES: Final = 2048
 
-#: A run of fewer messages that is a smaller part of a page stays in memory.
+#: A run with fewer messages and a smaller part of a page than this stays in memory.
 _RUN_MESSAGES: Final = 32
 _RUN_PART: Final = 8
 
-#: Sequences that are gone within a run.
+#: The most missing sequences in a row within a run.
 _GAP_MAX: Final = 64
 
 
 def lowest(returns: Returns) -> list[Returned]:
-    """Take out the returned messages that are next, as many as one call folds."""
+    """Remove and return the next requeued messages, as many as one call folds."""
     found: list[Returned] = []
     while len(found) < FOLD_MESSAGES and returns.count() > 0:
         sequence = returns.first()
@@ -46,7 +45,7 @@ def lowest(returns: Returns) -> list[Returned]:
 
 
 def within(returns: Returns, window: Window) -> list[Returned]:
-    """Take out what came back and belongs among the messages of a window."""
+    """Remove and return the requeued messages within the range of a window."""
     found: list[Returned] = []
     sequence: i64 = window.head_sequence
     while sequence < window.next_sequence and returns.count() > 0:
@@ -60,7 +59,7 @@ def within(returns: Returns, window: Window) -> list[Returned]:
 
 
 def runs_of(owner: BacklogOwner, pages: list[Page], items: list[Returned]) -> list[list[Returned]]:
-    """Return messages, which are in order and lie in no page, as runs."""
+    """Return messages, which are in order and in no page, as runs."""
     strict = owner.gaps_return()
     runs: list[list[Returned]] = []
     before: i64 = -1
@@ -82,7 +81,7 @@ def is_worth_a_page(run: list[Returned], page_bytes: i64) -> bool:
 
 
 def may_lie_in_page(item: Returned, pages: list[Page], stored: StoredChunks) -> bool:
-    """Return whether a message lies in the range of no page, and not only in memory for good."""
+    """Return whether a message is outside all pages and does not have to stay in memory."""
     place = place_of(pages, item.sequence)
     if place < len(pages) and pages[place].first <= item.sequence:
         return False
@@ -93,7 +92,7 @@ def may_lie_in_page(item: Returned, pages: list[Page], stored: StoredChunks) -> 
 
 
 def _follows(owner: BacklogOwner, strict: bool, before: i64, sequence: i64) -> bool:
-    """Return whether all between two messages has gone for good."""
+    """Return whether all messages between two others are gone for good."""
     gap = sequence - before - 1
     if gap > 0 and (strict or gap > _GAP_MAX):
         return False

@@ -1,10 +1,10 @@
-"""Messages by their sequences, of which there may be very many.
+"""Messages by their sequences, for very large numbers of them.
 
-A dict of 350,000 entries that grows by one more moves them all, in 30 ms; one of a million in 75.
-So the messages lie in blocks of a few sequences that follow each other.  Most of them come, and
-leave, in the order of their sequences: the block is then the one that was used last.
+A dict of 350,000 entries takes 30 ms to grow by one more, because it moves them all; one of a
+million takes 75 ms.  So the messages are in blocks of a few consecutive sequences.  Most messages
+are added and removed in the order of their sequences, in the block used last.
 
-Invariant: a block that is empty is in the table only while it is the one that was put into last.
+Invariant: an empty block is in the table only while it is the one last written to.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from leveret.broker.backlog.window import Returned
 from leveret.broker.scheduler.scheduler import Scheduler
 from leveret.large_dict import LargeDict
 
-#: Sequences of a block, as a number of bits.  A message that is left alone in its block takes some
-#: 250 bytes more than one in a dict; those that lie close together take 100 bytes less.
+#: The number of sequences in a block, in bits.  A single message in a block takes some 250 bytes
+#: more than one in a dict; adjacent messages take 100 bytes less each.
 _BLOCK_BITS: Final[i64] = 4
 _BLOCK_MASK: Final[i64] = 15
 
 
 @final
 class Block:
-    """The messages of some sequences that follow each other."""
+    """The messages of some consecutive sequences."""
 
     def __init__(self, number: i64) -> None:
         self.number: i64 = number
@@ -40,12 +40,12 @@ class MessageTable:
     def __init__(self) -> None:
         self.count: i64 = 0
         self._blocks: LargeDict[int, Block] = LargeDict()
-        #: The block that was put into last, and the one that was looked into last.
+        #: The block last written to, and the block last read.
         self._put = Block(-1)
         self._found = self._put
 
     def put(self, item: Returned) -> None:
-        """Add a message, in place of one with the same sequence."""
+        """Add a message; replace one with the same sequence."""
         sequence = item.sequence
         block = self._put
         if block.number != sequence >> _BLOCK_BITS:
@@ -67,11 +67,11 @@ class MessageTable:
         return block.items[sequence & _BLOCK_MASK]
 
     def has(self, sequence: i64) -> bool:
-        """Return whether there is a message of a sequence."""
+        """Return whether the table has a message with this sequence."""
         return self.count > 0 and self.get(sequence) is not None
 
     def pop(self, sequence: i64) -> Returned | None:
-        """Return the message of a sequence and take it out; None where there is none."""
+        """Remove and return the message with a sequence; None if there is none."""
         item = self.get(sequence)
         if item is not None:
             block = self._found
@@ -83,15 +83,15 @@ class MessageTable:
         return item
 
     def values(self) -> list[Returned]:
-        """Return all messages, in no order."""
+        """Return all messages, in any order."""
         return [item for item in self.places() if item is not None]
 
     def places(self) -> list[Returned | None]:
-        """Return all messages in no order, and None in between: so a copy takes the least."""
+        """Return all messages in any order, with None between them: the cheapest copy."""
         return [item for block in self.blocks() for item in block.items]
 
     def within(self, first: i64, last: i64) -> list[Returned]:
-        """Return the messages whose sequences are from `first` to `last`, in no order."""
+        """Return the messages with sequences from `first` to `last`, in any order."""
         begin = first >> _BLOCK_BITS
         end = last >> _BLOCK_BITS
         if end - begin < len(self._blocks):
@@ -107,11 +107,11 @@ class MessageTable:
         ]
 
     def blocks(self) -> list[Block]:
-        """Return all blocks, in no order."""
+        """Return all blocks, in any order."""
         return self._blocks.values()
 
     def free(self, scheduler: Scheduler) -> None:
-        """Let go of all messages, in later turns where there are many."""
+        """Free all messages; a later task frees large numbers of them."""
         blocks = self.blocks()
         scheduler.spent += len(blocks) >> 4
         for block in blocks:
@@ -122,11 +122,11 @@ class MessageTable:
         self.count = 0
 
     def _find(self, number: i64) -> Block | None:
-        """Return the block of a number, if there is one."""
+        """Return the block with a number, or None."""
         return self._blocks.get(int(number))
 
     def _begin(self, number: i64) -> Block:
-        """Have a block put into from now on."""
+        """Return the block with a number, new if need be, and write to it from now on."""
         before = self._put
         block = self._find(number)
         if block is None:
@@ -138,8 +138,8 @@ class MessageTable:
         return block
 
     def _end(self, block: Block) -> None:
-        """Take out a block that is empty."""
+        """Remove an empty block."""
         del self._blocks[int(block.number)]
         if self._found is block:
-            # It may come again, as another block.
+            # The number may be used again, by another block.
             self._found = self._put

@@ -1,7 +1,7 @@
-"""What the pages of a queue ask of it, beyond what every queue has.
+"""The interface of a queue to its pages, in addition to that of every queue.
 
-Invariant: the pages know messages that do not wait only by this class: those that are handed out,
-being dead-lettered, or retained after their ack.
+Invariant: the pages learn only through this class of messages that do not wait: messages that are
+unacked, being dead-lettered, or retained after their ack.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from leveret.broker.backlog.window import Returned
 @trait
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BacklogOwner:
-    """A queue that has pages: its deadlines, and its messages that do not wait."""
+    """A queue with pages: its deadlines, and its messages that do not wait."""
 
     def expires(self) -> bool:
         """Return whether messages may expire or be dropped before a consumer takes them."""
@@ -29,12 +29,12 @@ class BacklogOwner:
         """Set the deadline at which the page that begins at `first` is read."""
 
     def arrived(self) -> None:
-        """Take note that a page was loaded: messages of it may expire."""
+        """Handle a loaded page: messages in it may expire."""
 
     def gaps_return(self) -> bool:
-        """Return whether messages may come back that `out_within` does not tell of."""
+        """Return whether messages that `out_within` does not list may come back."""
         return False
 
     @abstractmethod
     def out_within(self, first: i64, last: i64) -> list[Returned]:
-        """Return the persistent messages in that range that do not wait, in any order."""
+        """Return the persistent messages in a range that do not wait, in any order."""

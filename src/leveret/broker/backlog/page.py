@@ -1,9 +1,9 @@
 """One page of a deep queue: messages with adjacent places, in memory or in a chunk.
 
-Pages are made, read and delivered by their owner (`pages.py`).
+Their owner (`pages.py`) makes, reads and delivers pages.
 
-Invariants: a page without a window has a stored chunk; `waiting`, `size` and `bodies` are those of
-the window, if there is one.
+Invariants: a page without a window has a stored chunk; `waiting`, `size` and `bodies` match the
+window, if there is one.
 """
 
 from __future__ import annotations
@@ -26,41 +26,41 @@ if TYPE_CHECKING:
 
 
 class Page(SpillOwner):
-    """Messages that wait next to each other; `window` holds them while they are in memory."""
+    """Waiting messages with adjacent places; `window` holds them while they are in memory."""
 
     def __init__(self, owner: Pages, first: i64, last: i64) -> None:
         self.owner = owner
         self.first: i64 = first
         self.last: i64 = last
-        #: Messages of the chunk with lower sequences are not the page's.
+        #: The page's first sequence: earlier messages of the chunk do not belong to it.
         self.start: i64 = first
         self.window: Window | None = None
         self.stored: StoredChunk | None = None
-        #: What waits: messages, their bytes, and the bytes of their bodies.
+        #: The waiting messages: their number, their bytes, and the bytes of their bodies.
         self.waiting: i64 = 0
         self.size: i64 = 0
         self.bodies: i64 = 0
-        #: The first deadline that a message has of its own, and when the oldest was taken.
+        #: The earliest expiry of a message's own, and the earliest time a message was taken.
         self.min_expiry: i64 = NEVER
         self.min_timestamp: i64 = 0
         self.wanted = False
         #: True until the page became the front, or was dropped.
         self.listed = True
-        #: True for a page of an earlier start: messages that are not persistent are gone.
+        #: True for a page from before a restart: its transient messages are gone.
         self.restored = False
-        #: True where it is to leave the memory though consumers come to it next.
+        #: True if it must leave the memory even if consumers need it next.
         self.evicted = False
         #: True once damage to its chunk was reported.
         self.reported = False
-        #: Of a page on the disk: messages of its chunk that left it and are not gone yet.
+        #: For a page on disk: messages of its chunk that have left the page but are not gone yet.
         self.absent: set[i64] = set()
 
     def spilled(self, ref: ChunkRef) -> None:
-        """Take note that the chunk is written."""
+        """Handle the chunk having been written."""
         self.owner.spilled(self, ref)
 
     def restore(self, ref: ChunkRef) -> None:
-        """Make this a page of an earlier start, with the counts of its chunk's reference."""
+        """Make this a page from before a restart, with the counts of its chunk's reference."""
         self.restored = True
         self.waiting = ref.persistent
         self.size = ref.persistent_bytes
@@ -85,7 +85,7 @@ class Page(SpillOwner):
         """Add the level of a waiting message; only pages of priority queues keep it."""
 
     def hold(self, window: Window) -> None:
-        """Keep the messages of `window` in memory, and count them."""
+        """Hold the messages of `window` in memory, and count them."""
         size: i64 = 0
         bodies: i64 = 0
         for message in window.items[window.head :]:
@@ -98,10 +98,10 @@ class Page(SpillOwner):
         self.bodies = bodies
 
     def release(self, gone: RangeSet, expires: bool) -> None:
-        """Drop the messages from memory; `gone` are those that the queue has forgotten.
+        """Drop the messages from memory; `gone` are the sequences that the queue has forgotten.
 
-        Others that left the page are `absent`: they are not loaded again.  Where messages expire,
-        the oldest deadlines are computed anew, for those of the chunk may have passed.
+        Other messages that left the page become `absent`: they are not loaded again.  If messages
+        expire, the oldest deadlines are computed anew, because those of the chunk may have passed.
         """
         window = self.window
         assert window is not None
@@ -124,14 +124,14 @@ class Page(SpillOwner):
 
 @final
 class PageWanted(ChunkWanted):
-    """The request to read a page."""
+    """A request to read a page."""
 
     def __init__(self, owner: i64, page: Page, ref: ChunkRef, levels: i64) -> None:
         super().__init__(owner, ref, levels)
         self.page = page
 
     def arrived(self, data: bytes) -> None:
-        """Load the page, unless it is not needed any more."""
+        """Load the page, unless it is no longer needed."""
         page = self.page
         page.wanted = False
         stored = page.stored
@@ -140,12 +140,12 @@ class PageWanted(ChunkWanted):
         if stored.ref is self.ref:
             page.owner.load(page, data)
         else:
-            # It was moved meanwhile, and may be gone from where it lay.
+            # The chunk was moved meanwhile, and may be gone from its old place.
             page.owner.want(page)
 
 
 def place_of(pages: list[Page], sequence: i64) -> i64:
-    """Return the place of the first page that does not lie before a sequence."""
+    """Return the place of the first page that does not end before a sequence."""
     low: i64 = 0
     high: i64 = len(pages)
     while low < high:

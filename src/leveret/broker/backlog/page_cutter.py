@@ -1,6 +1,6 @@
 """How the messages of a window become pages, each with a place in a segment file.
 
-When that happens, and where the pages are kept, is the matter of `fifo_pages.py`.
+`fifo_pages.py` decides when this happens, and keeps the pages.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def cut(pages: FifoPages, window: Window) -> list[Page]:
-    """Return what waits in a window as pages of the size of a chunk.
+    """Return the waiting messages of a window as pages of the size of a chunk.
 
-    Messages that are in no chunk are written to new ones.  No page of these reaches over a message
+    Messages that are in no chunk are written to new ones.  No page made of these spans a message
     that left and must survive.
     """
     chunks = pages.stored
@@ -55,7 +55,7 @@ def cut(pages: FifoPages, window: Window) -> list[Page]:
 
 
 def _is_out(pages: FifoPages, window: Window, place: i64) -> bool:
-    """Return whether the message of this place was taken and must survive until its ack."""
+    """Return whether the message at this place was taken and must survive until its ack."""
     if place >= len(window.items) or window.items[place] is not TAKEN:
         return False
     sequence = window.head_sequence + place - window.head
@@ -110,7 +110,7 @@ def _page(
 
 
 def _return_transient(pages: FifoPages, window: Window, begin: i64, end: i64) -> None:
-    """Keep transient messages in memory: the chunk of a checkpoint does not have them."""
+    """Keep transient messages in memory: a checkpoint's chunk does not contain them."""
     first: i64 = window.head_sequence - window.head
     while begin < end:
         message = window.items[begin]

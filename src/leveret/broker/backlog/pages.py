@@ -1,11 +1,11 @@
-"""The part of a deep queue that is on disk, as queues with and without priorities share it.
+"""The part of a deep queue that is on disk, for queues with and without priorities.
 
 When a queue's memory is full, its newest messages are cut into pages.  Each page is a chunk of a
 segment file, and is dropped from memory once the file has it; then only a few numbers of it remain.
 `fifo_pages.py` and `priority_pages.py` decide which page is read next.
 
 A page is read as an effect (`core.wanted`), and the queue delivers nothing until it is loaded.
-Callers that cannot wait (basic.get, dropping from the head, browsing) read it synchronously by
+Callers that cannot wait (basic.get, dropping from the head, browsing) read it synchronously with
 `core.reader`; reading ahead makes that rare.
 
 Invariants: pages are in the order of their sequences and do not overlap; every message of a page
@@ -42,21 +42,22 @@ class Pages:
         self, queue: Queue, ready: Ready, stored: StoredChunks, owner: BacklogOwner
     ) -> None:
         self.queue = queue
-        #: What waits outside of the pages.
+        #: The waiting messages outside the pages.
         self.ready = ready
         self.stored = stored
         self.owner = owner
-        #: True where a restored page counts its rows: a reference does not say their levels.
+        #: True if a restored page counts its rows, because a reference does not contain their
+        #: levels.
         self.counts_rows = False
-        #: True from the first page to the last one's end.
+        #: True from the first page until the last one is used up.
         self.active = False
         self.items: list[Page] = []
-        #: The messages that wait on the disk alone, and their bytes.
+        #: The messages that wait only on disk, and their bytes.
         self.away_count: i64 = 0
         self.away_bytes: i64 = 0
-        #: How often messages on the disk came back, where their chunks do not say it.
+        #: The number of returns of messages on disk whose chunks do not contain it.
         self.counts: dict[i64, i64] = {}
-        #: The page that was read last to be looked at, and what it holds.
+        #: The page last read without being loaded, and its messages.
         self._peeked: Page | None = None
         self._peeked_items: dict[i64, Returned] = {}
 
@@ -74,18 +75,18 @@ class Pages:
     def settle(self, boundary: i64) -> bool:
         """Write the tail, or some of it, so that a checkpoint finds it in chunks.
 
-        Returns whether messages below `boundary` are left for another call.
+        Return whether messages below `boundary` remain for another call.
         """
 
     def evict(self) -> bool:
-        """Move waiting messages in memory to disk; return whether there are more for another call.
+        """Move waiting messages in memory to disk; return whether another call is needed.
 
         One call moves few.
         """
         return False
 
     def note_deadline(self, page: Page) -> None:
-        """Set the deadline at which a page on disk is read, for a message in it may expire."""
+        """Set the deadline at which a page on disk is read because a message in it may expire."""
         deadline = page.min_expiry
         ttl = self.queue.settings.message_ttl_ms
         if ttl >= 0 and page.min_timestamp != NEVER:
@@ -94,7 +95,7 @@ class Pages:
             self.owner.note_page_deadline(deadline, page.first)
 
     def _count_as_away(self, page: Page) -> None:
-        """Count a page's messages as being only on disk, and note when they expire."""
+        """Count a page's messages as only on disk, and set their deadline."""
         self.away_count += page.waiting
         self.away_bytes += page.size
         self.note_deadline(page)
@@ -102,10 +103,10 @@ class Pages:
     # -- reading ----------------------------------------------------------------------------------
 
     def awaits(self, level: i64, sequence: i64, at_once: bool) -> bool:
-        """Tell whether the first message of a level lies on the disk; have it read.
+        """Return whether the first message of a level is on disk, and have it read.
 
-        `sequence` is that of the first in memory, or NOTHING.  Only the pages of a priority queue
-        know levels.
+        `sequence` is that of the first message in memory, or NOTHING.  Only the pages of a priority
+        queue have levels.
         """
         return False
 
@@ -118,7 +119,7 @@ class Pages:
         return True
 
     def want(self, page: Page) -> None:
-        """Request that a page be read, unless that was done."""
+        """Request a read of a page, unless it is already requested."""
         stored = page.stored
         if not page.wanted and stored is not None:
             page.wanted = True
@@ -134,7 +135,7 @@ class Pages:
         self.load(page, self._read(page))
 
     def _read(self, page: Page) -> bytes:
-        """Return the bytes of a page's chunk, read synchronously, and count what that costs."""
+        """Return the bytes of a page's chunk, read synchronously, and count the cost."""
         core = self.queue.core
         stored = page.stored
         assert stored is not None
@@ -143,11 +144,11 @@ class Pages:
         return core.reader.read(self.queue.queue_id, ref, self.levels())
 
     def levels(self) -> i64:
-        """Return the queue's levels as `levels.py` knows them, 0 if it has none."""
+        """Return the queue's level set (see `levels.py`), 0 if it has none."""
         return 0
 
     def _open(self, page: Page, data: bytes) -> Chunk | None:
-        """Return a page's chunk, or None if it is damaged, which is reported once."""
+        """Return a page's chunk, or None if it is damaged; report damage once."""
         stored = page.stored
         assert stored is not None
         if page.reported:
@@ -176,12 +177,12 @@ class Pages:
 
     @abstractmethod
     def _decode(self, page: Page, data: bytes) -> list[Returned]:
-        """Return the waiting messages of a page; damaged ones are left out and reported once."""
+        """Return the waiting messages of a page; leave out damaged ones and report them once."""
 
     # -- single messages --------------------------------------------------------------------------
 
     def page_at(self, sequence: i64) -> Page | None:
-        """Return the page in whose range a sequence lies, or None."""
+        """Return the page whose range contains a sequence, or None."""
         items = self.items
         place = place_of(items, sequence)
         if place < len(items) and items[place].first <= sequence:
@@ -222,13 +223,13 @@ class Pages:
         return [page for page in self.items if page.window is None]
 
     def keep_count(self, sequence: i64, count: i64) -> None:
-        """Remember how often a message came back, which its chunk does not say."""
+        """Remember a message's number of returns, which its chunk does not contain."""
         if count > 0 and sequence not in self.counts:
             self.queue.core.memory.hold_all(0, RETURN_COUNT_BYTES)
             self.counts[sequence] = count
 
     def take_count(self, sequence: i64) -> i64:
-        """Forget how often a message came back, and return it; 0 where it is not known."""
+        """Forget a message's number of returns, and return it; 0 if it is not known."""
         count = self.counts.pop(sequence, 0)
         if count > 0:
             self.queue.core.memory.release_all(0, RETURN_COUNT_BYTES)
@@ -237,10 +238,10 @@ class Pages:
     # -- all --------------------------------------------------------------------------------------
 
     def let_go_of(self, page: Page) -> None:
-        """Forget the messages on disk of a page that was detached, in the journal too."""
+        """Forget the messages of a detached page that are on disk, and ack them in the journal."""
 
     def detach(self, detached: Detached) -> None:
-        """Let all messages leave."""
+        """Detach all messages."""
         detached.pages = list(self.items)
         self.clear()
 
@@ -273,7 +274,7 @@ class Pages:
             self.active = True
 
     def restored_page(self, ref: ChunkRef) -> Page:
-        """Return a page of an earlier start, as its chunk's reference counts it."""
+        """Return a page from before a restart, with the counts of its chunk's reference."""
         page = Page(self, ref.first, ref.last)
         page.restore(ref)
         return page

@@ -1,11 +1,13 @@
-"""The messages of a priority queue that wait: the highest level first, in order within each.
+"""The waiting messages of a priority queue: the highest level first, in order within each.
 
-What the level of a message is depends on the queue (`levels.py`).
-What came back lies before what is new on its level, by its old place.  Of a deep queue some lies on
-the disk (`priority_pages.py`).
+The queue decides the level of a message (`levels.py`).
 
-Invariants: `at` holds exactly what waits in memory; a place in a level whose sequence is not in
-`at` is empty; the tail is what of it has the sequence `tail_start` or above.
+Requeued messages come before new ones on their level, by their old places.  A deep queue has some
+messages on disk (`priority_pages.py`).
+
+Invariants: `at` holds exactly the messages that wait in memory; a place in a level whose sequence
+is not in `at` is empty; the tail is the messages in memory with a sequence of at least
+`tail_start`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from leveret.broker.backlog.window import NOTHING, Returned, WindowPart, sequenc
 from leveret.message import Message
 from leveret.store.records.levels import level_of
 
-#: Places behind the head of a level that are worth moving the rest for.
+#: The number of empty places before the head of a level at which the rest is moved.
 _COMPACT_AT: Final = 1024
 
 #: The start of the tail while there is none.
@@ -40,7 +42,7 @@ class Level:
         self.back: list[tuple[int, Returned]] = []
 
     def first(self, at: MessageTable) -> Returned | None:
-        """Return the next message of this level; empty places before it are dropped."""
+        """Return the next message of this level; drop empty places before it."""
         back = self.back
         while back and at.get(back[0][0]) is not back[0][1]:
             heapq.heappop(back)
@@ -63,11 +65,11 @@ class Level:
         return returned if fresh is None or returned.sequence < fresh.sequence else fresh
 
     def count(self) -> i64:
-        """Return how many places there are, some of them empty."""
+        """Return the number of places, including empty ones."""
         return len(self.items) - self.head + len(self.back)
 
     def enter(self, rows: list[Returned]) -> None:
-        """Put messages from the disk, which are in order, into their places."""
+        """Put messages from disk, which are in order, into their places."""
         items = self.items
         head = int(self.head)
         low = bisect_left(items, int(rows[0].sequence), lo=head, key=sequence_of)
@@ -88,15 +90,16 @@ class PriorityReady(Ready):
 
     def __init__(self, levels: i64) -> None:
         super().__init__()
-        #: As `levels.py` knows them.
+        #: The level set (see `levels.py`).
         self.level_set: i64 = levels
         self.at = MessageTable()
         self.next: i64 = 1
-        #: Made when a message of the priority first comes: there may be 256 of each queue.
+        #: Made when the first message of a priority arrives: a queue may have 256.
         self.levels: dict[i64, Level] = {}
-        #: No level above this one holds anything.
+        #: No level above this one has messages.
         self.highest: i64 = 0
-        #: The first of the messages that are in no page yet, their number and their bytes.
+        #: The first message that is not in a page yet; the number of such messages, and their
+        #: bytes.
         self.tail_start: i64 = _NO_TAIL
         self.tail_count: i64 = 0
         self.tail_bytes: i64 = 0
@@ -127,19 +130,19 @@ class PriorityReady(Ready):
         return self.next
 
     def count(self) -> i64:
-        """Return how many messages wait."""
+        """Return the number of waiting messages."""
         pages = self.pages
         return self.at.count + (pages.away_count if pages is not None else 0)
 
     def first(self) -> i64:
-        """Return the sequence of the message that is next, or NOTHING.
+        """Return the sequence of the next message, or NOTHING.
 
-        NOTHING is also the answer while that message is read from the disk.
+        NOTHING is also the answer while that message is read from disk.
         """
         return self._first(False)
 
     def first_at_once(self) -> i64:
-        """Return the sequence of the message that is next, read from the disk if it lies there."""
+        """Return the sequence of the next message, after reading it if it is on disk."""
         return self._first(True)
 
     def _first(self, at_once: bool) -> i64:
@@ -161,12 +164,12 @@ class PriorityReady(Ready):
                 self.highest -= 1
 
     def take(self, sequence: i64) -> Message:
-        """Return the message that `first` named and move on; sets `taken_count`."""
+        """Remove and return the message that `first` named; set `taken_count`."""
         returned = self.at.pop(sequence)
         assert returned is not None
         back = self._level(level_of(returned.message, self.level_set)).back
         if back and back[0][1] is returned:
-            # It may come back: two entries of one sequence cannot be put in order.
+            # It may come back: two entries with the same sequence cannot be ordered.
             heapq.heappop(back)
         self.taken_count = returned.count
         message = returned.message
@@ -177,7 +180,7 @@ class PriorityReady(Ready):
         return message
 
     def put(self, returned: Returned) -> None:
-        """Put a message back into its old place."""
+        """Put a message back at its old place."""
         self._count(returned.message)
         self.at.put(returned)
         level = self._level(level_of(returned.message, self.level_set))
@@ -197,16 +200,17 @@ class PriorityReady(Ready):
         return returned
 
     def scattered(self) -> list[int]:
-        """Return the sequences that lie before `first_in_order`, in order."""
+        """Return the sequences before `first_in_order`, in order."""
         first = self.first_in_order()
         if self._lowest(first) >= first:
             return []
         return sorted(int(item.sequence) for item in self.at.within(0, first - 1))
 
     def first_in_order(self) -> i64:
-        """Return the sequence from which on they are looked at one by one: where the disk begins.
+        """Return the sequence from which on messages are looked up one by one: the first on disk.
 
-        Of a queue that has nothing there it is the next one, unless it has many close together.
+        If no message is on disk it is the next sequence.  It is the lowest sequence if the messages
+        in memory are many and close together.
         """
         first = self.pages.first_sequence() if self.pages is not None else NOTHING
         if first == NOTHING:
@@ -215,7 +219,7 @@ class PriorityReady(Ready):
         return lowest if is_dense(self.at.count, first - lowest) else first
 
     def _lowest(self, most: i64) -> i64:
-        """Return the lowest sequence that may lie in memory; `most` where none is below it."""
+        """Return the lowest sequence that may be in memory, but at most `most`."""
         for level in self.levels.values():
             if level.head < len(level.items):
                 most = min(most, level.items[level.head].sequence)
@@ -224,11 +228,11 @@ class PriorityReady(Ready):
         return most
 
     def behind(self, sequence: i64, count: i64) -> tuple[i64, i64]:
-        """Pass over nothing: what is behind `first_in_order` lies on the disk."""
+        """Skip nothing: the messages from `first_in_order` on are on disk."""
         return sequence, count
 
     def remove(self, sequence: i64) -> Returned | None:
-        """Take a message out of memory; return None if it is not there."""
+        """Remove and return a message in memory; None if it is not in memory."""
         returned = self.at.pop(sequence)
         if returned is not None:
             self._count_off(returned.message)
@@ -241,11 +245,11 @@ class PriorityReady(Ready):
         return sorted(self.at.values(), key=sequence_of)
 
     def copy_waiting(self, parts: list[WindowPart]) -> list[Returned | None]:
-        """Return all waiting messages in memory, in any order, and None in between."""
+        """Return all waiting messages in memory, in any order, with None between them."""
         return self.at.places()
 
     def detach(self) -> Detached:
-        """Let all messages leave; the sequences continue."""
+        """Detach all messages; the sequences continue."""
         detached = Detached()
         for level in self.levels.values():
             detached.lists.extend((level.items, level.back))
@@ -270,7 +274,7 @@ class PriorityReady(Ready):
         if self.tail_start != _NO_TAIL:
             self.begin_tail()
 
-    # -- of a deep queue --------------------------------------------------------------------------
+    # -- deep queues ------------------------------------------------------------------------------
 
     def begin_tail(self) -> None:
         """Begin a new tail with the next message."""

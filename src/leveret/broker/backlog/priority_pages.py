@@ -1,18 +1,18 @@
-"""The messages of a deep priority queue that lie on the disk.
+"""The messages of a deep priority queue that are on disk.
 
-When a queue's memory is full, what it holds stays there; of what comes from then on, the *tail*,
-whatever waits is cut into pages: chunks of a run of sequences, of all levels.  Once its chunk is
-written, what still waits of a page is let go of.
+When a queue's memory is full, the messages in memory stay there.  The waiting ones of those that
+come later, the *tail*, are cut into pages: chunks of a run of sequences, with all levels.  Once the
+chunk is written, the page's waiting messages are dropped from memory.
 
-A message comes back with all of its level in its page, when that level is the highest that waits
-and nothing of it with a lower sequence waits in memory.  So a chunk is read once for each level in
-it, or once in all where memory has room for the whole.  When a message of a page may expire, all
-of the page is read.
+A message is loaded together with all messages of its level in its page, when that level is the
+highest with waiting messages, and no message of it with a lower sequence waits in memory.  So a
+chunk is read once for each of its levels, or only once if memory has room for all of it.  When a
+message of a page may expire, the whole page is read.
 
-Invariants: a chunk has a row for all that is alive in its range and has to survive, handed out or
-not; what waits of a page on the disk are its rows of `levels` that are not in `skipped` and not
-gone; a chunk stays while that is more than nothing.  Pages are in the order of their sequences, do
-not overlap, and lie below the tail.
+Invariants: a chunk has a row for each live message in its range that has to survive, delivered or
+not; the waiting messages of a page on disk are its rows of `levels` that are not in `skipped` and
+not gone; a chunk stays while there are any.  Pages are in the order of their sequences, do not
+overlap, and are below the tail.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from leveret.store.segments.segments import ChunkRef
 #: All levels, as a set of bits.
 _ALL: Final = (1 << 256) - 1
 
-#: Fewer messages of a level than this in memory have the next page of the level read ahead.
+#: If memory has fewer messages of a level than this, the level's next page is read ahead.
 _AHEAD_BELOW: Final = 1024
 
 
-#: Pages among which those are looked for.
+#: The number of pages searched for pages to read ahead.
 _AHEAD_PLACES: Final = 16
 
 
 def level_bit(level: int) -> int:
-    """Return the set of one level; an `int` throughout, for an i64 has no room for 256 levels."""
+    """Return the set of one level; always an `int`, because 256 levels do not fit into an i64."""
     return 1 << level
 
 
@@ -65,25 +65,25 @@ def has_level(levels: int, level: int) -> bool:
 
 @final
 class PriorityPage(Page):
-    """A run of messages: first those that its chunk is to hold, then those on disk."""
+    """A run of messages: first the rows for its chunk, then the messages on disk."""
 
     def __init__(self, owner: Pages, first: i64, last: i64, level_set: i64) -> None:
         super().__init__(owner, first, last)
         self._level_set: i64 = level_set
-        #: The messages of the chunk, until it is written.
+        #: The messages for the chunk, until it is written.
         self.rows: list[Returned] = []
-        #: The levels of what waits on the disk, as a set of bits; those that are asked for.
+        #: The levels of the messages waiting on disk, as a set of bits; and the requested levels.
         self.levels: int = 0
         self.asked: int = 0
-        #: Rows of these levels that are not the page's: they were handed out, or are in memory.
+        #: Rows of these levels that are not the page's: they were delivered, or are in memory.
         self.skipped = RangeSet()
 
     def note_level(self, level: i64) -> None:
-        """Add the level of a waiting message, as its row tells it."""
+        """Add the level of a waiting message, as its row gives it."""
         self.levels |= level_bit(level_in(level, self._level_set))
 
     def take_over(self, page: Page) -> None:
-        """Hold what a page on the disk holds of the same chunk."""
+        """Take over the messages of a page on disk with the same chunk."""
         self.stored = page.stored
         self.waiting = page.waiting
         self.size = page.size
@@ -101,7 +101,7 @@ class PriorityPage(Page):
         before = -1
         for sequence, skipped in sequences:
             if skipped:
-                # What lies between has no row, or one of another level.
+                # The sequences between have no row, or one of another level.
                 self.skipped.add(before if before >= 0 else sequence, sequence)
             before = sequence if skipped else -1
 
@@ -118,7 +118,7 @@ class PriorityPages(Pages):
         self.priorities = ready
         #: Pages whose chunks are not written yet.
         self.unwritten: i64 = 0
-        #: The first page that holds each level.
+        #: The first page with messages of each level.
         self.lowest: dict[i64, PriorityPage] = {}
 
     def levels(self) -> i64:
@@ -155,7 +155,8 @@ class PriorityPages(Pages):
     def settle(self, boundary: i64) -> bool:
         """Write the tail, so that a checkpoint finds it in chunks.
 
-        Nothing below the new tail gets into a page any more: what is handed out the checkpoint has.
+        No later page contains messages below the new tail: the checkpoint has those that are
+        unacked.
         """
         if self.active:
             self._cut_tail()
@@ -183,10 +184,10 @@ class PriorityPages(Pages):
                 size = 0
 
     def _tail_rows(self) -> list[Returned]:
-        """Return all of the tail that a chunk has to hold, in the order of the sequences.
+        """Return all rows for the chunks of the tail, in the order of the sequences.
 
-        What is handed out or kept after its ack is among it: a start takes from the journal nothing
-        that lies in the range of a chunk.
+        They include messages that are unacked or retained after their ack: recovery takes nothing
+        from the journal within the range of a chunk.
         """
         first = self.priorities.tail_start
         last = self.priorities.next - 1
@@ -225,14 +226,14 @@ class PriorityPages(Pages):
             self._let_go_of_rows(page, rows)
 
     def _let_go_of_rows(self, page: PriorityPage, rows: list[Returned]) -> None:
-        """Drop the messages of a page from memory that wait unchanged since it was cut."""
+        """Drop those messages of a page from memory that still wait as when it was cut."""
         ready = self.priorities
         away: list[bool] = []
         levels: list[i64] = []
         for item in rows:
             level = level_of(item.message, ready.level_set)
             levels.append(level)
-            # What came back has an entry in a heap, and stays.
+            # A requeued message has an entry in a heap, and stays.
             waits = item.count == 0 and ready.at.get(item.sequence) is item
             away.append(waits)
             if waits:
@@ -257,7 +258,7 @@ class PriorityPages(Pages):
         self._count_as_away(page)
 
     def _list(self, page: PriorityPage) -> None:
-        """Register a page, which is behind all others, with the levels that it holds."""
+        """Register a page, which is behind all others, for its levels."""
         stored = page.stored
         assert stored is not None
         stored.pinned = True
@@ -268,10 +269,10 @@ class PriorityPages(Pages):
     # -- emptying ---------------------------------------------------------------------------------
 
     def awaits(self, level: i64, sequence: i64, at_once: bool) -> bool:
-        """Tell whether the first message of a level lies on the disk; have it read.
+        """Return whether the first message of a level is on disk, and have it read.
 
-        `sequence` is that of the first in memory, or NOTHING.  What is read at once is in memory
-        when this returns.
+        `sequence` is that of the first message in memory, or NOTHING.  With `at_once` it is read
+        before this returns.
         """
         page = self.lowest.get(level)
         if page is None:
@@ -336,7 +337,7 @@ class PriorityPages(Pages):
         self.ready.bodies -= page.bodies
         self._count_away(page, page.waiting, page.size, page.bodies)
         self._keep_levels(page, 0)
-        # What is in memory of the chunk lies in none then, and a checkpoint writes it again.
+        # Messages of the chunk in memory are then in no chunk, and a checkpoint writes them again.
         self.stored.remove(stored)
 
     def _take(self, page: PriorityPage, chunk: Chunk, asked: int) -> None:
@@ -345,7 +346,7 @@ class PriorityPages(Pages):
         broken: list[int] = []
         left: int = 0
         sequences: list[tuple[int, bool]] = []
-        # Each level of a chunk is read for itself, and every row is looked at.
+        # Each level of a chunk is read separately, and that examines every row.
         self.queue.scheduler.spent += chunk.count // MESSAGES_PER_COST
         for index in range(chunk.count):
             level = self._level_in(chunk, index)
@@ -380,7 +381,7 @@ class PriorityPages(Pages):
         return not page.restored or chunk.persistent(index)
 
     def _count_away(self, page: PriorityPage, count: i64, size: i64, bodies: i64) -> None:
-        """Count messages as not on disk any more."""
+        """Count messages as no longer on disk."""
         page.waiting -= count
         page.size -= size
         page.bodies -= bodies
@@ -394,7 +395,8 @@ class PriorityPages(Pages):
         expires = self.owner.expires() or page.min_expiry != NEVER
         ttl = queue.settings.message_ttl_ms
         for level, items in found.items():
-            # To find their places takes as long as to read them, and to note deadlines half of it.
+            # Finding their places takes as long as reading them, and setting deadlines half as
+            # long.
             core.scheduler.spent += len(items) + (len(items) // 2 if expires else 0)
             self.priorities.enter(level, items)
             for item in items:
@@ -412,7 +414,7 @@ class PriorityPages(Pages):
             self.stored.forget(sequence)
 
     def _keep_levels(self, page: PriorityPage, left: int) -> None:
-        """Update the levels that a page holds; a page without levels is removed."""
+        """Update the levels of a page; remove a page without levels."""
         place = place_of(self.items, page.first)
         lost = page.levels & ~left
         page.levels = left
@@ -426,7 +428,7 @@ class PriorityPages(Pages):
                 self.stored.unpin(page.stored)
 
     def _list_next(self, level: i64, place: i64) -> None:
-        """Find the first page from `place` on that holds a level."""
+        """Find the first page from `place` on with messages of a level."""
         del self.lowest[level]
         while place < len(self.items):
             page = self.items[place]
@@ -437,7 +439,7 @@ class PriorityPages(Pages):
             place += 1
 
     def take_over(self, fifo: FifoPages) -> None:
-        """Go on with the pages of a queue that kept no levels; what it had in memory is there.
+        """Take over the pages of a queue without levels; its messages in memory are already here.
 
         All of them are whole chunks, whose rows have the usual level.
         """
@@ -461,7 +463,7 @@ class PriorityPages(Pages):
         self.priorities.begin_tail()
 
     def _raise_highest(self) -> None:
-        """Note that there may be messages of the levels that lie on the disk."""
+        """Raise the highest level to those on disk."""
         ready = self.priorities
         for level in self.lowest:
             ready.highest = max(ready.highest, level)
@@ -469,7 +471,7 @@ class PriorityPages(Pages):
     # -- all --------------------------------------------------------------------------------------
 
     def _decode(self, page: Page, data: bytes) -> list[Returned]:
-        """Return the waiting messages of a page; damaged ones are left out and reported once."""
+        """Return the waiting messages of a page; leave out damaged ones and report them once."""
         assert isinstance(page, PriorityPage)
         found: list[Returned] = []
         chunk = self._open(page, data)
@@ -489,10 +491,10 @@ class PriorityPages(Pages):
         return found
 
     def let_go_of(self, page: Page) -> None:
-        """Forget the messages on disk of a page that was detached, in the journal too.
+        """Forget the messages of a detached page that are on disk, and ack them in the journal.
 
-        What is handed out, being dead-lettered or retained lies between, and stays; so does what
-        came back to the queue meanwhile.
+        Messages that are unacked, being dead-lettered or retained stay; so do messages requeued
+        meanwhile.
         """
         queue = self.queue
         stored = page.stored
@@ -509,7 +511,7 @@ class PriorityPages(Pages):
                     queue.core.journal.ack(queue.queue_id, first, sequence - 1)
                 self.stored.gone.add(first, sequence - 1)
             first = sequence + 1
-        # What else was handed out is in memory alone, and not counted any more.
+        # Other unacked messages are only in memory, and no longer counted.
         self.stored.forget_count(stored, stored.live - len(kept))
         self.stored.unpin(stored)
 
@@ -526,11 +528,11 @@ class PriorityPages(Pages):
             assert isinstance(page, PriorityPage)
             self._list(page)
         self._raise_highest()
-        # Begun once more when the next sequence is known.
+        # It begins again once the next sequence is known.
         ready.begin_tail()
 
     def restored_page(self, ref: ChunkRef) -> PriorityPage:
-        """Return a page of an earlier start, whose rows are to be counted."""
+        """Return a page from before a restart, whose rows must be counted."""
         page = PriorityPage(self, ref.first, ref.last, self.levels())
         page.restore(ref)
         return page

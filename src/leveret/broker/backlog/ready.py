@@ -1,11 +1,11 @@
-"""The messages of a classic queue that wait for a consumer, in the order of their sequences.
+"""The waiting messages of a classic queue, in the order of their sequences.
 
-New ones lie in a window; those that came back or were recovered are read by their old places
-before newer ones.  Once the queue is deep, the window is its tail, and before it come the pages
+New ones are in a window; requeued or recovered ones are delivered before newer ones, by their old
+places.  Once the queue is deep, the window is its tail, and the pages come before it
 (`fifo_pages.py`).  `priorities.py` has the variant with priorities.
 
-Invariants: a sequence is given once and grows; `first` and `take` agree; `size` and `bodies` are
-those of what waits.
+Invariants: a sequence is used once, and sequences grow; `first` and `take` agree; `size` and
+`bodies` are those of the waiting messages.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from leveret.broker.backlog.window import (
 )
 from leveret.message import Message
 
-#: Messages that are put in order in a moment, however far apart they lie; and places for each of
-#: more messages that are looked up in less time than it takes to put it in order.
+#: The number of messages that are sorted quickly, however far apart they are; and for more
+#: messages, the number of places per message whose lookup takes less time than sorting.
 _FEW: i64 = 4096
 _PLACES_EACH: i64 = 64
 
@@ -41,13 +41,13 @@ class Ready:
     """The waiting messages of a queue, oldest first."""
 
     def __init__(self) -> None:
-        #: The newest; of a deep queue its tail.
+        #: The newest messages; the tail of a deep queue.
         self.window = Window(1)
         self.returns = Returns()
-        #: How often the message that was taken last had been returned.
+        #: The number of returns of the message taken last.
         self.taken_count: i64 = 0
-        #: The bytes of all that waits, on the disk too, and of the bodies among them, which
-        #: `x-max-length-bytes` bounds.
+        #: The bytes of all waiting messages, also on disk, and of their bodies, which
+        #: `x-max-length-bytes` limits.
         self.size: i64 = 0
         self.bodies: i64 = 0
         #: The messages that memory has no room for; None before the queue is deep.
@@ -66,7 +66,7 @@ class Ready:
         return self.window.next_sequence
 
     def count(self) -> i64:
-        """Return how many messages wait."""
+        """Return the number of waiting messages."""
         count = self.window.count() + self.returns.count()
         pages = self.fifo
         if pages is not None:
@@ -74,24 +74,24 @@ class Ready:
         return count
 
     def memory_count(self) -> i64:
-        """Return how many messages wait in memory."""
+        """Return the number of messages waiting in memory."""
         pages = self.pages
         return self.count() - (pages.away_count if pages is not None else 0)
 
     def memory_bytes(self) -> i64:
-        """Return the bytes of the messages that wait in memory."""
+        """Return the bytes of the messages waiting in memory."""
         pages = self.pages
         return self.size - (pages.away_bytes if pages is not None else 0)
 
     def page_count(self) -> i64:
-        """Return how many pages there are."""
+        """Return the number of pages."""
         pages = self.pages
         return len(pages.items) if pages is not None else 0
 
     def first(self) -> i64:
-        """Return the sequence of the message that is next, or NOTHING.
+        """Return the sequence of the next message, or NOTHING.
 
-        NOTHING is also the answer while that message is read from the disk.
+        NOTHING is also the answer while that message is read from disk.
         """
         pages = self.fifo
         if pages is not None and pages.active:
@@ -99,7 +99,7 @@ class Ready:
         return self.first_in_memory()
 
     def first_in_memory(self) -> i64:
-        """Return the lowest sequence outside of the pages, or NOTHING."""
+        """Return the lowest sequence outside the pages, or NOTHING."""
         fresh = self.window.first()
         returned = self.returns.first()
         if returned == NOTHING:
@@ -107,14 +107,14 @@ class Ready:
         return returned if fresh == NOTHING or returned < fresh else fresh
 
     def first_at_once(self) -> i64:
-        """Return the sequence of the message that is next, read from the disk if it lies there."""
+        """Return the sequence of the next message, after reading it if it is on disk."""
         pages = self.fifo
         if pages is not None and pages.active:
             return pages.first(True)
         return self.first()
 
     def take(self, sequence: i64) -> Message:
-        """Return the message that `first` named and move on; sets `taken_count`."""
+        """Remove and return the message that `first` named; set `taken_count`."""
         returns = self.returns
         if returns.first() == sequence:
             returned = returns.remove(sequence)
@@ -133,7 +133,7 @@ class Ready:
         return message
 
     def put(self, returned: Returned) -> None:
-        """Put a message back into its old place."""
+        """Put a message back at its old place."""
         self._count(returned.message)
         self.returns.put(returned)
 
@@ -165,7 +165,7 @@ class Ready:
         return returned
 
     def scattered(self) -> list[int]:
-        """Return the sequences that lie before `first_in_order`, in order."""
+        """Return the sequences before `first_in_order`, in order."""
         first = self.first_in_order()
         if not NOTHING < self.returns.first() < first:
             return []
@@ -174,8 +174,8 @@ class Ready:
     def first_in_order(self) -> i64:
         """Return the sequence from which on every sequence has to be looked up.
 
-        Many messages that came back, and lie close together, are looked up too: to put a million of
-        them in order takes longer.
+        Many requeued messages that are close together are looked up too: sorting a million of them
+        takes longer.
         """
         first = self._first_of_new()
         back = self.returns.first()
@@ -184,7 +184,7 @@ class Ready:
         return first
 
     def _first_of_new(self) -> i64:
-        """Return the lowest sequence of those that did not come back."""
+        """Return the lowest sequence of the messages that were not requeued."""
         pages = self.fifo
         if pages is not None and pages.active:
             first = pages.first_sequence()
@@ -193,13 +193,13 @@ class Ready:
         return self.window.head_sequence
 
     def behind(self, sequence: i64, count: i64) -> tuple[i64, i64]:
-        """Return where to go on to pass over `count` messages, and how many of them are left.
+        """Skip up to `count` messages; return the next sequence and the rest.
 
-        The messages are those from `sequence` on that do not lie before `first_in_order`.  Those
-        that are left have to be looked up one by one.
+        Only messages from `sequence` on that are not before `first_in_order` are skipped.  The rest
+        has to be looked up one by one.
         """
         if self.returns.count() > 0:
-            # They lie among the others.
+            # They are among the others.
             return sequence, count
         pages = self.fifo
         if pages is not None and pages.active:
@@ -209,7 +209,7 @@ class Ready:
         return self.window.behind(sequence, count)
 
     def remove(self, sequence: i64) -> Returned | None:
-        """Take a waiting message out of its place; return None if it does not wait."""
+        """Remove and return a waiting message; None if it does not wait."""
         returned: Returned | None
         if self.window.has(sequence):
             returned = Returned(sequence, self.window.remove(sequence), 0)
@@ -234,9 +234,9 @@ class Ready:
         return back + fresh
 
     def copy_waiting(self, parts: list[WindowPart]) -> list[Returned | None]:
-        """Put copies of the windows into `parts`; return the others of `waiting`, in any order.
+        """Add copies of the windows to `parts`; return the other waiting messages.
 
-        There may be None between them.
+        They are in any order, with None between them.
         """
         pages = self.fifo
         if pages is not None and pages.active:
@@ -248,7 +248,7 @@ class Ready:
         return back
 
     def detach(self) -> Detached:
-        """Let all messages leave; the sequences continue."""
+        """Detach all messages; the sequences continue."""
         detached = Detached()
         pages = self.pages
         if pages is not None:
@@ -264,7 +264,7 @@ class Ready:
     def fill(self, returned: list[Returned], next_sequence: i64) -> None:
         """Start with messages in the order of their sequences, all below `next_sequence`.
 
-        Pages are there before.
+        Any pages are added before.
         """
         for item in returned:
             self._count(item.message)

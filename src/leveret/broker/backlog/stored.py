@@ -1,14 +1,15 @@
-"""Which messages of a queue lie in stored chunks, and which of those are gone.
+"""The messages of a queue that are in stored chunks, and those of them that are gone.
 
-It knows which messages must survive, not which of them wait: a message of a stored chunk may wait
-in memory, be unacked, or wait only on disk (`pages.py`).
+This tracks the messages that must survive, and not whether they wait: a message of a stored chunk
+may wait in memory, be unacked, or wait only on disk (`pages.py`).
 
 Invariants: the chunks are in the order of their sequences and do not overlap; `gone` contains the
-sequences in their ranges that the queue has forgotten or that never lay in them; a chunk without
+sequences in their ranges that the queue has forgotten or that never were in them; a chunk without
 messages is forgotten.
 
-A very deep queue has tens of thousands of chunks.  One chunk more or less moves those behind it in
-a list, which takes some microseconds then; what forgets many of them counts that (`moved_cost`).
+A very deep queue has tens of thousands of chunks.  Adding or removing one moves those behind it in
+a list, which then takes some microseconds; a caller that forgets many of them counts that
+(`moved_cost`).
 """
 
 from __future__ import annotations
@@ -35,23 +36,24 @@ class StoredChunk:
 
     def __init__(self, ref: ChunkRef, live: i64) -> None:
         self.ref: ChunkRef = ref
-        #: Its first sequence when it was added, which stays when it is copied without some.
+        #: Its first sequence when it was added; it stays when a copy without some messages replaces
+        #: it.
         self.key: Final[i64] = ref.first
         self.live: i64 = live
-        #: False once no message of it is left.
+        #: False once it has no messages left.
         self.kept = True
-        #: True for a chunk of an earlier start: what was not persistent in it is gone.
+        #: True for a chunk from before a restart: its transient messages are gone.
         self.restored = False
-        #: True where all that waited between its ends is in it, persistent or not.
+        #: True if it contains all messages that waited between its ends, persistent or not.
         self.whole = False
-        #: False until its bytes are where the reference says.
+        #: False until its bytes are where the reference points.
         self.written = True
-        #: True to keep it though no message of it may be left.
+        #: True to keep it even without messages.
         self.pinned = False
 
 
 def _forget(spill: Spill, stored: StoredChunk) -> None:
-    """Count a chunk that its queue has forgotten as gone from its file."""
+    """Free the space in its file of a chunk that its queue has forgotten."""
     stored.kept = False
     spill.use.lives(stored.ref, -stored.live)
     stored.live = 0
@@ -63,23 +65,23 @@ class StoredChunks:
     """The chunks of one queue."""
 
     def __init__(self, spill: Spill) -> None:
-        #: True where the queue's messages outlive a restart whether persistent or not.
+        #: True if all of the queue's messages survive a restart, persistent or not.
         self.keeps_all = False
         #: The chunks in the order of their sequences.
         self.items: list[StoredChunk] = []
-        #: The place that was found last: what is looked for next is mostly near it.
+        #: The place found last: the next search is mostly near it.
         self._found: i64 = 0
         self.gone = RangeSet()
-        #: The last sequence that lies in a chunk; 0 when none does.
+        #: The last sequence in a chunk; 0 without chunks.
         self.through: i64 = 0
         self._spill = spill
 
     def moved_cost(self) -> i64:
-        """Return what it costs to close the gap that a chunk leaves in the list."""
+        """Return the cost of closing the gap of a removed chunk in the list."""
         return len(self.items) // PLACES_MOVED_PER_COST
 
     def outlives(self, chunk: Chunk, index: i64) -> bool:
-        """Return whether a message of a chunk outlives a restart."""
+        """Return whether a message of a chunk survives a restart."""
         return self.keeps_all or chunk.persistent(index)
 
     def add(self, ref: ChunkRef, live: i64) -> StoredChunk:
@@ -91,14 +93,14 @@ class StoredChunks:
         return stored
 
     def write(self, builder: ChunkBuilder, page: SpillOwner, temporary: bool) -> StoredChunk:
-        """Write the messages of a page to a segment file; `page` is told when that is done."""
+        """Write a page's messages to a segment file, which then calls `page.spilled`."""
         count = builder.count
         stored = self.add(self._spill.add(builder, page, temporary), count)
         stored.written = False
         return stored
 
     def written(self, queue: Queue, stored: StoredChunk | None, ref: ChunkRef) -> bool:
-        """Note that a chunk is written, and journal its place; return whether it is still kept."""
+        """Mark a chunk as written, and journal its place; return whether it is still kept."""
         if queue.deleted or stored is None or not stored.kept:
             return False
         stored.written = True
@@ -109,7 +111,7 @@ class StoredChunks:
         return True
 
     def find(self, sequence: i64) -> StoredChunk | None:
-        """Return the chunk in whose range a sequence lies, or None."""
+        """Return the chunk whose range contains a sequence, or None."""
         stored = self.next_from(sequence)
         return stored if stored is not None and stored.ref.first <= sequence else None
 
@@ -154,19 +156,19 @@ class StoredChunks:
             self.forget_count(stored, 1)
 
     def forget_count(self, stored: StoredChunk, count: i64) -> None:
-        """Count `count` messages of a chunk as gone; their sequences are in `gone` already."""
+        """Count `count` messages of a chunk as gone; their sequences are already in `gone`."""
         stored.live -= count
         self._spill.use.lives(stored.ref, -count)
         if stored.live <= 0 and not stored.pinned:
             self.remove(stored)
 
     def replace(self, stored: StoredChunk, ref: ChunkRef) -> None:
-        """Replace a chunk by its copy without the messages that were gone."""
+        """Replace a chunk by its copy without the messages that are gone."""
         use = self._spill.use
         old = stored.ref
         use.lives(old, -stored.live)
         use.lives(ref, stored.live)
-        # It stays in its place, for its copy is no longer than it was.
+        # It stays in its place, because its copy spans no more sequences.
         stored.ref = ref
         self.gone.remove(old.first, ref.first - 1)
         self.gone.remove(ref.last + 1, old.last)
@@ -195,7 +197,7 @@ class StoredChunks:
             _forget(self._spill, stored)
 
     def free(self, core: Core) -> None:
-        """Forget all chunks, because the queue is deleted: of many, some in later turns."""
+        """Forget all chunks, because the queue is deleted; a task does it if there are many."""
         core.scheduler.start(self._free(self._detach()))
 
     def _free(self, chunks: list[StoredChunk]) -> Iterator[int]:
@@ -204,7 +206,7 @@ class StoredChunks:
             yield 1
 
     def _detach(self) -> list[StoredChunk]:
-        """Let all chunks leave, for the caller to forget each of them."""
+        """Detach all chunks; the caller forgets each of them."""
         chunks = self.items
         self.items = []
         self.gone = RangeSet()
@@ -212,19 +214,19 @@ class StoredChunks:
         return chunks
 
     def parts(self, first: i64, last: i64) -> bool:
-        """Return whether a chunk lies between two sequences."""
+        """Return whether a chunk begins between two sequences."""
         stored = self.behind(first)
         return stored is not None and stored.ref.first < last
 
 
 @final
 class SpillRecord(LateRecord):
-    """The record of a chunk that is written and synced, which comes a group after its messages.
+    """The record of a written and synced chunk, one group after its messages.
 
-    It stands for messages, and for what is gone of them, that other records before it tell of: a
-    publish, a transaction, a move to another queue.  Of the newest group a crash may keep any part.
-    Kept without those records, it would do a transaction by half, or lose what was to be moved.  So
-    what it says follows from groups before its own.
+    It stands for messages, and for their removal, that earlier records describe: a publish, a
+    transaction, a move to another queue.  A crash may keep any part of the newest group.  If it
+    kept this record without those, it would apply half a transaction, or lose a message that was to
+    be moved.  So this record depends only on groups before its own.
     """
 
     def __init__(
@@ -236,7 +238,7 @@ class SpillRecord(LateRecord):
         self.ref: Final = ref
 
     def append_to(self, journal: Journal) -> None:
-        """Append the chunk in its present state, unless no message of it is left."""
+        """Append the chunk in its present state, unless it has no messages left."""
         queue = self.queue
         if queue.deleted or not self.stored.kept:
             return

@@ -1,8 +1,8 @@
-"""The two places in which messages wait in memory: a window of new ones, and those that came back.
+"""The two places of waiting messages in memory: a window of new ones, and the requeued ones.
 
-Each yields its messages in the growing order of their sequences.  A queue takes from the one whose
-first sequence is lower, so that requeued and recovered messages come before newer ones whatever the
-order in which they came to lie there.
+Each yields its messages in ascending order of their sequences.  A queue takes from the one with the
+lower first sequence, so that requeued and recovered messages come before newer ones, in whatever
+order they were added.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from mypy_extensions import i64, mypyc_attr
 
 from leveret.message import Address, Message, PlacedMessage
 
-#: What `first` returns when there is no message.  No sequence is negative, so that a number can say
-#: it: this is asked before each delivery, and an optional number would be an object each time.
+#: The result of `first` without a message.  No sequence is negative.  It is asked before each
+#: delivery, and an optional number would be an object each time.
 NOTHING: Final = -1
 
-#: The content of a taken place in a window, so that the message itself is freed.
+#: The content of a place whose message was taken, so that the message itself is freed.
 TAKEN: Final = Message(Address(b"", b""), b"", b"", 0, False)
 
-#: Taken places at the head of a window that are worth moving the rest for.
+#: The number of taken places at the head of a window at which the rest is moved.
 _COMPACT_AT: Final = 4096
 
 
 @final
 class Window:
-    """The newest messages, in memory, without a gap: the sequence is the place.
+    """The newest messages, in memory: the place follows from the sequence.
 
     A list with a moving head is used because a message costs about 6 ns where a deque's costs 29.
     """
@@ -39,7 +39,7 @@ class Window:
         self.head_sequence: i64 = next_sequence
         #: The sequence that the next message gets.
         self.next_sequence: i64 = next_sequence
-        #: Places behind the head whose message was removed; the head is never such a place.
+        #: Places behind the head whose message was removed; the head itself is never empty.
         self.gaps: i64 = 0
 
     def append(self, message: Message) -> i64:
@@ -56,7 +56,7 @@ class Window:
         return self.head_sequence
 
     def take(self) -> Message:
-        """Return the message at the head and move on."""
+        """Remove and return the message at the head."""
         head = self.head
         items = self.items
         message = items[head]
@@ -77,7 +77,7 @@ class Window:
         return message
 
     def count(self) -> i64:
-        """Return how many messages wait."""
+        """Return the number of waiting messages."""
         return self.next_sequence - self.head_sequence - self.gaps
 
     def has(self, sequence: i64) -> bool:
@@ -88,11 +88,11 @@ class Window:
         return self.gaps == 0 or self.items[self.head + place] is not TAKEN
 
     def at(self, sequence: i64) -> Message:
-        """Return the message of a sequence that waits here."""
+        """Return the message with a sequence that waits here."""
         return self.items[self.head + sequence - self.head_sequence]
 
     def remove(self, sequence: i64) -> Message:
-        """Return the message of a sequence that waits here, and leave a gap in its place."""
+        """Remove and return the message with a sequence that waits here; leave a gap."""
         if sequence == self.head_sequence:
             return self.take()
         place = self.head + sequence - self.head_sequence
@@ -102,9 +102,9 @@ class Window:
         return message
 
     def behind(self, sequence: i64, count: i64) -> tuple[i64, i64]:
-        """Return the sequence behind `count` messages from `sequence` on, and what is left of them.
+        """Skip up to `count` messages from `sequence` on; return the next sequence and the rest.
 
-        Some are left where fewer wait here.
+        The rest is above 0 if fewer messages wait here.
         """
         start: i64 = max(sequence, self.head_sequence)
         if self.gaps == 0:
@@ -121,7 +121,7 @@ class Window:
         return self.head_sequence + place - self.head, left
 
     def fill(self, items: list[Message], first: i64) -> None:
-        """Hold `items`, whose first has the sequence `first`; TAKEN among them stands for a gap."""
+        """Hold `items`, the first with the sequence `first`; TAKEN among them is a gap."""
         self.items = items
         self.next_sequence = first + len(items)
         gaps: i64 = 0
@@ -137,7 +137,7 @@ class Window:
         self.gaps = gaps
 
     def split(self, first: i64) -> Window:
-        """Return what begins at `first`, behind the first place, as a window; the others stay."""
+        """Split off and return the part from `first` on, behind the first place, as a window."""
         place: i64 = self.head + first - self.head_sequence
         items = self.items[place:]
         del self.items[place:]
@@ -151,7 +151,7 @@ class Window:
         return part
 
     def waiting(self) -> list[Returned]:
-        """Return the messages that wait, the oldest first."""
+        """Return the waiting messages, the oldest first."""
         found: list[Returned] = []
         sequence: i64 = self.head_sequence
         for message in self.items[self.head :]:
@@ -161,13 +161,13 @@ class Window:
         return found
 
     def part(self) -> WindowPart:
-        """Return what waits now, for one who looks at it bit by bit."""
+        """Return a copy of the waiting messages, for a reader in steps."""
         return WindowPart(self.head_sequence, self.items[self.head :])
 
 
 @final
 class WindowPart:
-    """What waited in a window at one moment: the first sequence, and a message for each place."""
+    """The messages of a window at one moment: the first sequence, and a message for each place."""
 
     def __init__(self, first: i64, items: list[Message]) -> None:
         self.first: Final[i64] = first
@@ -187,7 +187,7 @@ class WindowPart:
 @final
 @mypyc_attr(acyclic=True)
 class Returned(PlacedMessage):
-    """A message with its place in the queue and how often it was returned."""
+    """A message with its place in the queue and its number of returns."""
 
     def __init__(self, sequence: i64, message: Message, count: i64) -> None:
         super().__init__(message)
@@ -196,21 +196,21 @@ class Returned(PlacedMessage):
 
 
 def sequence_of(item: Returned) -> int:
-    """Return the sequence of a message: what lists of them are sorted by."""
+    """Return the sequence of a message: the sort key for lists."""
     return item.sequence
 
 
-#: Sequences of a block of messages that came back, as a number of bits.
+#: The number of sequences in a block of requeued messages, in bits.
 _BLOCK_BITS: Final[i64] = 10
 _BLOCK_MASK: Final[i64] = 1023
 
-#: Numbers in a heap that count no more, beside as many as there are, before it is made anew.
+#: The stale numbers in a heap, in addition to as many as are valid, at which it is rebuilt.
 _ODD_NUMBERS: Final[i64] = 64
 
 
 @final
 class ReturnsBlock:
-    """Messages that came back, of some sequences that follow each other."""
+    """Requeued messages with some consecutive sequences."""
 
     def __init__(self, number: i64) -> None:
         self.number: i64 = number
@@ -224,25 +224,25 @@ class ReturnsBlock:
         self._places |= 1 << int(returned.sequence & _BLOCK_MASK)
 
     def pop(self, sequence: i64) -> Returned | None:
-        """Return the message of a sequence and take it out; None where it is not here."""
+        """Remove and return the message with a sequence; None if it is not here."""
         returned = self.messages.pop(sequence, None)
         if returned is not None:
             self._places ^= 1 << int(sequence & _BLOCK_MASK)
         return returned
 
     def first(self) -> i64:
-        """Return the lowest sequence; there is one."""
+        """Return the lowest sequence; the block must not be empty."""
         lowest = (self._places & -self._places).bit_length() - 1
         return (self.number << _BLOCK_BITS) + lowest
 
 
 @final
 class Returns:
-    """Messages that came back (requeued or recovered), in any order, read by their old places.
+    """Requeued or recovered messages, added in any order and read by their old places.
 
-    They lie in blocks of sequences that follow each other, and a heap says which block is next.  So
-    nothing here takes longer where more messages wait, but for the logarithm of that heap, and
-    nothing that grows moves all of them at once.
+    They are in blocks of consecutive sequences, and a heap gives the next block.  So no operation
+    takes longer with more waiting messages, except for the logarithm of that heap, and no growing
+    container moves all of them at once.
     """
 
     def __init__(self) -> None:
@@ -250,7 +250,7 @@ class Returns:
         self._lowest: i64 = NOTHING
         self._count: i64 = 0
         self._blocks: dict[i64, ReturnsBlock] = {}
-        #: A heap of the blocks' numbers; those of blocks that are gone count no more.
+        #: A heap of the blocks' numbers; it may have stale ones of removed blocks.
         self._numbers: list[int] = []
 
     def put(self, returned: Returned) -> None:
@@ -266,7 +266,7 @@ class Returns:
             self._lowest = sequence
 
     def _begin(self, number: i64) -> ReturnsBlock:
-        """Return a new block, which is to have a message."""
+        """Return a new block, to which the caller adds a message."""
         blocks = self._blocks
         block = blocks[number] = ReturnsBlock(number)
         heapq.heappush(self._numbers, int(number))
@@ -279,7 +279,7 @@ class Returns:
         return self._lowest
 
     def remove(self, sequence: i64) -> Returned | None:
-        """Return the message of a sequence and take it out; None where it is not here."""
+        """Remove and return the message with a sequence; None if it is not here."""
         block = self._blocks.get(sequence >> _BLOCK_BITS)
         if block is None:
             return None
@@ -294,7 +294,7 @@ class Returns:
         return returned
 
     def _find_first(self) -> None:
-        """Find the lowest sequence after that has gone."""
+        """Find the lowest sequence after the previous one was removed."""
         numbers = self._numbers
         blocks = self._blocks
         while numbers and numbers[0] not in blocks:
@@ -302,18 +302,18 @@ class Returns:
         self._lowest = blocks[numbers[0]].first() if numbers else NOTHING
 
     def count(self) -> i64:
-        """Return how many returned messages wait."""
+        """Return the number of requeued messages."""
         return self._count
 
     def at(self, sequence: i64) -> Returned | None:
-        """Return the message of a sequence that waits here, or None."""
+        """Return the message with a sequence that waits here, or None."""
         if self._count == 0:
             return None
         block = self._blocks.get(sequence >> _BLOCK_BITS)
         return block.messages.get(sequence) if block is not None else None
 
     def blocks(self) -> list[ReturnsBlock]:
-        """Return the blocks of messages, in no order."""
+        """Return the blocks of messages, in any order."""
         return list(self._blocks.values())
 
     def waiting(self) -> list[Returned]:
@@ -328,8 +328,9 @@ class Returns:
 def window_of(returned: list[Returned], next_sequence: i64) -> Window | None:
     """Return messages in the order of their sequences as a window that ends at `next_sequence`.
 
-    A message takes some 280 bytes less there than in `Returns`, and a hundredth of the time to be
-    taken.  None where more places than messages would be empty, or one of them came back before.
+    A message takes some 280 bytes less there than in `Returns`, and is taken in a hundredth of the
+    time.  Return None if more than half of the places would be empty, or if a message was requeued
+    before.
     """
     if not returned or next_sequence - returned[0].sequence > 2 * len(returned):
         return None
@@ -340,7 +341,7 @@ def window_of(returned: list[Returned], next_sequence: i64) -> Window | None:
 
 
 def filled_window(returned: list[Returned], next_sequence: i64) -> Window:
-    """Return messages in the order of their sequences as a window, whatever gaps it has."""
+    """Return messages in the order of their sequences as a window with any gaps."""
     items: list[Message] = []
     first = returned[0].sequence
     sequence: i64 = first

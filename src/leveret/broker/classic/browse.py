@@ -1,13 +1,13 @@
-"""Browsing: reading what waits in a queue without taking it.
+"""Browsing: reading the waiting messages of a queue without consuming them.
 
-Nothing that is read here is taken, counted as delivered or marked as redelivered.  There are two
-ways in: `browse` gives pages to management, and a consumer with the argument `x-browse` is given
-what waits, once, and ends with a basic.cancel of the broker's (`Browser`).
+Browsed messages are not taken, counted as delivered or marked as redelivered.  There are two ways
+in: `browse` gives pages to management; and a consumer with the argument `x-browse` gets each
+waiting message once, and then a basic.cancel from the broker (`Browser`).
 
-A look at a queue goes through the sequences that it had when it began: what comes later is not
-seen, what is taken meanwhile is passed over.
+A look at a queue covers the sequences at its beginning: it skips messages that are taken meanwhile,
+and does not see later ones.
 
-Invariant: a queue knows nothing of those who browse it.
+Invariant: a queue does not know its browsers.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _FIELDS: Final = ("position", "routing-key", "headers")
 
 @final
 class BrowseFilter:
-    """What of a queue is wanted.
+    """The selection of messages in a queue.
 
-    `position` is how many waiting messages are passed over first, below 0 how many of the last are
-    looked at; `routing_key` is a pattern as of a topic exchange; `headers` are arguments as of a
-    binding to a headers exchange, `x-match` with them.
+    `position` is the number of waiting messages to skip first, or if negative, the number of
+    messages to read from the end; `routing_key` is a pattern as in a topic exchange; `headers` are
+    arguments as in a binding to a headers exchange, including `x-match`.
     """
 
     def __init__(
@@ -51,14 +51,14 @@ class BrowseFilter:
         routing_key: str | None = None,
         headers: dict[str, object] | None = None,
     ) -> None:
-        """Raises: PreconditionFailed (406) for an `x-match` that is none."""
+        """Raises: PreconditionFailed (406) for an invalid `x-match`."""
         self.position: i64 = position
         self._trie: TopicTrie | None = None
         if routing_key is not None:
             self._trie = TopicTrie()
             self._trie.insert(routing_key, True)
         self._headers = HeadersMatcher(headers) if headers is not None else None
-        #: What the messages that were judged so far have cost.
+        #: The cost of the messages judged so far.
         self.cost: i64 = 0
 
     def matches(self, message: Message) -> bool:
@@ -80,7 +80,7 @@ class BrowseFilter:
 
 
 def browse_filter(value: object, where: str) -> BrowseFilter:
-    """Return what an argument `x-browse` asks for: `true` for all, or a table.
+    """Return the filter for an argument `x-browse`: `true` for all messages, or a table.
 
     Raises: PreconditionFailed (406); `where` names the queue in the error.
     """
@@ -106,9 +106,9 @@ def browse_filter(value: object, where: str) -> BrowseFilter:
 
 
 def make_browser(queue: Source, value: object, where: str) -> Browser:
-    """Return what stands in for `queue` to a consumer with that `x-browse`.
+    """Return the stand-in for `queue` for a consumer with that `x-browse`.
 
-    Raises: PreconditionFailed (406) for what cannot be asked, and of a stream; AccessRefused (403)
+    Raises: PreconditionFailed (406) for an invalid argument, and for a stream; AccessRefused (403)
     for a staging queue.
     """
     wanted = browse_filter(value, where)
@@ -124,15 +124,15 @@ def _invalid(where: str, why: str) -> PreconditionFailed:
 
 @final
 class Look:
-    """One pass over what waited when it began, in the order of the sequences."""
+    """One pass over the messages that waited at its beginning, in the order of their sequences."""
 
     def __init__(self, queue: WaitingQueue, wanted: BrowseFilter, after: i64 | None = None) -> None:
         self.queue = queue
         self.wanted = wanted
-        #: Waiting messages that are passed over one by one.
+        #: The number of waiting messages to skip one by one.
         self.skip: i64 = 0
         ready = queue.ready
-        #: What lies out of order, and behind it each sequence.
+        #: The sequences out of order; after them, every sequence is looked up.
         scattered = ready.scattered()
         queue.scheduler.spent += len(scattered)
         begin = ready.first_in_order()
@@ -147,16 +147,16 @@ class Look:
                 del scattered[:passed]
                 begin, self.skip = ready.behind(begin, skip - passed)
         self._sequences: Final = chain(scattered, range(int(begin), int(ready.next_sequence())))
-        #: The sequence that was looked at last; None before the first one.
+        #: The sequence looked at last; None before the first one.
         self.last: i64 | None = after
-        #: Messages that were looked at, and what it cost to judge them.
+        #: The number of messages looked at, and the cost of judging them.
         self.looked: i64 = 0
         self.ended = False
 
     def next(self, limit: i64) -> Returned | None:
-        """Return the next message wanted; None at the end, or when it has cost `limit` in all.
+        """Return the next matching message; None at the end, or at a total cost of `limit`.
 
-        What is passed over by its position counts too.
+        Messages skipped by position count too.
         """
         while self.looked < limit:
             sequence = next(self._sequences, None)
@@ -181,7 +181,7 @@ class Look:
 
 @final
 class BrowsePage:
-    """Some of what waits; `after` begins the next page, None when this was the last."""
+    """Some of the waiting messages; the next page begins after `after`, None for the last page."""
 
     def __init__(self, items: list[Returned], after: i64 | None) -> None:
         self.items: Final = items
@@ -191,9 +191,9 @@ class BrowsePage:
 def browse(
     queue: WaitingQueue, wanted: BrowseFilter, after: i64 | None = None, limit: i64 = 100
 ) -> BrowsePage:
-    """Return up to `limit` waiting messages that are wanted; `after` is the page's before it.
+    """Return up to `limit` matching messages; `after` is from the previous page.
 
-    One call looks at so many messages at most that a page may hold few, and not be the last.
+    One call looks at a limited number of messages: a page with few may not be the last.
     """
     look = Look(queue, wanted, after)
     items: list[Returned] = []
@@ -207,10 +207,10 @@ def browse(
 
 @final
 class Browser(Source):
-    """A queue's stand-in for a consumer that browses: its deliveries belong to nobody.
+    """A queue's stand-in for a consumer that browses: its deliveries stay in the queue.
 
-    Acks, rejects and requeues of what it delivered mean nothing but credit for more, as to any
-    source that keeps no account.
+    Acks, rejects and requeues only give credit for more, as in any source that keeps no record of
+    its deliveries.
     """
 
     def __init__(self, queue: ClassicQueue, wanted: BrowseFilter) -> None:
@@ -219,7 +219,7 @@ class Browser(Source):
         self.look = Look(queue, wanted)
 
     def subscribe(self, consumer: Consumer, where: str) -> None:
-        """Take the one consumer, which gets messages from the next dispatch on."""
+        """Add the only consumer, which gets messages from the next dispatch on."""
         self.core.scheduler.changes += 1
         self.consumers.append(consumer)
         self.schedule()
@@ -230,7 +230,7 @@ class Browser(Source):
         self.consumers.clear()
 
     def dispatch(self, limit: i64) -> bool:
-        """Deliver up to `limit` of what waits; end the consumer at the end."""
+        """Deliver up to `limit` waiting messages; cancel the consumer after the last one."""
         if not self.consumers or self.deleted:
             return False
         look = self.look

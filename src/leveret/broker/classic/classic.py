@@ -1,13 +1,14 @@
 """The classic queue: messages wait in order, go to one consumer each, and end with their ack.
 
-A requeued message returns to its old place (behaviour 59).  What waits lies in `ready`: in memory
-up to a window, beyond it in pages on the disk (`pages.py`); what is persistent, of a durable queue,
-is in the journal as well.
-What a queue is asked for beyond that (TTLs, limits, dead letters) comes by its settings and costs a
-queue without them one test.
+A requeued message returns to its old place (behaviour 59: requeue keeps its place).  Waiting
+messages are in `ready`: in memory up to a window, beyond it in pages on disk (`pages.py`);
+persistent messages of a durable queue are also in the journal.
 
-Invariant: a message is in one of three places: `ready`, handed out, or on its way
-to the dead-letter exchange (`dead_letter.py`).
+Other features (TTLs, limits, dead letters) come from the settings, and cost a queue without them
+one test.
+
+Invariant: a message is in one of three places: `ready`, unacked, or on its way to the dead-letter
+exchange (`dead_letter.py`).
 """
 
 from __future__ import annotations
@@ -55,32 +56,31 @@ class ClassicQueue(WaitingQueue):
         super().__init__(core, queue_id, name, attributes)
         if attributes.arguments.get("x-single-active-consumer") is True:
             self.keep_one_active()
-        #: True if the queue has limits or deadlines, so that there is something to do before each
-        #: delivery.
+        #: True if the queue has limits or deadlines to apply before each delivery.
         self.special = False
-        #: The keys of the messages in the queue, if only those are duplicates.
+        #: The keys of the messages in the queue, if deduplication covers only queued messages.
         self.queued_keys: QueuedKeys | None = None
-        #: What it waits for before it delivers again; None before the first time.
+        #: The sync it waits for before it delivers again; None before the first time.
         self.resumption: Resumption | None = None
-        #: Operations that give many messages back to it.
+        #: The number of operations that are requeuing many messages.
         self._returning: i64 = 0
         self.expiry: Expiry | None = None
         self.retained: Retained | None = None
-        #: The returned messages that wait for their retry; None before the first one.
+        #: The requeued messages that wait for their retry; None before the first one.
         self.retries: Retries | None = None
-        #: The sequence of the message that `get` took last.
+        #: The sequence of the message last taken by `get`.
         self.taken_sequence: i64 = 0
-        #: Its target, by its own type; None once it is deleted.
+        #: Its target, with its own type; None once it is deleted.
         intake = ClassicTarget(self)
         self.intake: ClassicTarget | None = intake
         self.target = intake
         self.configure(attributes.arguments)
 
     def configure(self, merged: dict[str, object]) -> None:
-        """Take the queue's arguments as its policies have changed them."""
+        """Apply the queue's arguments, merged with its policies."""
         intake = self.intake
         if intake is None:
-            # It is deleted.
+            # The queue is deleted.
             return
         super().configure(merged)
         settings = self.settings
@@ -98,28 +98,28 @@ class ClassicQueue(WaitingQueue):
             self.schedule()
 
     def _know_keys(self, keys: QueuedKeys | None) -> None:
-        """Know the keys of queued messages by `keys` from now on."""
+        """Use `keys` for the keys of queued messages from now on."""
         replace_keys(self.queued_keys, keys, self.core.accounts)
         self.queued_keys = keys
 
     def retry_count(self) -> i64:
-        """Return how many requeued messages wait for their retry."""
+        """Return the number of requeued messages that wait for their retry."""
         return len(self.retries.parked) if self.retries is not None else 0
 
     def retry_bytes(self) -> i64:
-        """Return the bytes of these."""
+        """Return the bytes of the messages that wait for their retry."""
         return self.retries.size if self.retries is not None else 0
 
     def retained_count(self) -> i64:
-        """Return how many acked messages are kept."""
+        """Return the number of retained acked messages."""
         return len(self.retained.messages) if self.retained is not None else 0
 
     def retained_bytes(self) -> i64:
-        """Return what the acked messages that are kept count for their limit."""
+        """Return the bytes of the retained messages, as their limit counts them."""
         return self.retained.size if self.retained is not None else 0
 
     def look_at_limits(self) -> bool:
-        """Note whether the queue exceeds limits that it drops messages for; return it."""
+        """Return whether the queue exceeds limits for which it drops messages, and remember it."""
         intake = self.intake
         if intake is None:
             return False
@@ -127,7 +127,7 @@ class ClassicQueue(WaitingQueue):
         return intake.is_over_limit
 
     def deduplication(self) -> Deduplication | None:
-        """Return the window of keys whose like is dropped, if the queue has one."""
+        """Return the window of keys for deduplication, if the queue has one."""
         return None if self.intake is None else self.intake.deduplication
 
     # -- expiry and limits ------------------------------------------------------------------------
@@ -165,7 +165,7 @@ class ClassicQueue(WaitingQueue):
         return True
 
     def make_way(self) -> None:
-        """Deliver what can be delivered and expire what is due."""
+        """Deliver as many messages as possible, and expire those that are due."""
         if self.consumers:
             self.dispatch(SLICE_MESSAGES)
         if self.expiry is not None:
@@ -176,7 +176,8 @@ class ClassicQueue(WaitingQueue):
         now_ms = self.core.now_ms
         expiry = self.expiry
         if expiry is not None and expiry.is_due(now_ms - 1):
-            # What expires this very moment may still be delivered: a TTL of 0 asks for that.
+            # A message that expires this very moment may still be delivered: a TTL of 0 requires
+            # it.
             expiry.expire(now_ms - 1)
             if expiry.is_due(now_ms - 1):
                 return False
@@ -187,7 +188,7 @@ class ClassicQueue(WaitingQueue):
         return not intake.is_over_limit
 
     def _waits(self) -> bool:
-        """Return whether it is scheduled again when what is left to expire or drop is gone."""
+        """Return whether it is scheduled again when the rest has expired or was dropped."""
         if self.scheduler.is_writing_much() or (self.expiry is not None and self.expiry.waits()):
             return True
         return self.intake is not None and self.intake.shrinks
@@ -201,16 +202,16 @@ class ClassicQueue(WaitingQueue):
         self.core.syncs.wait(self.resumption, group)
 
     def is_held(self) -> bool:
-        """Return whether it waits for a sync, or for many messages that come back to it."""
+        """Return whether it waits for a sync, or for many messages that are being requeued."""
         resumption = self.resumption
         return self._returning > 0 or (resumption is not None and resumption.waits_for != 0)
 
     def begin_returns(self) -> None:
-        """Deliver nothing before `end_returns`: what comes back must go before what is here."""
+        """Pause deliveries until `end_returns`: requeued messages must go before those here."""
         self._returning += 1
 
     def end_returns(self) -> None:
-        """Deliver again."""
+        """Resume deliveries."""
         self._returning -= 1
         self.schedule()
 
@@ -232,7 +233,7 @@ class ClassicQueue(WaitingQueue):
         end: i64 = scheduler.end_of_slice()
         while handed < limit:
             if scheduler.is_past(end):
-                # Each delivery counts what it takes to write long headers and bodies.
+                # Each delivery counts the time for writing long headers and bodies.
                 break
             sequence = ready.first()
             if sequence == NOTHING:
@@ -265,7 +266,7 @@ class ClassicQueue(WaitingQueue):
         if self.expiry is not None and handed > 0:
             self.expiry.tidy()
         if edits or self.retained is not None:
-            # To write a header into the properties, or to retain a message, takes as long as the
+            # Writing a header into the properties, or retaining a message, takes as long as the
             # rest of its delivery.
             self.scheduler.spent += handed
         elif self.levels > 0:
@@ -273,7 +274,7 @@ class ClassicQueue(WaitingQueue):
         return more and ready.first() != NOTHING
 
     def get(self, no_ack: bool) -> Message | None:
-        """Take one message for basic.get; `taken_sequence` and `taken_count` go with it."""
+        """Take one message for basic.get; `taken_sequence` and `taken_count` are set for it."""
         self.scheduler.changes += 1
         self.touch()
         self.scheduler.spent += 1
@@ -297,7 +298,7 @@ class ClassicQueue(WaitingQueue):
         return message
 
     def prepare_get(self) -> bool:
-        """Expire and drop some of what may not be got any more; return whether none is left."""
+        """Expire and drop some messages before a basic.get; return whether that is complete."""
         core = self.core
         intake = self.intake
         if intake is not None and intake.is_over_limit:
@@ -322,7 +323,7 @@ class ClassicQueue(WaitingQueue):
                 return sequence
 
     def _hold(self, sequence: i64, message: Message, count: i64) -> None:
-        """Count a message as unacked; a checkpoint must find persistent ones."""
+        """Count a message as unacked; keep persistent ones for checkpoints."""
         self.unacked_count += 1
         self.unacked_bytes += message.size
         if self.recorded and message.persistent:
@@ -331,7 +332,7 @@ class ClassicQueue(WaitingQueue):
             self.queued_keys.handed[int(sequence)] = True
 
     def _finish(self, sequence: i64, message: Message) -> None:
-        """Forget an acked message, or retain it if the queue is configured so."""
+        """Forget an acked message, or retain it if the queue is configured to."""
         if (sequence & self.core.event_mask) == 0:
             note_event(self, ACKED, sequence, message)
         if self.queued_keys is not None:
@@ -347,7 +348,7 @@ class ClassicQueue(WaitingQueue):
     def rewind(self, timestamp_ms: i64) -> Rewinding | None:
         """Begin to put back retained messages that were published at that time or later.
 
-        None stands for a queue that retains nothing.
+        Return None if the queue retains no messages.
         """
         retained = self.retained
         if retained is None or self.deleted:
@@ -370,7 +371,7 @@ class ClassicQueue(WaitingQueue):
         self._finish(sequence, message)
 
     def _take_back(self, sequence: i64, message: Message) -> None:
-        """Count a message as not unacked any more."""
+        """Count a message as no longer unacked."""
         self.unacked_count -= 1
         self.unacked_bytes -= message.size
         if self.out.count > 0:
@@ -379,7 +380,7 @@ class ClassicQueue(WaitingQueue):
             self.queued_keys.handed.pop(int(sequence))
 
     def reject(self, sequence: i64, message: Message, count: i64) -> None:
-        """Dead-letter or drop a message that its consumer does not want."""
+        """Dead-letter or drop a message that its consumer rejected."""
         if self.deleted:
             self.core.memory.count_freed(message.size)
             return
@@ -387,7 +388,10 @@ class ClassicQueue(WaitingQueue):
         self._discard(sequence, message, known_returns(count), REASON_REJECTED)
 
     def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
-        """Put a message back into its place, unless it failed too often (behaviour 63)."""
+        """Put a message back at its old place, unless it reached the delivery limit.
+
+        Source: behaviour 63 (delivery limit).
+        """
         if self.deleted:
             self.core.memory.count_freed(message.size)
             return
@@ -411,16 +415,16 @@ class ClassicQueue(WaitingQueue):
         self.retries.delay(item, delay_ms)
 
     def put_back(self, item: Returned) -> None:
-        """Put a returned message back into its old place."""
+        """Put a requeued message back at its old place."""
         self.ready.put(item)
-        # One of an earlier start may be the first with a deadline of its own.
+        # A message from before a restart may be the first with its own deadline.
         if self.special or item.message.properties[0] & EXPIRATION_FLAG != 0:
             self.scheduler.spent += 1
             self.note_deadline(
                 deadline_of(item.message, self.settings.message_ttl_ms), item.sequence
             )
-            # Messages above a limit are dropped before the next delivery, when all that come back
-            # together are here: the oldest of them goes first.
+            # Messages above a limit are dropped before the next delivery, once all messages
+            # requeued together are here: the oldest of them goes first.
             self.look_at_limits()
         if not self.scheduled:
             self.schedule()
@@ -428,7 +432,7 @@ class ClassicQueue(WaitingQueue):
     # -- dead letters -----------------------------------------------------------------------------
 
     def died(self, reason: str) -> None:
-        """Count a message that died here."""
+        """Count a message that was dead-lettered or dropped here."""
         settings = self.settings
         strategy = "disabled"
         if settings.dead_letter_exchange is not None:
@@ -437,12 +441,12 @@ class ClassicQueue(WaitingQueue):
         deaths[reason] = deaths.get(reason, 0) + 1
 
     def _discard(self, sequence: i64, message: Message, count: i64, reason: str) -> None:
-        """Dead-letter a message that was taken out, or drop it without a dead-letter exchange."""
+        """Dead-letter a message that was taken out; drop it if there is no dead-letter exchange."""
         self.died(reason)
         if (sequence & self.core.event_mask) == 0:
             note_death(self, sequence, message, reason, count)
         if self.queued_keys is not None:
-            # Its letter may come back to this queue.
+            # The dead-lettered message may come back to this queue.
             self.queued_keys.left(sequence, message)
         if self.settings.dead_letter_exchange is None:
             super().let_go(sequence, message)
@@ -452,22 +456,22 @@ class ClassicQueue(WaitingQueue):
         self.scheduler.letters.add(DeadLetter(self, sequence, message, reason))
 
     def purge(self) -> i64:
-        """Drop the waiting messages, and those that wait for their retry."""
+        """Drop the waiting messages, including those that wait for their retry."""
         dropped = super().purge()
         if self.expiry is not None:
             self.expiry.clear()
         return dropped
 
     def take_parked(self) -> dict[i64, Returned]:
-        """Forget what waits for its retry, because the queue is purged, and return it."""
+        """Remove and return the messages that wait for their retry, because the queue is purged."""
         return {} if self.retries is None else self.retries.take_all()
 
     def known_keys(self) -> QueuedKeys | None:
-        """Return the keys of the messages in the queue, where their like is dropped."""
+        """Return the keys of the messages in the queue, if duplicates of them are dropped."""
         return self.queued_keys
 
     def drop(self) -> None:
-        """Drop everything; the record of the delete stands for it in the journal."""
+        """Drop all messages; in the journal, the record of the delete covers them."""
         super().drop()
         self._know_keys(None)
         if self.intake is not None:
@@ -481,7 +485,7 @@ class ClassicQueue(WaitingQueue):
             self.expiry.clear()
 
     def untie(self) -> None:
-        """Let go of the parts that know the queue, which was dropped."""
+        """Drop the parts that refer to the queue, after it was dropped."""
         super().untie()
         self.intake = None
         self.expiry = None
@@ -495,20 +499,20 @@ class ClassicQueue(WaitingQueue):
         return self.special
 
     def arrived(self) -> None:
-        """Expire messages of a loaded page that are due."""
+        """Set the timer for messages of a loaded page."""
         if self.expiry is not None:
             self.expiry.arm()
 
     def gaps_return(self) -> bool:
-        """Return whether messages may come back that `out_within` does not tell of.
+        """Return whether messages that `out_within` does not list may come back.
 
-        A transient message is out, or an acked one is kept.
+        This is so if a transient message is unacked, or an acked one is retained.
         """
         kept = self.retained_count() > 0
         return kept or self.unacked_count + self.retry_count() > self.out.count
 
     def out_within(self, first: i64, last: i64) -> list[Returned]:
-        """Return the persistent messages in that range that do not wait, in any order."""
+        """Return the persistent messages in a range that do not wait, in any order."""
         rows = super().out_within(first, last)
         if self.retained is not None and self.recorded:
             rows += self.retained.within(first, last)
@@ -517,7 +521,7 @@ class ClassicQueue(WaitingQueue):
     # -- checkpoints ------------------------------------------------------------------------------
 
     def live_parts(self, parts: list[WindowPart]) -> list[list[Returned | None]]:
-        """Return the messages in memory that a checkpoint must find, retained ones among them."""
+        """Return the messages in memory for a checkpoint, including retained ones."""
         lists = super().live_parts(parts)
         if self.retained is not None:
             lists.append([*self.retained.persistent()])
@@ -532,7 +536,7 @@ class ClassicQueue(WaitingQueue):
     def restore(self, returned: list[Returned], next_sequence: i64, unclean: bool) -> None:
         """Start with the messages of the journal, in the order of their sequences.
 
-        What waits on the disk is there before (`restore_chunks`).
+        Messages on disk are restored before (`restore_chunks`).
         """
         retained = [item for item in returned if is_retained(item.count)]
         if retained:
@@ -555,7 +559,7 @@ class ClassicQueue(WaitingQueue):
             self.intake.follow_levels()
 
     def restore_retries(self, times: dict[i64, i64]) -> None:
-        """Continue the delays of returned messages; called after `restore`."""
+        """Continue the retry delays of requeued messages; called after `restore`."""
         if times:
             self.retries = Retries(self)
             self.retries.restore(times)

@@ -1,24 +1,25 @@
-"""Dead letters: messages that expired, were rejected, failed too often or had no room.
+"""Dead-lettering: messages that expired, were rejected, failed too often or had no room.
 
 Such a message goes to its queue's dead-letter exchange, changed as RabbitMQ changes it: the headers
-`x-death`, `x-first-death-*` and `x-last-death-*` say where it came from and why.  The hand-over is
-one record of the journal: after a crash a letter is in its old queue or in its new ones.
+`x-death`, `x-first-death-*` and `x-last-death-*` give its origin and the reason.  The move is one
+record of the journal: after a crash, a dead-lettered message is either in its old queue or in its
+new ones.
 
-Source: behaviours 68 to 72.  The `x-death` of a message that this broker did not dead-letter is
-the publisher's own: it is replaced and not read.
+Source: behaviours 68 to 72 (x-death, cycles, missing exchanges, headers).  If this broker did not
+dead-letter a message, its `x-death` comes from the publisher: it is replaced and not read.
 
-A letter for more than `FAN_OUT_COPIES` queues comes to them in parts, each with a record of its
-own, as a message does that a client publishes; the last of them takes it out of its old queue.  A
-crash before brings it back there, though it is in some of the others.
+A dead-lettered message for more than `FAN_OUT_COPIES` queues is published in parts, each with its
+own record, like a message from a client; the last part removes it from its old queue.  A crash
+before that leaves it in its old queue, although some of the others have it too.
 
-Invariants: a letter is in no queue until the hand-over, but a checkpoint finds it in its queue's
-`out`; with the strategy `at-least-once` it stays there until a queue took it.
+Invariants: a dead-lettered message is in no queue until it is moved, but a checkpoint finds it in
+its queue's `out`; with the strategy `at-least-once` it stays there until a queue takes it.
 
-What the broker does by itself (a message expires, or has no room) is bounded.  A message that a
-client published or rejected may become DEAD_LETTER_COPIES_MAX letters; each copy's address says how
-many are left to it, and a death shares them out among the copies that it makes.  So neither fan-
-outs nor chains of queues pass the limit, however they are made: what counts is the number of
-queues that take a letter, after alternate exchanges, bindings between exchanges and delays.
+Messages that the broker dead-letters by itself (because they expire, or have no room) are bounded.
+A message that a client published or rejected may become DEAD_LETTER_COPIES_MAX dead letters.  Each
+copy's address contains the number it has left, and each death divides that among its copies.  So
+neither fan-outs nor chains of queues can exceed the limit: it counts the queues that take a copy,
+after alternate exchanges, bindings between exchanges and delays.
 """
 
 from __future__ import annotations
@@ -57,13 +58,13 @@ if TYPE_CHECKING:
     from leveret.broker.classic.waiting import WaitingQueue
 
 
-#: The sequence that an event tells of a message that was in no queue.
+#: The sequence in an event about a message that was in no queue.
 _NO_SEQUENCE: Final = -1
 
 
 @final
 class Death:
-    """One entry of `x-death`: how often messages of this history died in a queue for a reason."""
+    """One entry of `x-death`: the number of deaths in a queue for a reason."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class Death:
         self.expiration = expiration
 
     def size(self) -> i64:
-        """Return about how many bytes the entry takes."""
+        """Return the approximate size of the entry in bytes."""
         size: i64 = 128 + len(self.queue) + len(self.exchange)
         for key in self.routing_keys:
             size += 5 + len(key)
@@ -160,7 +161,7 @@ def _str(value: object) -> str:
 
 
 def _listed(deaths: list[Death]) -> list[Death]:
-    """Return the newest of all deaths as far as a letter tells of them, at least one."""
+    """Return the newest deaths that a dead letter lists, at least one."""
     keys: i64 = 0
     size: i64 = 0
     place: i64 = 0
@@ -176,7 +177,7 @@ def _listed(deaths: list[Death]) -> list[Death]:
 
 
 def _cost_of(deaths: list[Death]) -> i64:
-    """Return what it costs to read and write what tells of deaths before the last one."""
+    """Return the cost of reading and writing all deaths but the newest."""
     if len(deaths) == 1:
         return 0
     keys: i64 = 0
@@ -186,7 +187,10 @@ def _cost_of(deaths: list[Death]) -> i64:
 
 
 def _is_cycle(queue: str, deaths: list[Death]) -> bool:
-    """Return whether a letter returns to `queue` without a reject on the way (behaviour 69)."""
+    """Return whether a message returns to `queue` without a reject on the way.
+
+    Source: behaviour 69 (dead-letter cycles).
+    """
     for death in deaths:
         if death.reason == REASON_REJECTED:
             return False
@@ -197,12 +201,12 @@ def _is_cycle(queue: str, deaths: list[Death]) -> bool:
 
 @final
 class Spread:
-    """One letter on its way to thousands of queues: which of them have it."""
+    """A dead-lettered message on its way to thousands of queues, with its progress."""
 
     def __init__(self, letter: Message, targets: list[Target]) -> None:
         self.letter: Final = letter
         self.targets: Final = targets
-        #: How many have it, and how many get it at once; each part is recorded with the message.
+        #: The number of queues that have it, and the number per part; each part has its own record.
         self.place: i64 = 0
         self.size: i64 = copies_at_once(letter, targets)
 
@@ -220,20 +224,20 @@ class DeadLetter(DeadMessage):
         was_queued: bool = True,
     ) -> None:
         self.queue = queue
-        #: Its sequence in the queue, which has no meaning unless it `was_queued`.
+        #: Its sequence in the queue; without meaning unless it `was_queued`.
         self.sequence: i64 = sequence
-        #: False for a message that the queue refused: it never was in it.
+        #: False for a message that the queue refused.
         self.was_queued = was_queued
         self.message = message
         self.reason = reason
         self.retry: LetterRetry | None = None
-        #: What goes to thousands of queues, in parts.
+        #: The progress of a message to thousands of queues, in parts.
         self._spread: Spread | None = None
 
     def dead_letter(self) -> Iterator[int] | None:
-        """Hand the letter over; return what is left to do where it goes to thousands of queues.
+        """Move the message; for thousands of queues, return a generator for the rest of the work.
 
-        Without a dead-letter exchange it goes for good (behaviour 70).
+        Without a dead-letter exchange it is dropped (behaviour 70: missing exchange).
         """
         if self._spread is not None:
             return self._go_on(self._spread)
@@ -254,7 +258,7 @@ class DeadLetter(DeadMessage):
         deaths, keys = self._history()
         properties = self._properties(deaths)
         core.scheduler.spent += DEAD_LETTER + _cost_of(deaths)
-        # The headers are read, and written anew.
+        # The headers are read and written anew.
         core.scheduler.spent += len(self.message.properties) // TABLE_BYTES_PER_COST
         if queue.settings.dead_letter_routing_key is not None:
             keys = [queue.settings.dead_letter_routing_key]
@@ -283,14 +287,14 @@ class DeadLetter(DeadMessage):
         return None
 
     def _hand_over(self, vhost: QueueHost, letter: Message, targets: list[Target]) -> None:
-        """Put the letter into queues, and take the message out of its own by the same record."""
+        """Put the dead letter into queues, and remove the message from its own, in one record."""
         if self.was_queued:
             vhost.move(self.queue, self.sequence, self.message, letter, targets)
         else:
             vhost.put(letter, targets)
 
     def _go_on(self, spread: Spread) -> Iterator[int]:
-        """Put the letter into very many queues, part after part, until one has no room for it."""
+        """Publish to very many queues in parts, until one has no room."""
         vhost = self.queue.vhost
         assert vhost is not None
         letter = spread.letter
@@ -308,14 +312,14 @@ class DeadLetter(DeadMessage):
             yield 1 + len(part)
 
     def _leave(self) -> None:
-        """Let the queue forget the message, if it had it."""
+        """Make the queue forget the message, if it had it."""
         if self.was_queued:
             self.queue.moved(self.sequence, self.message, False)
 
     def _letters_left(self) -> i64:
         """Return how many copies the broker may still make by itself; ALL_LETTERS: any number.
 
-        Who rejects a message pays for what comes of it, as its publisher did.
+        A consumer that rejects a message starts a new count, as its publisher did.
         """
         if self.reason == REASON_REJECTED:
             return ALL_LETTERS
@@ -337,12 +341,12 @@ class DeadLetter(DeadMessage):
             note_dropped_copies(queue, sequence, self.message, reason, count)
 
     def letter_to(self, exchange: str) -> Message:
-        """Return the message as it goes to an exchange that its queue's settings do not name."""
+        """Return the dead-lettered message for an exchange outside the queue's settings."""
         deaths, _ = self._history()
         return self._letter(self._properties(deaths), exchange, ALL_LETTERS)
 
     def _wait(self) -> bool:
-        """With `at-least-once` try again later, and say so."""
+        """With `at-least-once`, set the timer for a retry and return True."""
         if not self.queue.settings.at_least_once or not self.was_queued:
             return False
         if self.retry is None:
@@ -352,11 +356,11 @@ class DeadLetter(DeadMessage):
         return True
 
     def died_in(self) -> str:
-        """Return the queue as the letter tells it; none for what was staged and went nowhere."""
+        """Return the queue's name for the headers; empty for an unroutable staged message."""
         return "" if self.queue.hidden else self.queue.name
 
     def _history(self) -> tuple[list[Death], list[str]]:
-        """Return all deaths with this one, the newest first, and the message's routing keys."""
+        """Return the deaths with this one, the newest first, and the message's routing keys."""
         message = self.message
         headers = property_headers(message.properties) or {}
         keys = [message.address.routing_key.decode("utf-8", "surrogateescape")]
@@ -380,7 +384,7 @@ class DeadLetter(DeadMessage):
         return _listed([death, *deaths]), keys
 
     def _properties(self, deaths: list[Death]) -> bytes:
-        """Return the message's properties as it goes to the dead-letter exchange."""
+        """Return the properties of the dead-lettered message."""
         message = self.message
         source = message.address.exchange.decode("utf-8", "surrogateescape")
         drop = [
@@ -405,7 +409,7 @@ class DeadLetter(DeadMessage):
         return without_property(properties, EXPIRATION)
 
     def _letter(self, properties: bytes, exchange: str, letters_left: i64) -> Message:
-        """Return the message as it goes to the dead-letter exchange."""
+        """Return the dead-lettered message."""
         message = self.message
         routing_key = message.address.routing_key
         blind = message.address.blind
@@ -421,9 +425,9 @@ class DeadLetter(DeadMessage):
         return message.copied(address, properties, self.queue.core.now_ms, died=True)
 
     def _address(self, exchange: bytes, routing_key: bytes, letters_left: i64) -> Address:
-        """Return an address without blind copies: that of the queue's last letter if it is alike.
+        """Return an address without blind copies: that of the queue's last dead letter if equal.
 
-        Most are, and small messages that share one take a quarter less memory.
+        Most are equal, and small messages that share one take a quarter less memory.
         """
         queue = self.queue
         known = queue.letter_address
@@ -440,7 +444,7 @@ class DeadLetter(DeadMessage):
 
 
 def _write_end(w: BytesWriter, which: str, reason: str, queue: str, exchange: str) -> None:
-    """Append the three headers of the first or the last death."""
+    """Append the three headers about the first or the last death."""
     _text(w, f"x-{which}-death-reason", reason)
     _text(w, f"x-{which}-death-queue", queue)
     _text(w, f"x-{which}-death-exchange", exchange)
@@ -448,12 +452,12 @@ def _write_end(w: BytesWriter, which: str, reason: str, queue: str, exchange: st
 
 @final
 class LetterRetry(Timed):
-    """A letter that no queue took yet, with the strategy `at-least-once`."""
+    """A dead letter that no queue has taken yet, with the strategy `at-least-once`."""
 
     def __init__(self, letter: DeadLetter) -> None:
         super().__init__()
         self.letter = letter
 
     def due(self, now_ms: i64) -> None:
-        """Try again when this turn's deliveries are done."""
+        """Try again after the scheduler's current deliveries."""
         self.letter.queue.scheduler.letters.add(self.letter)

@@ -1,18 +1,19 @@
-"""Message deduplication: what a queue saw a moment ago it does not take again.
+"""Message deduplication: a queue does not take a message again that it took shortly before.
 
-A queue with `x-deduplication-header` remembers the values of that header, by number and by age, and
-drops a message whose value it remembers; its publisher is told the same as if it had been taken.
-A message without the header is always taken.
+A queue with `x-deduplication-header` remembers the values of that header, up to a number and an
+age, and drops a message with a remembered value; its publisher gets the same answer as if it had
+been taken.  A message without the header is always taken.
 
 The window survives a crash: keys of messages that the journal replays are learned again, and
-checkpoints hand the window over.  What only lay in memory when the broker died is not remembered,
-and its message is gone too: sent again, it is new.
+checkpoints contain the window.  A key that was only in memory when the broker died is lost together
+with its message, which is new when it is sent again.
 
-With `x-deduplication-scope` `queued` a value is known for as long as its message is in the queue,
-waiting or unacked (`QueuedKeys`): what was acked, has died or was purged may come again.
+With `x-deduplication-scope` `queued` a value is remembered for as long as its message is in the
+queue, waiting or unacked (`QueuedKeys`).  After the message was acked, dead-lettered or purged, the
+value is new again.
 
-Invariants: `order` holds every key with the time it was noted, the oldest first; an entry whose
-time is not the key's in `times` counts no more.
+Invariants: `order` holds every key with the time it was noted, the oldest first; an entry is stale
+if its time is not the key's in `times`.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ from leveret.routing.headers import normal_value
 from leveret.wire.buffer import BytesWriter, read_i64_be, write_i64_be
 from leveret.wire.properties import property_headers
 
-#: A longer key is remembered by its hash, so that a window's memory has a bound.
+#: A longer key is remembered by its hash, which limits the memory of a window.
 _KEY_BYTES_MAX: Final = 32
 
-#: Keys in one record of a checkpoint.
+#: The number of keys in one record of a checkpoint.
 KEYS_PER_RECORD: Final = 1024
 
 
 def key_of(message: Message, header: str) -> bytes:
-    """Return the key of a message by that header; empty where it has none."""
+    """Return a message's key, the value of that header; empty without the header."""
     headers = property_headers(message.properties)
     if headers is None or header not in headers:
         return b""
@@ -57,7 +58,7 @@ def key_of(message: Message, header: str) -> bytes:
 
 @final
 class Deduplication:
-    """The window of one queue.  `size_max` is in keys; `age_ms` -1 is no limit."""
+    """The window of one queue. `size_max` is in keys; an `age_ms` of -1 is no limit."""
 
     def __init__(self, header: str, size_max: i64, age_ms: i64) -> None:
         self.header = header
@@ -65,17 +66,17 @@ class Deduplication:
         self.age_ms: i64 = age_ms
         self.times: LargeDict[bytes, int] = LargeDict()
         self.order: deque[tuple[int, bytes]] = deque()
-        #: Where the keys are booked; None while they are gathered for a start.
+        #: The account that the keys are booked to; None while they are gathered at a start.
         self.account: MarkAccount | None = None
 
     def has(self, key: bytes, now_ms: i64) -> bool:
-        """Tell whether `key` is remembered."""
+        """Return whether `key` is remembered."""
         self._forget_old(now_ms)
         time = self.times.get(key)
         return time is not None and not self._is_old(time, now_ms)
 
     def note(self, key: bytes, now_ms: i64) -> None:
-        """Remember `key`, and forget the oldest where there are too many."""
+        """Remember `key`; forget the oldest keys if there are too many."""
         self.times[key] = int(now_ms)
         self.order.append((int(now_ms), key))
         account = self.account
@@ -95,7 +96,7 @@ class Deduplication:
         return 0 <= self.age_ms <= now_ms - time
 
     def _forget_old(self, now_ms: i64) -> None:
-        """Forget a slice of what is too old; what is left of it is judged by its time."""
+        """Forget some of the old entries; any others are ignored because of their time."""
         if self.age_ms < 0:
             return
         forgotten: i64 = 0
@@ -106,7 +107,7 @@ class Deduplication:
             forgotten += 1
 
     def _forget_first(self) -> None:
-        """Forget the oldest entry, and its key unless that was noted again."""
+        """Forget the oldest entry, and its key unless it was noted again."""
         time, key = self.order.popleft()
         if self.account is not None:
             self.account.book(-KEY_BYTES)
@@ -123,20 +124,20 @@ class Deduplication:
 
 @final
 class QueuedKeys:
-    """The keys of the messages that are in one queue, each with its message's sequence."""
+    """The keys of the messages in one queue, each with its message's sequence."""
 
     def __init__(self, header: str) -> None:
         self.header = header
         self.sequences: LargeDict[bytes, int] = LargeDict()
-        #: The messages that are handed out and not acked and that the queue's `out` does not hold.
+        #: The unacked messages that are not in the queue's `out`.
         self.handed: LargeDict[int, bool] = LargeDict()
-        #: The keys of messages that a restart loses, so that no checkpoint may hold them.
+        #: The keys of messages that do not survive a restart, and must not be in a checkpoint.
         self.transient: LargeDict[bytes, bool] = LargeDict()
-        #: Where the keys are booked; None while the queue is made.
+        #: The account that the keys are booked to; None while the queue is being made.
         self.account: MarkAccount | None = None
 
     def note(self, key: bytes, sequence: i64, persistent: bool) -> None:
-        """Know a key by the message of that sequence."""
+        """Remember a key, with the sequence of its message."""
         if self.account is not None and key not in self.sequences:
             self.account.book(KEY_BYTES)
         self.sequences[key] = int(sequence)
@@ -144,20 +145,20 @@ class QueuedKeys:
             self.transient[key] = True
 
     def forget(self, key: bytes) -> None:
-        """Know a key no more."""
+        """Forget a key."""
         del self.sequences[key]
         self.transient.pop(key)
         if self.account is not None:
             self.account.book(-KEY_BYTES)
 
     def left(self, sequence: i64, message: Message) -> None:
-        """Hear that a message left the queue: its key may come again."""
+        """Forget the key of a message that left the queue."""
         key = key_of(message, self.header)
         if key and self.sequences.get(key) == sequence:
             self.forget(key)
 
     def came_back(self, sequence: i64, message: Message) -> None:
-        """Hear that a message is in the queue again that had left it."""
+        """Remember the key of a message that came back to the queue."""
         key = key_of(message, self.header)
         if key and key not in self.sequences:
             self.note(key, sequence, message.persistent)
@@ -172,7 +173,7 @@ class QueuedKeys:
 def _key_records(
     record: dict[str, object], field: str, entries: list[tuple[int, bytes]]
 ) -> Iterator[dict[str, object]]:
-    """Yield copies of `record`, each with some of the times, or sequences, and keys in a field."""
+    """Yield copies of `record`, each with some times or sequences, and keys, in a field."""
     for start in range(0, len(entries), KEYS_PER_RECORD):
         w = BytesWriter()
         for number, key in entries[start : start + KEYS_PER_RECORD]:
@@ -183,7 +184,7 @@ def _key_records(
 
 
 def read_keys(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the times, or sequences, and keys of one record that `definitions` gave."""
+    """Yield the times or sequences, and the keys, of one record from `definitions`."""
     size: i64 = len(data)
     position: i64 = 0
     while position + 9 <= size:
@@ -197,7 +198,7 @@ def replace_keys(
     now: Deduplication | QueuedKeys | None,
     accounts: Accounts,
 ) -> None:
-    """Book the keys of `now` instead of those of `before`, which may be the same."""
+    """Book the keys of `now` instead of those of `before`; both may be the same object."""
     if before is not now and before is not None and before.account is not None:
         before.account.end()
     if now is not None and now.account is None:
@@ -205,7 +206,7 @@ def replace_keys(
 
 
 def window_of(settings: QueueSettings, current: Deduplication | None) -> Deduplication | None:
-    """Return the window that settings ask for: `current` while the header is the same."""
+    """Return the window for the settings: `current` if the header is the same."""
     header = settings.deduplication_header
     if header is None or settings.deduplication_queued:
         return None
@@ -220,7 +221,7 @@ def window_of(settings: QueueSettings, current: Deduplication | None) -> Dedupli
 
 
 def queued_keys_of(settings: QueueSettings, current: QueuedKeys | None) -> QueuedKeys | None:
-    """Return what knows the keys of queued messages: `current` while the header is the same."""
+    """Return the keys of queued messages for the settings: `current` if the header is the same."""
     header = settings.deduplication_header
     if header is None or not settings.deduplication_queued:
         return None

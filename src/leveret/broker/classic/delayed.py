@@ -1,22 +1,22 @@
-"""Delayed messages: what an exchange keeps until the time that a message's `x-delay` header asks.
+"""Delayed messages: an exchange keeps them for the time in their `x-delay` header.
 
 A delayed exchange, declared as `x-delayed-message` or made so by the policy `delayed-message`, has
-a store: a queue of its own that is not among the vhost's, has no consumers, and gives its messages
-back to the exchange when they are due.  A message is published into it as into any queue, so that
-confirms, transactions and the journal need know nothing of delays.
+a store: a queue of its own that is not among the vhost's, has no consumers, and returns its
+messages to the exchange when they are due.  A message is published into it as into any queue, so
+that confirms, transactions and the journal need not know about delays.
 
-A deadline follows from the message alone, the time it was taken plus its delay, so that the journal
-has nothing more about it.  When it comes the message is routed, its header negated as the plugin
-does, and leaves the store and enters its queues by one record of the journal.
+A message's deadline is the time it was taken plus its delay, so that the journal does not contain
+it.  When the message is due, it is routed with its header negated, as the plugin does, and moves
+from the store to its queues in one record of the journal.
 
-What memory has no room for lies on the disk until it is due soon (`delayed_pages.py`).
+Messages that memory has no room for are on disk until they are due soon (`delayed_pages.py`).
 
-A message's id is its sequence in the store: it stays the same over restarts.
+A message's id is its sequence in the store: it stays the same across restarts.
 
 Source: RabbitMQ's plugin rabbitmq_delayed_message_exchange.
 
-Invariant: messages leave in the order of their times, and of their ids where these are the same,
-whether they lie in memory or on the disk.
+Invariant: messages leave in the order of their due times, and then of their ids, whether they are
+in memory or on disk.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ from leveret.message import ALL_LETTERS, Address, Message
 
 
 def _with_letters(message: Message, letters_left: i64) -> Message:
-    """Return a message that dead-lettering may make so many more copies of by itself."""
+    """Return a message that may become `letters_left` more copies by dead-lettering."""
     address = message.address
     limited = Address(address.exchange, address.routing_key, address.blind, letters_left)
     return message.copied(limited, message.properties, message.timestamp_ms)
 
 
-#: What a look at the first message costs that finds only some that have left the memory.
+#: The cost of passing over some entries of messages that have left the memory.
 _PASSED: Final = 64
 
 
 def _within(store: DelayedMessages, queues: list[Target], most: i64) -> list[Target]:
-    """Return the queues that a dead letter may go to; what that leaves out is counted."""
+    """Return the queues that a dead-lettered message may go to; count the others as dropped."""
     if len(queues) > most:
         dropped = store.core.letters_dropped
         dropped.copies += len(queues) - most
@@ -74,7 +74,7 @@ def _within(store: DelayedMessages, queues: list[Target], most: i64) -> list[Tar
 
 
 def _hand_over(store: DelayedMessages, sequence: i64, message: Message) -> int:
-    """Route a message that is due; return what that costs, the search for its queues apart."""
+    """Route a message that is due; return the cost, without the cost of routing."""
     vhost = store.vhost
     cost = 0
     if vhost is not None:
@@ -83,7 +83,8 @@ def _hand_over(store: DelayedMessages, sequence: i64, message: Message) -> int:
         queues = vhost.destinations(store.exchange_name, letter)
         left = message.address.letters_left
         if left != ALL_LETTERS and len(queues) > 1:
-            # A dead letter that was delayed: more queues than one count as if it died here.
+            # For a dead-lettered message that was delayed, more than one queue counts like a death
+            # here.
             queues = _within(store, queues, left + 1)
             letter = _with_letters(letter, shared(left + 1, len(queues)))
         cost = DELAYED_MESSAGE + len(queues) + len(message.properties) // TABLE_BYTES_PER_COST
@@ -103,7 +104,7 @@ class DueTimer(Timed):
         self.store: DelayedMessages | None = store
 
     def due(self, now_ms: i64) -> None:
-        """Let go what is due."""
+        """Release the messages that are due."""
         if self.store is not None:
             self.store.release()
 
@@ -120,14 +121,14 @@ class DelayedMessages(Queue):
         self.memory = DelayedMemory(core)
         self.pages = DelayedPages(self)
         self.next_sequence: i64 = 1
-        #: True while messages that are due are handed over.
+        #: True while a task releases messages that are due.
         self._releases = False
         self.timer = DueTimer(self)
         self.target = DelayedTarget(self)
 
     @property
     def kind(self) -> str:
-        """Return what it is, for those who print it."""
+        """Return the queue type for printing."""
         return "delayed"
 
     def put(self, message: Message) -> i64:
@@ -140,7 +141,7 @@ class DelayedMessages(Queue):
             due = message.timestamp_ms + known.delay_ms
         else:
             due = due_ms(message)
-            # All headers were read for that.
+            # All headers were read for it.
             self.core.scheduler.spent += i64(len(message.properties)) // TABLE_BYTES_PER_COST
         self.memory.add_fresh(sequence, Delayed(message, due))
         if (sequence & self.core.memory.window_mask) == 0 or message.size >= BODY_APART_BYTES:
@@ -150,13 +151,13 @@ class DelayedMessages(Queue):
         return sequence
 
     def go_on(self) -> None:
-        """Write what memory has no room for, and come again when the first message is due."""
+        """Write messages that memory has no room for, and set the timer."""
         if not self.deleted:
             self.pages.bound()
             self._arm()
 
     def _arm(self) -> None:
-        """Have the timer come when the first message is due, or a page is to be read."""
+        """Set the timer to the time when the first message is due, or a page has to be read."""
         pages = self.pages
         deadline = pages.deadline_ms()
         first = self.memory.first()
@@ -168,11 +169,11 @@ class DelayedMessages(Queue):
             self.core.timers.set(self.timer, deadline)
 
     def dispatch(self, limit: i64) -> bool:
-        """Deliver nothing: nobody consumes what is delayed."""
+        """Deliver nothing: delayed messages have no consumers."""
         return False
 
     def release(self) -> None:
-        """Begin to hand what is due to the exchange."""
+        """Start a task that gives messages that are due to the exchange."""
         self.pages.bound()
         if self.core.scheduler.is_writing_much():
             self._arm()
@@ -181,7 +182,7 @@ class DelayedMessages(Queue):
             self.core.scheduler.start_later(self._release())
 
     def _release(self) -> Iterator[int]:
-        """Hand what is due to the exchange, unless the disk is too slow for it."""
+        """Give messages that are due to the exchange, unless the disk is too slow for it."""
         core = self.core
         memory = self.memory
         while not core.scheduler.is_writing_much():
@@ -193,7 +194,7 @@ class DelayedMessages(Queue):
                 break
             memory.pop()
             delayed = memory.get(sequence)
-            # Where it has left the memory, so have many before it.
+            # If it has left the memory, so have many before it.
             yield _PASSED if delayed is None else _hand_over(self, sequence, delayed.message)
         self._releases = False
         if not self.deleted:
@@ -201,14 +202,14 @@ class DelayedMessages(Queue):
             self._arm()
 
     def moved(self, sequence: i64, message: Message, recorded: bool) -> None:
-        """Forget a message that left; `recorded` tells that the journal knows it."""
+        """Forget a message that left; `recorded` is True if the journal knows that."""
         self.memory.remove(sequence)
         if self.recorded and not recorded:
             self.core.journal.ack(self.queue_id, sequence, sequence)
         self.pages.forget(sequence)
 
     def cancel(self, sequence: i64) -> bool:
-        """Drop a message; tell whether it was there.  One on the disk is read for its size."""
+        """Drop a message; return whether it existed. If it is on disk, it is read for its size."""
         delayed = self.memory.get(sequence)
         is_away = delayed is None
         if is_away:
@@ -238,28 +239,28 @@ class DelayedMessages(Queue):
         self.core.timers.cancel(self.timer)
 
     def drop(self) -> None:
-        """Drop all messages, because the exchange is deleted; its record stands for them."""
+        """Drop all messages; in the journal, the record of the exchange's deletion covers them."""
         self.mark_deleted()
         self._clear()
         self.stored.free(self.core)
         self.target.drop_publishers()
 
     def untie(self) -> None:
-        """Let go of the parts that know the store, which was dropped."""
+        """Drop the parts that refer to the store, after it was dropped."""
         super().untie()
         self.pages.untie()
         self.timer.store = None
 
     def ready_count(self) -> i64:
-        """Return how many messages wait for their time."""
+        """Return the number of delayed messages."""
         return self.memory.count() + self.pages.away
 
     def ready_bytes(self) -> i64:
-        """Return the bytes of the messages that wait."""
+        """Return the bytes of the delayed messages."""
         return self.memory.bytes + self.pages.away_bytes
 
     def evict(self) -> bool:
-        """Move to the disk what is not due very soon; return whether there is more to do."""
+        """Move messages not due very soon to disk; return whether another call is needed."""
         pages = self.pages
         if self.memory.fresh and self.core.spill.unwritten_bytes < SPILL_BATCH_BYTES:
             pages.cut()
@@ -269,7 +270,7 @@ class DelayedMessages(Queue):
         return False
 
     def definition(self, vhost: str) -> dict[str, object]:
-        """Return the store as its journal record holds it: a queue without a name."""
+        """Return the content of the store's journal record: a queue without a name."""
         own: dict[str, object] = {"delays": self.exchange_name}
         return super().definition(vhost) | own | self.pages.definition()
 
@@ -280,7 +281,7 @@ class DelayedMessages(Queue):
         return self.next_sequence
 
     def settle_pages(self, boundary: i64) -> bool:
-        """Write a chunk of what none has; return whether there was any below `boundary`."""
+        """Write a chunk of fresh messages; return whether there were any below `boundary`."""
         for sequence in self.memory.fresh:
             if sequence >= boundary:
                 return False
@@ -289,7 +290,7 @@ class DelayedMessages(Queue):
         return False
 
     def live_parts(self, parts: list[WindowPart]) -> list[list[Returned | None]]:
-        """Return nothing: `settle_pages` has written what a checkpoint must find."""
+        """Return nothing: `settle_pages` has written all messages that a checkpoint must find."""
         return []
 
     def holds(self, sequence: i64) -> bool:
@@ -297,9 +298,9 @@ class DelayedMessages(Queue):
         return sequence in self.memory.fresh or self.stored.holds(sequence)
 
     def restore(self, returned: list[Returned], next_sequence: i64, unclean: bool) -> None:
-        """Start with what the journal held; what is due by now goes with the first turn.
+        """Start with the messages of the journal; those that are due are routed at once.
 
-        The pages are there before.
+        The pages are restored before.
         """
         for item in returned:
             self.memory.add_fresh(item.sequence, Delayed(item.message, due_ms(item.message)))
@@ -309,7 +310,7 @@ class DelayedMessages(Queue):
 
 @final
 class DelayedTarget(Target):
-    """What an exchange routes a message to that asks for a delay."""
+    """The target to which an exchange routes messages with a delay."""
 
     def __init__(self, store: DelayedMessages) -> None:
         records_from = RECORDS_ALL if store.recorded else RECORDS_NONE

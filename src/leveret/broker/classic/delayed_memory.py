@@ -1,10 +1,10 @@
-"""The delayed messages of one exchange that are in memory, by the time at which they are due.
+"""The delayed messages of one exchange that are in memory, by their due times.
 
-A *fresh* message lies in no chunk yet; a *loaded* one has a place in a chunk, which it was written
-to or read from.
+A *fresh* message is in no chunk yet; a *loaded* one has a place in a chunk, to which it was written
+or from which it was read.
 
-Invariants: a sequence is fresh or loaded, never both; fresh ones are in the order of their
-sequences; there is a deadline for every message here.
+Invariants: a sequence is fresh or loaded, never both; fresh messages are in the order of their
+sequences; every message here has a deadline.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from leveret.chunk import ROW_BYTES
 from leveret.limits import DELAYED_OVERHEAD_BYTES
 from leveret.message import Message, PlacedMessage
 
-#: Entries that no longer count which one look at the first takes out.
+#: The most stale entries that one look at the first entry removes.
 _PASSED_BY: Final = 256
 
 
 @final
 @mypyc_attr(acyclic=True)
 class Delayed(PlacedMessage):
-    """A message and when it is due, in ms."""
+    """A message and its due time in ms."""
 
     def __init__(self, message: Message, due_ms: i64) -> None:
         super().__init__(message)
@@ -40,21 +40,21 @@ class DelayedMemory(Deadlined):
     def __init__(self, core: Core) -> None:
         self.fresh: dict[i64, Delayed] = {}
         self.loaded: dict[i64, Delayed] = {}
-        #: The bytes of all, and what the fresh ones would take in a chunk.
+        #: The bytes of all messages, and the bytes that the fresh ones would take in a chunk.
         self.bytes: i64 = 0
         self.fresh_bytes: i64 = 0
-        #: What of it is being written, and leaves the memory then.
+        #: The part that is being written, and then leaves the memory.
         self.leaving: i64 = 0
         self._core: Final = core
-        #: By sequence.
+        #: The keys are sequences.
         self._deadlines: Final = Deadlines(core)
 
     def count(self) -> i64:
-        """Return how many messages are here."""
+        """Return the number of messages in memory."""
         return len(self.fresh) + len(self.loaded)
 
     def taken(self) -> i64:
-        """Return the memory that is taken for longer than the next write."""
+        """Return the memory in use, without the part that leaves it with the next write."""
         return self.bytes + self.count() * DELAYED_OVERHEAD_BYTES - self.leaving
 
     def get(self, sequence: i64) -> Delayed | None:
@@ -63,7 +63,7 @@ class DelayedMemory(Deadlined):
         return self.loaded.get(sequence) if delayed is None else delayed
 
     def add_fresh(self, sequence: i64, delayed: Delayed) -> None:
-        """Add a message that lies in no chunk; its sequence is above those of all fresh ones."""
+        """Add a message that is in no chunk; its sequence is higher than all other fresh ones'."""
         self.fresh[sequence] = delayed
         self.fresh_bytes += delayed.message.size + ROW_BYTES
         self._book(sequence, delayed)
@@ -84,7 +84,7 @@ class DelayedMemory(Deadlined):
         return self.get(key) is not None
 
     def written(self, sequence: i64) -> None:
-        """Count a fresh message as one that has its place in a chunk."""
+        """Count a fresh message as one with a place in a chunk."""
         delayed = self.fresh.pop(sequence)
         self.fresh_bytes -= delayed.message.size + ROW_BYTES
         self.loaded[sequence] = delayed
@@ -98,7 +98,7 @@ class DelayedMemory(Deadlined):
         self.fresh = {sequence: self.fresh[sequence] for sequence in sorted(self.fresh)}
 
     def remove(self, sequence: i64) -> None:
-        """Take a message out, if it is here."""
+        """Remove a message, if it is here."""
         delayed = self.loaded.pop(sequence, None)
         if delayed is None:
             delayed = self.fresh.pop(sequence, None)
@@ -111,9 +111,9 @@ class DelayedMemory(Deadlined):
         self._deadlines.tidy(self)
 
     def first(self) -> tuple[int, int] | None:
-        """Return when the first message is due, and its sequence; None if there is none.
+        """Return the due time and sequence of the first message; None if there is none.
 
-        Where very many before it have left, it may be one of these, which `get` does not find.
+        After very many others have left, it may be one of those, which `get` does not find.
         """
         deadlines = self._deadlines
         left: i64 = _PASSED_BY
@@ -125,7 +125,7 @@ class DelayedMemory(Deadlined):
         return first
 
     def pop(self) -> None:
-        """Pass by the message that `first` returned: it leaves."""
+        """Remove the entry that `first` returned: its message leaves."""
         self._deadlines.pop()
 
     def clear(self) -> None:

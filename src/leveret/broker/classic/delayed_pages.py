@@ -1,17 +1,17 @@
-"""The delayed messages of one exchange that are on the disk, and when they come back.
+"""The delayed messages of one exchange that are on disk, and when they are loaded.
 
 When the memory of a store is full, its fresh messages are written to chunks, in the order of their
-sequences whatever their delays.  Once a chunk is written, those of its messages that are not due
-soon leave the memory; of each chunk that holds some, a *page*, only a few numbers remain.  A page
-is read when the first of its messages is due soon, and gives up those that are; the others stay on
-the disk.  So a message may lie in memory and in a page at once, and is delivered once.
+sequences whatever their delays.  Once a chunk is written, its messages that are not due soon leave
+the memory; only a few numbers remain of each chunk with such messages, a *page*.  A page is read
+when its first message is due soon, and only the messages due soon are loaded; the others stay on
+disk.  So a message may be in memory and in a page at once, and is delivered once.
 
-The chunks of a store have in their column of expiries when each message is due.  So a start knows
-from a chunk's reference when it is to be read, and reads none before.  Chunks of versions before
-have it not: `from_sequence` says which, and these are read soon after a start.
+The chunks of a store have the due times of their messages in the column of expiries.  So after a
+start the chunk's reference gives the time to read it, and none is read before.  Chunks of earlier
+versions do not have it: `from_sequence` separates them, and they are read soon after a start.
 
-Invariants: `next_due` is not after the time at which any message is due that lies in a page alone;
-`away` is their number; a page without a chunk is forgotten.
+Invariants: `next_due` is not later than the due time of any message that is only in the page;
+`away` is the number of such messages; a page without a chunk is forgotten.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from leveret.store.segments.spill import SpillOwner
 if TYPE_CHECKING:
     from leveret.broker.classic.delayed import DelayedMessages
 
-#: The field of a store's record that tells from which sequence on its chunks say what is due when.
+#: The field of a store's record with the first sequence whose chunks contain due times.
 _DUES_FROM: Final = "dues_from"
 
-#: Entries of the heap beyond twice the pages that are worth sorting out.
+#: The entries of the heap, beyond twice the number of pages, at which it is sorted out.
 _SORT_OUT_AT: Final = 64
 
-#: Messages of a page at most, because a page is written and loaded in one call: a chunk of tiny
-#: ones could have eight times as many.
+#: The most messages in a page, because a page is written and loaded in one call: a chunk of tiny
+#: messages could have eight times as many.
 PAGE_MESSAGES_MAX: Final = 512
 
-#: What each message costs in a page that is written.
+#: The cost of writing one message of a page.
 _CUT: Final = 2
 
 
@@ -65,23 +65,23 @@ class DelayedPage(SpillOwner):
     def __init__(self, pages: DelayedPages) -> None:
         self.pages = pages
         self.stored: StoredChunk | None = None
-        #: Until it is written: the sequences of its messages, and the memory that these take.
+        #: Until it is written: the sequences of its messages, and the memory that they take.
         self.rows: list[i64] = []
         self.leaving: i64 = 0
-        #: The messages that are on the disk alone, and their bytes.
+        #: The messages that are only on disk, and their bytes.
         self.away: i64 = 0
         self.away_bytes: i64 = 0
         self.next_due: i64 = NEVER
         self.loading = False
-        #: False for a chunk of an earlier version, which does not say when its messages are due.
+        #: False for a chunk of an earlier version, which does not contain the due times.
         self.says_due = True
 
     def spilled(self, ref: ChunkRef) -> None:
-        """Take note that the chunk is written."""
+        """Handle the chunk having been written."""
         self.pages.written(self, ref)
 
     def note_away(self, size: i64, due: i64) -> None:
-        """Count a message of `size` bytes that is on the disk alone."""
+        """Count a message of `size` bytes that is only on disk."""
         self.away += 1
         self.away_bytes += size
         self.next_due = min(self.next_due, due)
@@ -89,14 +89,14 @@ class DelayedPage(SpillOwner):
 
 @final
 class DelayedWanted(ChunkWanted):
-    """The request to read a page."""
+    """A request to read a page."""
 
     def __init__(self, owner: i64, page: DelayedPage, ref: ChunkRef) -> None:
         super().__init__(owner, ref, -1)
         self.page = page
 
     def arrived(self, data: bytes) -> None:
-        """Load what is due soon of the page."""
+        """Load the messages of the page that are due soon."""
         self.page.pages.load(self.page, self.ref, data)
 
 
@@ -112,34 +112,34 @@ class DelayedPages:
         self.stored: Final = store.stored
         #: The pages by the `key` of their chunks.
         self.by_key: dict[i64, DelayedPage] = {}
-        #: The messages that are on the disk alone, and their bytes.
+        #: The messages that are only on disk, and their bytes.
         self.away: i64 = 0
         self.away_bytes: i64 = 0
-        #: Chunks whose first sequence is lower do not say when their messages are due.
+        #: Chunks with a lower first sequence do not contain due times.
         self.from_sequence: i64 = 1
-        #: How far ahead messages are loaded; less while more are due than memory has room for.
+        #: How far ahead messages are loaded; less while memory has no room for all that are due.
         self.near_ms: i64 = DELAYED_NEAR_MS
         self._heap: list[tuple[int, int]] = []
         self._loading: list[DelayedPage] = []
-        #: True while pages are written.
+        #: True while a task writes pages.
         self._cuts = False
-        #: True while messages that are due later than this are dropped from memory.
+        #: True while a task drops messages that are due later than this from memory.
         self._unloads = False
         self._unload_until: i64 = 0
 
     @property
     def queue(self) -> DelayedMessages:
-        """Return the store, which is not deleted."""
+        """Return the store, which must not be deleted."""
         queue = self._queue
         assert queue is not None, "a deleted store has no pages"
         return queue
 
     def untie(self) -> None:
-        """Let go of the store, which is deleted: all pages were forgotten."""
+        """Drop the reference to the store, which is deleted: all pages were forgotten."""
         self._queue = None
 
     def _arrived(self) -> None:
-        """Have the store go on: messages may be due, or more be written."""
+        """Let the store continue: messages may be due, or have to be written."""
         if self._queue is not None:
             self._queue.go_on()
 
@@ -157,7 +157,7 @@ class DelayedPages:
             self._core.scheduler.start_later(self._cut_pages())
 
     def _must_cut(self) -> bool:
-        """Return whether a page is to be written, and may be now."""
+        """Return whether a page must be written, and can be written now."""
         memory = self.memory
         if self.has_room() or self._core.spill.unwritten_bytes >= SPILL_BATCH_BYTES:
             return False
@@ -171,7 +171,7 @@ class DelayedPages:
         self._cuts = False
 
     def cut(self) -> None:
-        """Write the first fresh messages to a chunk, as many as it takes; there are some."""
+        """Write the first fresh messages to a chunk; there must be some."""
         queue = self.queue
         memory = self.memory
         builder = ChunkBuilder(queue.queue_id, True, True)
@@ -205,7 +205,7 @@ class DelayedPages:
         self._core.memory.hold_all(0, DELAYED_PAGE_BYTES)
 
     def written(self, page: DelayedPage, ref: ChunkRef) -> None:
-        """Drop what is not due soon from memory, and journal the chunk's place."""
+        """Drop messages that are not due soon from memory, and journal the chunk's place."""
         queue = self._queue
         rows, page.rows = page.rows, []
         self.memory.leaving -= page.leaving
@@ -220,7 +220,7 @@ class DelayedPages:
         self._arrived()
 
     def _unload(self, page: DelayedPage, sequence: i64, delayed: Delayed) -> None:
-        """Drop a message from memory, as its page has it."""
+        """Drop a message from memory, because its page has it."""
         self.memory.remove(sequence)
         size = delayed.message.size
         page.note_away(size, delayed.due_ms)
@@ -230,7 +230,7 @@ class DelayedPages:
             self._list(page)
 
     def unload_after(self, until_ms: i64) -> None:
-        """Drop from memory what is due later than that and has a page."""
+        """Drop messages from memory that have a page and are due later than `until_ms`."""
         if self._unloads:
             self._unload_until = min(self._unload_until, until_ms)
             return
@@ -239,7 +239,7 @@ class DelayedPages:
         self._core.scheduler.start_later(self._unload_loaded())
 
     def _unload_loaded(self) -> Iterator[int]:
-        """Drop messages that are loaded now, as far as they are due after `_unload_until`."""
+        """Drop the messages loaded now that are due after `_unload_until`."""
         loaded = self.memory.loaded
         left = list(loaded.items())
         while left and self._queue is not None:
@@ -258,7 +258,7 @@ class DelayedPages:
         return None if stored is None else self.by_key.get(stored.key)
 
     def _list(self, page: DelayedPage) -> None:
-        """Note when a page is to be read."""
+        """Add the time to read a page to the heap."""
         stored = page.stored
         if stored is None or page.away == 0 or page.loading:
             return
@@ -270,12 +270,12 @@ class DelayedPages:
             heapq.heapify(self._heap)
 
     def _counts(self, entry: tuple[int, int]) -> bool:
-        """Return whether an entry of the heap is that of a page on the disk."""
+        """Return whether an entry of the heap is that of a page on disk."""
         page = self.by_key.get(entry[1])
         return page is not None and page.away > 0 and not page.loading and page.next_due == entry[0]
 
     def first(self) -> DelayedPage | None:
-        """Return the page that is to be read next, or None."""
+        """Return the page to read next, or None."""
         heap = self._heap
         while heap:
             if self._counts(heap[0]):
@@ -284,9 +284,9 @@ class DelayedPages:
         return None
 
     def precedes(self, due: i64, sequence: i64) -> bool:
-        """Return whether a page may have a message that goes before one that is due then.
+        """Return whether a page may have a message that is due before the given one.
 
-        It is read, or waits to be.
+        Such a page is being read, or will be.
         """
         first = self.first()
         if first is not None and _is_before(first, due, sequence):
@@ -297,7 +297,7 @@ class DelayedPages:
         return False
 
     def deadline_ms(self) -> i64:
-        """Return when a page is to be read, or NEVER: also while as many as may are being read."""
+        """Return the time to read the next page; NEVER for none, or at the limit of reads."""
         page = self.first()
         if page is None or self._reads_enough():
             return NEVER
@@ -305,12 +305,12 @@ class DelayedPages:
             return page.next_due - self.near_ms // 2
         first = self.memory.first()
         if first is not None and not _is_before(page, first[0], first[1]):
-            # It goes before what the page has, and makes room.
+            # It is due before the messages of the page, and makes room.
             return NEVER
         return page.next_due
 
     def fetch(self) -> None:
-        """Have the pages read whose time it is."""
+        """Request the pages that have to be read by now."""
         now_ms = self._core.now_ms
         while self.deadline_ms() <= now_ms:
             page = self.first()
@@ -332,7 +332,7 @@ class DelayedPages:
         self._core.wanted.append(DelayedWanted(self.queue.queue_id, page, stored.ref))
 
     def load(self, page: DelayedPage, ref: ChunkRef, data: bytes) -> None:
-        """Load what is due soon of a page into memory, unless the page was forgotten."""
+        """Load the messages of a page that are due soon, unless the page was forgotten."""
         stored = page.stored
         if self._queue is None:
             return
@@ -343,7 +343,7 @@ class DelayedPages:
                 self._arrived()
             return
         if stored.ref is not ref:
-            # It was moved meanwhile, and may be gone from where it lay.
+            # The chunk was moved meanwhile, and may be gone from its old place.
             self._request(page)
             return
         self._loading.remove(page)
@@ -361,7 +361,7 @@ class DelayedPages:
         self._arrived()
 
     def _judge_room(self) -> None:
-        """Look less far ahead where memory is full, and farther where it is empty."""
+        """Look less far ahead if memory is full, and farther if it is mostly empty."""
         core = self._core
         if not self.has_room():
             self.near_ms //= 2
@@ -370,7 +370,7 @@ class DelayedPages:
             self.near_ms = min(2 * self.near_ms + 1, DELAYED_NEAR_MS)
 
     def _count_off(self, page: DelayedPage) -> None:
-        """Count the messages of a page as being no longer on the disk alone."""
+        """Count the messages of a page as no longer only on disk."""
         self.away -= page.away
         self.away_bytes -= page.away_bytes
         page.away = 0
@@ -378,7 +378,7 @@ class DelayedPages:
         page.next_due = NEVER
 
     def _load_rows(self, page: DelayedPage, chunk: Chunk) -> None:
-        """Load what is due soon, and count the rest anew."""
+        """Load the messages that are due soon, and count the others anew."""
         core = self._core
         core.scheduler.spent += chunk.count
         gone = self.stored.gone
@@ -409,7 +409,7 @@ class DelayedPages:
                 self.forget(broken_one)
 
     def _lose(self, page: DelayedPage, stored: StoredChunk) -> None:
-        """Forget a damaged chunk; what of it is in memory must be written again."""
+        """Forget a damaged chunk; its messages in memory must be written again."""
         ref = stored.ref
         loaded = self.memory.loaded
         self.memory.unwritten([at for at in loaded if ref.first <= at <= ref.last])
@@ -419,7 +419,7 @@ class DelayedPages:
     # -- single messages --------------------------------------------------------------------------
 
     def look(self, sequence: i64) -> Delayed | None:
-        """Return a message that is on the disk alone, read at once; None if there is none."""
+        """Read and return a message that is only on disk; None if there is none."""
         page = self._page_of(sequence)
         if page is None or page.away == 0 or self.stored.gone.has(sequence):
             return None
@@ -427,7 +427,7 @@ class DelayedPages:
         return found[0][1] if found and found[0][0] == sequence else None
 
     def rows(self, page: DelayedPage, start: i64, count: i64) -> list[tuple[i64, Delayed]]:
-        """Return up to `count` messages of a page from `start` on, read at once if need be."""
+        """Return up to `count` messages of a page from `start` on, after reading it if needed."""
         found: list[tuple[i64, Delayed]] = []
         stored = page.stored
         assert stored is not None
@@ -459,9 +459,10 @@ class DelayedPages:
         return found
 
     def rows_from(self, start: i64, count: i64) -> tuple[list[tuple[i64, Delayed]], i64]:
-        """Return up to `count` messages of the store from the id `start` on, and where to go on.
+        """Return up to `count` messages of the store from the id `start` on, and the next `start`.
 
-        They are in the order of their ids; the second is 0 at the end.  A page is read at once.
+        They are in the order of their ids; the next `start` is 0 at the end.  A page is read
+        synchronously.
         """
         while start <= self.stored.through:
             stored = self.stored.next_from(start)
@@ -480,7 +481,7 @@ class DelayedPages:
         return found, found[-1][0] + 1 if len(rest) > len(found) else 0
 
     def forget(self, sequence: i64) -> None:
-        """Forget a message that has left, if a chunk has it."""
+        """Forget a message that left, if a chunk has it."""
         if sequence > self.stored.through:
             return
         stored = self.stored.find(sequence)
@@ -491,7 +492,7 @@ class DelayedPages:
             self._drop(stored)
 
     def count_away(self, sequence: i64, size: i64) -> None:
-        """Count a message that was on the disk alone as one that leaves."""
+        """Count a message that was only on disk as one that leaves."""
         page = self._page_of(sequence)
         if page is not None:
             size = min(size, page.away_bytes)
@@ -510,7 +511,7 @@ class DelayedPages:
     # -- all --------------------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Forget all pages; their chunks are the store's to drop."""
+        """Forget all pages; the store drops their chunks."""
         self._core.memory.release_all(0, len(self.by_key) * DELAYED_PAGE_BYTES)
         for page in self._loading:
             page.loading = False
@@ -521,25 +522,25 @@ class DelayedPages:
         self._loading = []
 
     def definition(self) -> dict[str, object]:
-        """Return what the record of the store has of its pages."""
+        """Return the fields about pages in the record of the store."""
         return {_DUES_FROM: int(self.from_sequence)}
 
     def restore_definition(self, definition: dict[str, object], next_sequence: i64) -> None:
-        """Learn from the record which chunks say when their messages are due.
+        """Read from the record which chunks contain the due times of their messages.
 
-        A version that does not record it has written none of these.
+        A version that does not record it has written no such chunks.
         """
         known = _DUES_FROM in definition
         self.from_sequence = number(definition, _DUES_FROM) if known else next_sequence
 
     def restore(self, ref: ChunkRef, gone: i64) -> StoredChunk:
-        """Add a chunk of an earlier start, `gone` of whose sequences are absent; return it."""
+        """Add a chunk from before a restart, with `gone` of its sequences absent; return it."""
         page = DelayedPage(self)
         live: i64 = ref.last - ref.first + 1 - gone
         page.says_due = ref.first >= self.from_sequence and ref.min_expiry != NEVER
         page.next_due = ref.min_expiry if page.says_due else ref.min_timestamp
         page.away = live
-        # What went of them is not known before the page is read: this is their share.
+        # The sizes of the absent ones are not known before the page is read: this is an estimate.
         page.away_bytes = ref.persistent_bytes * live // max(ref.count, 1)
         stored = self.stored.add(ref, live)
         stored.restored = True
@@ -551,7 +552,7 @@ class DelayedPages:
 
 
 def _is_before(page: DelayedPage, due: i64, sequence: i64) -> bool:
-    """Return whether a message of a page may go before one that is due then."""
+    """Return whether a message of a page may be due before the given one."""
     stored = page.stored
     if stored is None or page.away == 0 or page.next_due > due:
         return False

@@ -1,14 +1,14 @@
-"""When messages expire.
+"""The expiry of messages.
 
 A message's deadline follows from the message and its queue alone: the time it was taken plus the
-lesser of the queue's TTL and its own.  So nothing about it is stored, and a requeued or recovered
-message expires when it would have (behaviours 49 and 66).
+lesser of the queue's TTL and its own.  So the deadline is not stored, and a requeued or recovered
+message keeps it (behaviours 49: expires, and 66: TTL).
 
-A page on the disk is read when the first message in it is due; until it is there nothing else
-expires, so that what was due first goes first, and no more than a page is read at a time.
+A page on disk is read when the first message in it is due.  Until it is loaded nothing else
+expires, so that messages expire in order, and no more than a page is read at a time.
 
-Invariant: there is the deadline of every message that waits in memory and has one, and of each page
-on the disk the first, once `rebuild` has come to it.
+Invariant: the deadlines include those of every message waiting in memory, and the first one of each
+page on disk, once `rebuild` has reached it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from leveret.limits import LETTERS_WAITING_MAX
 if TYPE_CHECKING:
     from leveret.broker.classic.classic import ClassicQueue
 
-#: Messages that expire at once, before the rest of very many follows as a task.
+#: The most messages that expire at once, before a task expires the rest.
 _AT_ONCE: Final = 8
 
-#: Entries that no longer count which are taken out in the time that a message takes to expire.
+#: The number of stale entries that can be removed in the time that a message takes to expire.
 _PASSED_BY: Final = 6
 
 
@@ -45,11 +45,11 @@ class Expiry(Timed, Deadlined):
     def __init__(self, queue: ClassicQueue) -> None:
         super().__init__()
         self.queue = queue
-        #: Each with a key: twice a page's first sequence, or twice a message's plus one.
+        #: The keys are twice a page's first sequence, or twice a message's sequence plus one.
         self._deadlines: Final = Deadlines(queue.core)
-        #: How often all deadlines were forgotten: what computes them anew ends then.
+        #: The number of times all deadlines were forgotten, which ends a task that rebuilds them.
         self._cleared: i64 = 0
-        #: True while very many messages expire.
+        #: True while a task expires messages.
         self._expires = False
 
     def add(self, deadline_ms: i64, sequence: i64) -> None:
@@ -59,16 +59,16 @@ class Expiry(Timed, Deadlined):
         self._arm_for(key)
 
     def count(self) -> i64:
-        """Return how many messages and pages may have a deadline."""
+        """Return the number of messages and pages that may have a deadline."""
         ready = self.queue.ready
         return ready.memory_count() + ready.page_count()
 
     def tidy(self) -> None:
-        """Sort out the deadlines of messages that were delivered, where these are the most."""
+        """Sort out the deadlines of delivered messages if most entries are stale."""
         self._deadlines.tidy(self)
 
     def has_deadline(self, key: i64) -> bool:
-        """Return whether the message of a key still waits, or the page is still on the disk."""
+        """Return whether the message of a key still waits, or the page is still on disk."""
         ready = self.queue.ready
         if key & 1:
             return ready.has(key >> 1)
@@ -82,21 +82,21 @@ class Expiry(Timed, Deadlined):
         self._arm_for(2 * first)
 
     def _arm_for(self, key: i64) -> None:
-        """Set the timer where the deadline of a key is the first, or where it is not set."""
+        """Set the timer if it is not set, or if the deadline of a key is the first."""
         first = self._deadlines.first()
         if self.deadline_ms == NO_DEADLINE or (first is not None and first[1] == key):
             self.arm()
 
     def clear(self) -> None:
-        """Forget all deadlines: nothing waits."""
+        """Forget all deadlines: no messages wait."""
         self._cleared += 1
         self._deadlines.clear()
         self.arm()
 
     def rebuild(self) -> None:
-        """Compute all deadlines anew, because the queue's TTL changed; of many it takes a while.
+        """Compute all deadlines anew, because the queue's TTL changed; a task does most of it.
 
-        Until then a message that is due by the new TTL may still be delivered.
+        Until it ends, a message that is due by the new TTL may still be delivered.
         """
         self.clear()
         ready = self.queue.ready
@@ -109,7 +109,7 @@ class Expiry(Timed, Deadlined):
             self.queue.scheduler.start(self._note_all())
 
     def _note_all(self) -> Iterator[int]:
-        """Add the deadlines of all messages that wait in memory now."""
+        """Add the deadlines of all messages waiting in memory."""
         ready = self.queue.ready
         cleared = self._cleared
         scattered = ready.scattered()
@@ -153,9 +153,9 @@ class Expiry(Timed, Deadlined):
         return page is not None and page.wanted and page.window is None
 
     def _pop(self, key: i64) -> i64 | None:
-        """Remove the first deadline, of a key; return its message's sequence, which may be gone.
+        """Remove the first deadline, which has the key; return its message's sequence, maybe stale.
 
-        None stands for a page: it is had read, and its deadline stays until it is there.
+        For a page, return None: the page is requested, and its deadline stays until it is loaded.
         """
         if key & 1 == 0:
             pages = self.queue.ready.pages
@@ -167,7 +167,7 @@ class Expiry(Timed, Deadlined):
     def drop_next(self) -> bool:
         """Expire the next message if it is due; return whether it was.
 
-        What came from the disk only now may have been due for long.
+        A message just read from disk may have been due for long.
         """
         queue = self.queue
         sequence = queue.ready.first_at_once()
@@ -183,7 +183,7 @@ class Expiry(Timed, Deadlined):
         return True
 
     def expire(self, until_ms: i64) -> None:
-        """Expire the messages whose deadline is `until_ms` or before; of many the rest follows."""
+        """Expire the messages due at `until_ms` or before; a task expires the rest of many."""
         if self.expire_some(until_ms) and not self._expires:
             self._expires = True
             self.queue.scheduler.start(self._expire_all())
@@ -198,17 +198,17 @@ class Expiry(Timed, Deadlined):
                 self._expires = True
                 core.scheduler.start_later(self._expire_all())
         if self.queue.consumers:
-            # They may wait for what is behind it.
+            # They may wait for the messages behind it.
             self.queue.schedule()
 
     def waits(self) -> bool:
-        """Return whether messages go on to expire, and the queue is scheduled when they have."""
+        """Return whether messages are still expiring; the queue is scheduled afterwards."""
         return self._expires or self.reads()
 
     def _until(self) -> i64:
         """Return the deadline up to which messages expire now.
 
-        What expires this very moment may still be delivered, if the queue is about to.
+        A message that expires this very moment may still be delivered, if the queue is about to.
         """
         queue = self.queue
         return queue.core.now_ms - 1 if queue.scheduled else queue.core.now_ms
@@ -238,9 +238,8 @@ class Expiry(Timed, Deadlined):
     def _expire_next(self, until_ms: i64) -> bool:
         """Expire the message that is due first; return False if there is none, or it must wait.
 
-        It waits for the page that it is in, and while very many messages are to be dead-lettered.
-        Entries of messages that wait no more cost little, but there may be a million: after some of
-        these it returns.
+        It waits for its page, and while very many messages wait to be dead-lettered.  Stale entries
+        cost little, but there may be a million: after some of them this returns.
         """
         queue = self.queue
         core = queue.core

@@ -1,10 +1,10 @@
-"""What is left to do for messages that were purged.
+"""The remaining work for messages that were purged.
 
-They are no longer in their queue.  The journal still has them, and chunks on the disk: each is
-acked, and forgotten there.  A crash meanwhile brings back those that were not yet acked, as if the
-purge had come to these later.
+They are no longer in their queue, but still in the journal and in chunks on disk: each is acked in
+the journal and forgotten in its chunk.  A crash meanwhile brings back those not yet acked, as if
+the purge had reached them later.
 
-Invariant: nothing here touches what came into the queue after the purge.
+Invariant: messages that enter the queue after the purge are not touched.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from leveret.broker.classic.deduplication import QueuedKeys
     from leveret.broker.classic.waiting import WaitingQueue
 
-#: Places of a window that are acked together.
+#: The number of places of a window that are acked together.
 _ACKED_AT_ONCE: Final = 512
 
 
@@ -31,13 +31,13 @@ def purge_rest(
 ) -> Iterator[int]:
     """Ack the messages that left a queue by a purge, and forget their keys and chunks.
 
-    `pages` are those of the queue, which know how to forget what is on the disk; `parked` are
-    messages that had come back and waited for their retry.
+    `pages` are those of the queue, which forget the messages on disk; `parked` are messages that
+    waited for their retry.
     """
     for cost in _forget_all(queue, detached, pages, parked):
         yield cost
         if queue.deleted:
-            # The record of its end stands for all that was in it.
+            # The record of its deletion covers all its messages.
             break
     queue.core.memory.free_table(parked)
     detached.free(queue.core)
@@ -47,7 +47,7 @@ def _forget_all(
     queue: WaitingQueue, detached: Detached, pages: Pages | None, parked: dict[i64, Returned]
 ) -> Iterator[int]:
     keys = queue.known_keys()
-    # Those of messages that come later stay.
+    # Keys of later messages stay.
     end = queue.next_number()
     listed = [] if keys is None else list(keys.sequences)
     yield len(listed) >> 6
@@ -83,7 +83,7 @@ def _forget_all(
 
 
 def _forget_key(queue: WaitingQueue, keys: QueuedKeys, key: bytes, end: i64) -> None:
-    """Forget the key of a message below `end`, unless that is unacked."""
+    """Forget the key of a message below `end`, unless the message is unacked."""
     number = keys.sequences.get(key)
     if number is None or number >= end:
         return
@@ -92,7 +92,7 @@ def _forget_key(queue: WaitingQueue, keys: QueuedKeys, key: bytes, end: i64) -> 
 
 
 def _ack_window(queue: WaitingQueue, window: Window) -> Iterator[int]:
-    """Ack all messages of a window, those that follow each other together."""
+    """Ack all messages of a window, consecutive ones together."""
     items = window.items
     size: i64 = len(items)
     place: i64 = window.head
@@ -113,9 +113,9 @@ def _ack_window(queue: WaitingQueue, window: Window) -> Iterator[int]:
 
 
 def _ack(queue: WaitingQueue, first: i64, last: i64) -> None:
-    """Forget messages with sequences that follow each other."""
+    """Forget messages with consecutive sequences."""
     if queue.recorded:
-        # Those that were never journaled are unknown there, and do no harm.
+        # The journal ignores messages that were never journaled.
         queue.core.journal.ack(queue.queue_id, first, last)
     stored = queue.stored
     while first <= last and first <= stored.through:

@@ -1,19 +1,19 @@
-"""Acked messages that their queue keeps, so that it can be rewound.
+"""Retained messages: acked messages that a queue keeps for a rewind.
 
-A queue with `x-retain-acked` or `x-retain-acked-bytes` keeps what was acked: for so long after it
-was published, and so much of it, within the share of memory for all that is kept (`retention.py`).
-`ClassicQueue.rewind` puts back what was published at a time or later, at its old place and marked
-as redelivered.
+A queue with `x-retain-acked` or `x-retain-acked-bytes` retains acked messages: for a time after
+they were published, and up to a size, within the share of memory for all retained messages
+(`retention.py`).  `ClassicQueue.rewind` puts back messages that were published at a time or later,
+at their old places and marked as redelivered.
 
-To the journal an acked message that is kept is one that came back `RETAINED_COUNT` times; the ack
-is journaled when retention drops it.  So a crash or a checkpoint loses nothing of it, and a broker
-that knows nothing of retention would deliver it again rather than lose it.
+In the journal, a retained message has `RETAINED_COUNT` returns; its ack is journaled when retention
+drops it.  So a crash or a checkpoint loses no retained message, and a broker without this feature
+would deliver it again and not lose it.
 
-While many messages are put back, the first of them are in the queue again, in their order, and the
-others are still kept.
+While many messages are put back, the first of them are in the queue again, in order, and the others
+are still retained.
 
-Invariants: what is kept is neither ready nor unacked, and counts in the memory that messages hold;
-each message kept has an entry in the heap of sequences.
+Invariants: retained messages are neither ready nor unacked, and count in the memory of messages;
+each retained message has an entry in the heap of sequences.
 """
 
 from __future__ import annotations
@@ -41,34 +41,34 @@ from leveret.store.records.record import RETAINED_COUNT
 if TYPE_CHECKING:
     from leveret.broker.classic.classic import ClassicQueue
 
-#: What it costs to put a message back: a heap, a record, a place in the queue.
+#: The cost of putting a message back: a heap entry, a record, a place in the queue.
 _REWOUND: Final = 2
 
-#: Messages that are dropped at once, before the rest of very many follows as a task.
+#: The most messages that are dropped at once, before a task drops the rest.
 _DROPPED_AT_ONCE: Final = 16
 
 
 @final
 class Retained(Timed, Shrinking):
-    """The acked messages that one queue keeps."""
+    """The retained messages of one queue."""
 
     def __init__(self, queue: ClassicQueue) -> None:
         super().__init__()
         self.queue = queue
-        #: How long after its publish a message is kept; -1 is no limit.
+        #: How long after its publish a message is retained; -1 is no limit.
         self.age_ms_max: i64 = -1
         self.bytes_max: i64 = RETAINED_BYTES_MAX
         self.messages: dict[i64, Message] = {}
         self._keeper: Final = Keeper(queue.core.memory.retention, self)
-        #: The sequences of all of them, and of some that were put back.
+        #: The sequences of all retained messages, and of some that were put back.
         self._heap: list[int] = []
         self._rewindings: list[Rewinding] = []
-        #: True while very many messages are dropped.
+        #: True while a task drops messages.
         self._trims = False
 
     @property
     def size(self) -> i64:
-        """What the messages count for the limits."""
+        """The size of the messages, as the limits count it."""
         return self._keeper.bytes
 
     def _is_over(self) -> bool:
@@ -82,11 +82,11 @@ class Retained(Timed, Shrinking):
         self.shrink()
 
     def end(self) -> None:
-        """Retain nothing from now on, and drop what is retained."""
+        """Stop retaining messages, and drop those that are retained."""
         self.configure(UNSET, 0)
 
     def wants(self, message: Message) -> bool:
-        """Return whether a message that is acked now is to be retained."""
+        """Return whether a message that is acked now must be retained."""
         if _cost(message) > self.bytes_max:
             return False
         return self.age_ms_max < 0 or (
@@ -95,7 +95,7 @@ class Retained(Timed, Shrinking):
 
     def keep(self, sequence: i64, message: Message) -> None:
         """Retain an acked message, and drop the oldest ones beyond the limits."""
-        # It takes as long as to settle two messages.
+        # It takes as long as settling two messages.
         self.queue.scheduler.spent += 1
         self.messages[sequence] = message
         heapq.heappush(self._heap, int(sequence))
@@ -108,7 +108,7 @@ class Retained(Timed, Shrinking):
             self._arm()
 
     def shrink(self) -> None:
-        """Drop the messages that are too old or beyond the limits; of very many, the rest follows.
+        """Drop the messages that are too old or beyond the limits; a task drops the rest of many.
 
         The oldest go first.
         """
@@ -130,7 +130,7 @@ class Retained(Timed, Shrinking):
         self._arm()
 
     def _drop_first(self) -> bool:
-        """Drop the oldest message, if it is not to be kept, or what has been put back."""
+        """Drop the oldest entry if its message was put back, is too old or is beyond a limit."""
         if not self._heap:
             return False
         sequence: i64 = self._heap[0]
@@ -146,14 +146,14 @@ class Retained(Timed, Shrinking):
         return True
 
     def _arm(self) -> None:
-        """Set the timer to the end of the oldest message, or to now if there is more to drop."""
+        """Set the timer to the expiry of the oldest message, or to now if there is more to drop."""
         timers = self.queue.core.timers
         if not self.messages or (self.age_ms_max < 0 and not self._is_over()):
             timers.cancel(self)
             return
         first = self.messages.get(self._heap[0])
         if first is None or self._is_over():
-            # What was put back has its entry until somebody looks at it.
+            # A message that was put back has an entry until the heap is examined.
             timers.set(self, self.queue.core.now_ms)
         else:
             timers.set(self, first.timestamp_ms + self.age_ms_max)
@@ -163,9 +163,9 @@ class Retained(Timed, Shrinking):
         self.shrink()
 
     def rewind(self, timestamp_ms: i64) -> Rewinding:
-        """Begin to put back what was published at that time or later, the first messages first.
+        """Begin to put back messages that were published at that time or later, the oldest first.
 
-        It lies at its old places, marked as redelivered.  What has expired stays where it is.
+        They get their old places and are marked as redelivered.  Expired messages stay retained.
         """
         rewinding = Rewinding()
         rewinding.task = self.queue.scheduler.start(self._put_all_back(timestamp_ms, rewinding))
@@ -174,7 +174,7 @@ class Retained(Timed, Shrinking):
     def _put_all_back(self, timestamp_ms: i64, rewinding: Rewinding) -> Iterator[int]:
         self._rewindings.append(rewinding)
         waiting = list(self._heap)
-        # What stays, and what was acked since: the heap of the queue when all is done.
+        # The sequences that stay retained, and those acked since: finally the heap of the queue.
         left: list[int] = []
         added = rewinding.added
         while waiting or added:
@@ -243,7 +243,7 @@ class Retained(Timed, Shrinking):
         ]
 
     def clear(self) -> None:
-        """Drop all messages, because the queue is deleted; its record stands for them."""
+        """Drop all messages; in the journal, the record of the queue's deletion covers them."""
         core = self.queue.core
         core.timers.cancel(self)
         count: i64 = len(self.messages)
@@ -260,20 +260,20 @@ class Rewinding:
     """One rewind."""
 
     def __init__(self) -> None:
-        #: How many messages were put back.
+        #: The number of messages that were put back.
         self.count: i64 = 0
-        #: What was acked since it began.
+        #: The sequences acked since it began.
         self.added: Final[list[int]] = []
         self.task: Task | None = None
 
 
 def _cost(message: Message) -> i64:
-    """Return what a message counts for the limit."""
+    """Return the size of a message, as the limit counts it."""
     return message.size + RETAINED_OVERHEAD_BYTES
 
 
 def retention_of(queue: ClassicQueue, retained: Retained | None) -> Retained | None:
-    """Return what a queue retains by its settings; `retained` is what it had."""
+    """Return the retention for a queue's settings; `retained` is its previous one."""
     settings = queue.settings
     if settings.retains():
         if retained is None:

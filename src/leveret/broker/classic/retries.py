@@ -1,23 +1,23 @@
-"""Delayed retry: messages that came back to their queue and wait before they go out again.
+"""Delayed retry: requeued messages wait before they are delivered again.
 
-A queue with `x-delayed-retry-type` delays what comes back: `failed` what basic.reject gives back or
-a channel leaves behind that ends, `returned` what basic.nack or basic.recover gives back, `all`
-both.  The delay grows with the number of failures: so many times `x-delayed-retry-min`, at least
-once, but not more than `x-delayed-retry-max`, or without it always `x-delayed-retry-min`.  A
-message that would expire before is not kept beyond that.
+A queue with `x-delayed-retry-type` delays requeued messages: `failed` delays those requeued by
+basic.reject or by the end of a channel, `returned` those requeued by basic.nack or basic.recover,
+`all` both.  The delay is `x-delayed-retry-min` times the number of failures, at least once, and at
+most `x-delayed-retry-max`, or without it always `x-delayed-retry-min`.  A message is not delayed
+beyond its expiry.
 
-What waits here lies in memory, in the queue's `out` for a checkpoint, and in the journal as one
-that came back, with a record that says when it is due.  After a restart such a message may lie in
-a chunk: it is ready then, and parked when its turn comes.
+Parked messages are in memory, in the queue's `out` for a checkpoint, and in the journal as
+requeued, with a record of their due time.  After a restart such a message may be in a chunk: it is
+then ready, and is parked when it is next.
 
-All queues together have a share of the memory for what waits here.  Beyond it the delays of queues
-that have more than an equal part of it are cut short: what is due next is ready at once, and can go
-to the disk with the rest of the queue.
+All queues together have a share of the memory for parked messages.  Beyond it, the delays of queues
+that have more than an equal part are cut short: the next messages due are ready at once, and can
+move to disk with the rest of the queue.
 
-Source: RabbitMQ 4.3's quorum queues, for the names and for the formula.
+Source: RabbitMQ 4.3's quorum queues, for the names and the formula.
 
 Invariant: a message is parked or ready, never both; the heap holds the due time of every message
-that is parked or to be parked.
+that is parked or must be parked.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from leveret.broker.values.expiration import deadline_of
 from leveret.clock import NO_DEADLINE
 from leveret.limits import RETRY_OVERHEAD_BYTES, RETRY_TIME_BYTES
 
-#: Due times that are looked at for each message beyond the share.
+#: The most due times examined for each message beyond the share.
 _LOOKED_AT: Final = 4096
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @final
 class Retries(Timed, Shrinking):
-    """The returned messages of one queue that wait for their retry."""
+    """The requeued messages of one queue that wait for their retry."""
 
     def __init__(self, queue: ClassicQueue) -> None:
         super().__init__()
@@ -52,18 +52,18 @@ class Retries(Timed, Shrinking):
         #: The due times of parked messages, and of those to be parked once they are next.
         self.times: dict[i64, i64] = {}
         self.parked: dict[i64, Returned] = {}
-        #: Bytes of the bodies and properties of the parked messages.
+        #: The bytes of the bodies and properties of the parked messages.
         self.size: i64 = 0
         self._keeper: Final = Keeper(queue.core.memory.retries, self)
         self._heap: list[tuple[int, int]] = []
 
     def delay(self, item: Returned, delay_ms: i64) -> None:
-        """Delay a returned message, and journal when it is due."""
+        """Delay a requeued message, and journal its due time."""
         queue = self.queue
         due_ms: i64 = queue.core.now_ms + delay_ms
         deadline = deadline_of(item.message, queue.settings.message_ttl_ms)
         if deadline != NO_DEADLINE:
-            # What expires does so on time: it comes back for that.
+            # A message must expire on time: it comes back for that.
             due_ms = min(due_ms, deadline + 1)
         if queue.recorded and item.message.persistent:
             queue.core.journal.define("retry", self._definition(item.sequence, due_ms))
@@ -88,7 +88,7 @@ class Retries(Timed, Shrinking):
             self.shrink()
 
     def shrink(self) -> None:
-        """Put some of the parked messages back, those that are due first, if there are too many."""
+        """If there are too many parked messages, put those that are due first back."""
         keeper = self._keeper
         skipped: list[tuple[int, int]] = []
         looked: i64 = 0
@@ -99,7 +99,7 @@ class Retries(Timed, Shrinking):
             if self.times.get(sequence, NO_DEADLINE) != entry[0]:
                 continue
             if sequence not in self.parked:
-                # It lies in the queue, and is parked when its turn comes.
+                # It is in the queue, and is parked when it is next.
                 skipped.append(entry)
                 continue
             item = self._forget(sequence)
@@ -110,7 +110,7 @@ class Retries(Timed, Shrinking):
         self._arm()
 
     def holds_back(self, sequence: i64) -> bool:
-        """Return whether the next message is not due yet; it is parked then."""
+        """Return whether the next message is not due yet; if so, park it."""
         if sequence not in self.times:
             return False
         queue = self.queue
@@ -141,7 +141,7 @@ class Retries(Timed, Shrinking):
         self._arm()
 
     def _forget(self, sequence: i64) -> Returned | None:
-        """Remove a message and return it; None if it was not parked."""
+        """Remove and return a message; None if it was not parked."""
         del self.times[sequence]
         self.queue.core.memory.release_all(0, RETRY_TIME_BYTES)
         item = self.parked.pop(sequence, None)
@@ -152,9 +152,10 @@ class Retries(Timed, Shrinking):
         return item
 
     def take_all(self) -> dict[i64, Returned]:
-        """Forget all that is parked or to be parked; return what was parked, by sequence.
+        """Forget all due times and parked messages; return the parked messages by sequence.
 
-        It is booked out, and still to be acked and to be taken out of the queue's `out`.
+        Their memory is already released.  The caller acks them and removes them from the queue's
+        `out`.
         """
         memory = self.queue.core.memory
         parked = self.parked
@@ -170,7 +171,7 @@ class Retries(Timed, Shrinking):
         return parked
 
     def end(self) -> None:
-        """Forget all, because the queue is deleted."""
+        """Forget all messages, because the queue is deleted."""
         self.queue.core.memory.free_table(self.take_all())
         self._keeper.end()
 
@@ -181,14 +182,14 @@ class Retries(Timed, Shrinking):
         return {"id": queue_id, "sequence": int(sequence), "due_ms": int(due_ms)}
 
     def definitions(self) -> Iterator[dict[str, object]]:
-        """Yield what a checkpoint holds of the due times; they may change meanwhile."""
+        """Yield the due times as records of a checkpoint; they may change meanwhile."""
         for sequence in list(self.times):
             due_ms = self.times.get(sequence)
             if due_ms is not None:
                 yield self._definition(sequence, due_ms)
 
     def restore(self, times: dict[i64, i64]) -> None:
-        """Start with the due times that the journal held; what is due by now is ready."""
+        """Start with the due times from the journal; messages that are due by now are ready."""
         queue = self.queue
         for sequence, due_ms in times.items():
             there = queue.ready.has(sequence) or queue.stored.holds(sequence)

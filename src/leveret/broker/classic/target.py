@@ -1,7 +1,8 @@
-"""What a classic queue takes: its limits, its deduplication, and the one publish of each message.
+"""The target of a classic queue: its limits, its deduplication, and publishing a message.
 
-Invariant: of a queue that rejects nothing beyond its limits is taken; of any other one the head is
-dropped for it, after all that can be delivered was delivered (behaviours 26 and 67).
+Invariant: a queue with overflow reject takes no message beyond its limits; any other queue drops
+messages from the head, after delivering as many as possible (behaviours 26: reject-publish, and 67:
+max length).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from leveret.store.records.levels import PRIORITY_FLAG, is_usual
 if TYPE_CHECKING:
     from leveret.broker.classic.classic import ClassicQueue
 
-#: Messages that are dropped for others at once, before the rest of very many follows as a task.
+#: The most messages that are dropped at once, before a task drops the rest.
 _DROPPED_AT_ONCE: Final = 4
 
 
@@ -55,14 +56,14 @@ class ClassicTarget(Target):
         self._ready = queue.ready
         #: True if messages beyond the limits are refused.
         self.rejects = False
-        #: True while the queue exceeds limits that were set later, and while it drops messages for
-        #: that.
+        #: True while the queue exceeds limits that were set later; and while a task drops messages
+        #: for them.
         self.is_over_limit = False
         self.shrinks = False
         self.deduplication: Deduplication | None = None
 
     def configure(self) -> None:
-        """Follow the queue's settings, which may have changed."""
+        """Apply the queue's settings, which may have changed."""
         settings = self._queue.settings
         has_limits = settings.length_max >= 0 or settings.bytes_max >= 0
         self.rejects = has_limits and settings.overflow != DROP_HEAD
@@ -74,13 +75,13 @@ class ClassicTarget(Target):
         self.look_at_limits()
 
     def note_surcharge(self) -> None:
-        """Note what a message is beside being kept: a deadline, a level, and a drop for it."""
+        """Compute the cost of a message beyond storing it: a deadline, a level, a drop for it."""
         queue = self._queue
         more = queue.special or queue.levels > 0
         self.surcharge = (1 if more else 0) + (1 if self.bounded else 0)
 
     def take_window(self, window: Deduplication | None) -> None:
-        """Remember keys in `window` from now on."""
+        """Use `window` for the remembered keys from now on."""
         replace_keys(self.deduplication, window, self.core.accounts)
         self.deduplication = window
 
@@ -117,14 +118,14 @@ class ClassicTarget(Target):
         return sequence
 
     def follow_levels(self) -> None:
-        """Put messages where the queue keeps them, which has changed."""
+        """Use the queue's new `ready`, after the queue began to keep levels."""
         self._ready = self._queue.ready
         self.note_surcharge()
 
     # -- at once ----------------------------------------------------------------------------------
 
     def takes_now(self) -> bool:
-        """Return whether a message that is published now would be delivered at once."""
+        """Return whether a message published now would be delivered at once."""
         queue = self._queue
         if queue.deleted or queue.is_held() or not queue.consumers:
             return False
@@ -150,18 +151,21 @@ class ClassicTarget(Target):
         )
 
     def look_at_limits(self) -> None:
-        """Note whether the queue exceeds limits that it drops messages for."""
+        """Check whether the queue exceeds limits for which it drops messages."""
         self.is_over_limit = self.bounded and self.is_over()
 
     def make_room(self) -> None:
-        """Deliver what can be delivered, then drop the excess from the head (behaviour 67)."""
+        """Deliver as many messages as possible, then drop the excess from the head.
+
+        Source: behaviour 67 (max length).
+        """
         if not self.is_over():
             return
         self._queue.make_way()
         self.shrink()
 
     def shrink(self) -> None:
-        """Drop messages beyond the limits from the head; of very many, the rest follows."""
+        """Drop messages beyond the limits from the head; a task drops the rest of many."""
         left: i64 = _DROPPED_AT_ONCE
         while left > 0 and self.is_over():
             left -= 1
@@ -173,7 +177,7 @@ class ClassicTarget(Target):
             self.core.scheduler.start(self._shrink())
 
     def _shrink(self) -> Iterator[int]:
-        # What lies on the disk is read before it is dropped.
+        # A message on disk is read before it is dropped.
         while not self.deleted and self.is_over_limit:
             self._drop_head()
             self.look_at_limits()
@@ -198,7 +202,7 @@ class ClassicTarget(Target):
     # -- admission --------------------------------------------------------------------------------
 
     def admit(self, message: Message) -> i64:
-        """Judge a message: DROP a duplicate, REFUSE what has no room, else TAKE it."""
+        """Judge a message: DROP a duplicate, REFUSE one without room, else TAKE it."""
         keys = self._queue.queued_keys
         if keys is not None:
             return self._admit_queued(keys, message)
@@ -216,7 +220,7 @@ class ClassicTarget(Target):
         return verdict
 
     def _admit_queued(self, keys: QueuedKeys, message: Message) -> i64:
-        """Judge a message whose like may be in the queue."""
+        """Judge a message of a queue that drops duplicates of queued messages."""
         key = key_of(message, keys.header)
         if not key:
             return self._admit_length(message)
@@ -227,12 +231,15 @@ class ClassicTarget(Target):
             return REFUSE
         verdict = self._admit_length(message)
         if verdict == TAKE:
-            # It is published next.
+            # The message is published next.
             keys.note(key, self._ready.next_sequence(), message.persistent)
         return verdict
 
     def _admit_length(self, message: Message) -> i64:
-        """Judge a message by the limits, after delivering what can be (behaviour 26)."""
+        """Judge a message by the limits, after delivering as many messages as possible.
+
+        Source: behaviour 26 (reject-publish).
+        """
         share = self.share
         asks = self.rejects or (self.bounded and share is not None and share.watched)
         if asks and self._exceeds(message):
@@ -250,7 +257,7 @@ class ClassicTarget(Target):
                 letter = DeadLetter(queue, 0, message, REASON_MAXLEN, was_queued=False)
                 self.core.scheduler.letters.add(letter)
             return REFUSE
-        # One that is too long for its bytes drops as many of them.
+        # If it exceeds the limit in bytes, the queue drops as many bytes for it.
         bytes_max = queue.settings.bytes_max
         fits = 0 <= bytes_max < self._ready.bodies + len(message.body)
         share = self.share

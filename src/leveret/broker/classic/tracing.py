@@ -1,7 +1,7 @@
-"""The events of traced messages, as the queues that hold messages record them.
+"""The events of traced messages in queues.
 
-Who calls has looked at the mask of events (`core.event_mask`): most messages are not traced.  What
-becomes of an event is in `node/events.py`.
+The caller has checked the mask of events (`core.event_mask`): most messages are not traced.
+`node/events.py` processes the events.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def note_event(
 ) -> None:
     """Record an event of a traced message of a queue, or of the queue itself.
 
-    `count` says how often the message was returned, as `returns` has it.
+    `count` is the message's number of returns, as in `returns`.
     """
     _note(queue, event, sequence, message, "", acquisitions(count))
 

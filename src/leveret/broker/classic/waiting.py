@@ -1,17 +1,18 @@
-"""A queue in which messages wait in their order until they leave it.
+"""A queue in which messages wait in order until they leave it.
 
-They wait in memory, and beyond a window in pages on the disk.
+They wait in memory, and beyond a window in pages on disk.
 
-It says where messages lie, how they are counted, what a checkpoint finds of them and what comes
-back after a restart.  When and to whom they go is for its heirs: `ClassicQueue` gives them to
-consumers, `StagingQueue` to the exchanges of a committed batch.
+This class decides where messages are stored, how they are counted, which of them a checkpoint
+contains and which come back after a restart.  Subclasses decide when they are delivered, and to
+whom: `ClassicQueue` delivers them to consumers, `StagingQueue` to the exchanges of a committed
+batch.
 
-A message is written to a chunk at most once.  It may leave its queue at any time, before the chunk
-is synced and after; the queue remembers which messages of its chunks are gone for the next start,
-which reads the chunks and not the journal before them.
+A message is written to a chunk at most once.  It may leave its queue at any time, before or after
+the chunk is synced.  The queue remembers the gone messages of its chunks for the next start, which
+reads the chunks and not the earlier journal.
 
-Invariants: a message is in `ready`, or its queue's heir has it: handed out, kept, or on its way to
-the dead-letter exchange; one that a checkpoint must find is in memory or in a stored chunk.
+Invariants: a message is in `ready`, or the subclass has it: unacked, retained, or on its way to the
+dead-letter exchange; a message that a checkpoint must find is in memory or in a stored chunk.
 """
 
 from __future__ import annotations
@@ -44,47 +45,47 @@ from leveret.store.records.returns import MAYBE_DELIVERED
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class WaitingQueue(Queue, BacklogOwner):
-    """The base of the queues whose messages wait."""
+    """The base of the queues in which messages wait."""
 
     def __init__(self, core: Core, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
         super().__init__(core, queue_id, name, attributes)
         self.stored = StoredChunks(core.spill)
-        #: Where its last dead letter went; None before the first one.
+        #: The address of its last dead letter; None before the first one.
         self.letter_address: Address | None = None
         self._kind = "quorum" if attributes.arguments.get("x-queue-type") == "quorum" else "classic"
-        #: The levels of its priorities as `levels.py` knows them; 0 while it keeps none.
+        #: Its level set (see `levels.py`); 0 while it has no levels.
         self.levels: i64 = max(self.settings.priority_max, 0)
         self.ready: Ready = PriorityReady(self.levels) if self.levels > 0 else Ready()
-        #: True for a quorum queue that has had no message of a level but the usual one.
+        #: True for a quorum queue that has had no message of another level than the usual one.
         self.may_have_levels = self._kind == "quorum" and self.settings.priority_max < 0
         #: Persistent messages that do not wait and are not gone, by their sequences.
         self.out = MessageTable()
-        #: What is left of the last purge that could not be done at once.
+        #: The task for the rest of the last purge, if it could not be done at once.
         self.purging: Task | None = None
         #: Messages with lower sequences may have been delivered before an unclean stop.
         self.redelivered_below: i64 = 0
-        #: How often the message taken last had been returned.
+        #: The number of returns of the message taken last.
         self.taken_count: i64 = 0
 
     @property
     def kind(self) -> str:
-        """Return `classic`, or `quorum` where it was declared so."""
+        """Return `classic`, or `quorum` if it was declared as such."""
         return self._kind
 
     def ready_count(self) -> i64:
-        """Return how many messages wait."""
+        """Return the number of waiting messages."""
         return self.ready.count()
 
     def ready_bytes(self) -> i64:
-        """Return the bytes of the messages that wait."""
+        """Return the bytes of the waiting messages."""
         return self.ready.size
 
     def memory_count(self) -> i64:
-        """Return how many of the messages that wait are in memory."""
+        """Return the number of messages waiting in memory."""
         return self.ready.memory_count()
 
     def memory_bytes(self) -> i64:
-        """Return the bytes of these."""
+        """Return the bytes of the messages waiting in memory."""
         return self.ready.memory_bytes()
 
     def next_number(self) -> i64:
@@ -94,10 +95,10 @@ class WaitingQueue(Queue, BacklogOwner):
     # -- priorities -------------------------------------------------------------------------------
 
     def begin_levels(self) -> bool:
-        """Keep the levels of messages from now on; return whether that is possible yet.
+        """Keep the levels of messages from now on; return whether that is already possible.
 
-        All that waits has one level, so the pages of a deep queue stay where they are.  It is not
-        possible while a page is only a part of its chunk, until that part is read.
+        All waiting messages have one level, so the pages of a deep queue stay as they are.  It is
+        not possible while a page is only a part of its chunk, until that part is read.
         """
         ready = self.ready
         fifo = ready.fifo
@@ -123,18 +124,18 @@ class WaitingQueue(Queue, BacklogOwner):
         self.may_have_levels = False
 
     def restore_levels(self) -> None:
-        """Keep the levels of messages, as before a restart; called before all else is restored."""
+        """Keep the levels of messages, as before a restart; called before all other restoring."""
         if self.may_have_levels:
             self._have_levels()
 
     def levels_definition(self) -> dict[str, object]:
-        """Return the record of a quorum queue that keeps levels."""
+        """Return the record of a quorum queue with levels."""
         return {"id": int(self.queue_id)}
 
     # -- pages ------------------------------------------------------------------------------------
 
     def out_within(self, first: i64, last: i64) -> list[Returned]:
-        """Return the persistent messages in that range that do not wait, in any order."""
+        """Return the persistent messages in a range that do not wait, in any order."""
         return self.out.within(first, last)
 
     def bound_window(self) -> None:
@@ -143,7 +144,7 @@ class WaitingQueue(Queue, BacklogOwner):
             self.backlog().bound()
 
     def backlog(self) -> Pages:
-        """Return the pages of the queue, which are created when they are first needed."""
+        """Return the pages of the queue; create them when they are first needed."""
         ready = self.ready
         pages = ready.pages
         if pages is None:
@@ -155,26 +156,26 @@ class WaitingQueue(Queue, BacklogOwner):
         return pages
 
     def evict(self) -> bool:
-        """Move waiting messages in memory to disk; return whether there are more for another call.
+        """Move waiting messages in memory to disk; return whether another call is needed.
 
-        Those of a queue with priorities stay.
+        Those of a queue with priorities stay in memory.
         """
         return self.levels <= 0 and self.backlog().evict()
 
     def settle_pages(self, boundary: i64) -> bool:
         """Write the tail of a deep queue, so that a checkpoint finds it in chunks.
 
-        Returns whether some below `boundary` are left; it is asked again then.
+        Return whether messages below `boundary` remain for another call.
         """
         pages = self.ready.pages
         return pages is not None and pages.settle(boundary)
 
-    # -- what leaves ------------------------------------------------------------------------------
+    # -- leaving messages -------------------------------------------------------------------------
 
     def take(self, sequence: i64) -> Message:
-        """Return the message that `ready.first` named and move on; sets `taken_count`.
+        """Remove and return the message that `ready.first` named; set `taken_count`.
 
-        That is how often it was returned, or MAYBE_DELIVERED.
+        That is its number of returns, or MAYBE_DELIVERED.
         """
         ready = self.ready
         message = ready.take(sequence)
@@ -196,7 +197,7 @@ class WaitingQueue(Queue, BacklogOwner):
             self.stored.forget(sequence)
 
     def moved(self, sequence: i64, message: Message, recorded: bool) -> None:
-        """Forget a message that was moved on; `recorded` tells that the journal knows it left."""
+        """Forget a message that moved elsewhere; `recorded` is True if the journal knows that."""
         self.out.pop(sequence)
         if not recorded and not self.deleted:
             self.let_go(sequence, message)
@@ -207,7 +208,7 @@ class WaitingQueue(Queue, BacklogOwner):
             self.stored.forget(sequence)
 
     def purge(self) -> i64:
-        """Drop the waiting messages, here at once; the rest of it may take longer (`purging`)."""
+        """Drop the waiting messages at once; a task does the remaining work (`purging`)."""
         self.core.scheduler.changes += 1
         dropped = self.ready_count()
         note_event(self, PURGED, self.next_number(), None)
@@ -220,20 +221,20 @@ class WaitingQueue(Queue, BacklogOwner):
         return dropped
 
     def take_parked(self) -> dict[i64, Returned]:
-        """Forget what waits elsewhere to come back, because the queue is purged, and return it."""
+        """Remove and return the messages that wait for their retry, because the queue is purged."""
         return {}
 
     def known_keys(self) -> QueuedKeys | None:
-        """Return the keys of the messages in the queue, where their like is dropped."""
+        """Return the keys of the messages in the queue, if duplicates of them are dropped."""
         return None
 
     def _detach(self) -> Detached:
-        """Let the waiting messages leave the memory's account, the counts and all lists."""
+        """Remove the waiting messages from the memory's account, the counts and all lists."""
         self.core.memory.release_all(self.ready.memory_count(), self.ready.memory_bytes())
         return self.ready.detach()
 
     def drop(self) -> None:
-        """Drop everything; the record of the delete stands for it in the journal."""
+        """Drop all messages; in the journal, the record of the delete covers them."""
         note_event(self, DELETED, self.next_number(), None)
         self._detach().free(self.core)
         self.out.free(self.core.scheduler)
@@ -242,7 +243,7 @@ class WaitingQueue(Queue, BacklogOwner):
             self.core.timers.cancel(self.expiry_of_queue)
 
     def untie(self) -> None:
-        """Let go of the parts that know the queue, which was dropped."""
+        """Drop the parts that refer to the queue, after it was dropped."""
         super().untie()
         self.ready.pages = None
         self.ready.fifo = None
@@ -253,9 +254,9 @@ class WaitingQueue(Queue, BacklogOwner):
     def live_parts(self, parts: list[WindowPart]) -> list[list[Returned | None]]:
         """Return the messages in memory, waiting or not, that a checkpoint must find.
 
-        They are in lists of any order, and in windows, which are put into `parts`: a checkpoint
-        looks at some after the other, as there may be millions.  With them come messages that are
-        not persistent, and None.
+        They are in lists of any order, and in windows, which are added to `parts`: a checkpoint
+        examines a few at a time, because there may be millions.  They include transient messages,
+        and None.
         """
         return [self.ready.copy_waiting(parts), self.out.places()]
 
@@ -264,7 +265,7 @@ class WaitingQueue(Queue, BacklogOwner):
         return self.ready.has(sequence) or self.out.has(sequence)
 
     def counts_on_disk(self) -> dict[i64, i64]:
-        """Return how often messages that are on the disk alone came back."""
+        """Return the numbers of returns of messages that are only on disk."""
         pages = self.ready.pages
         return {} if pages is None else pages.counts
 
@@ -275,7 +276,7 @@ class WaitingQueue(Queue, BacklogOwner):
     def restore(self, returned: list[Returned], next_sequence: i64, unclean: bool) -> None:
         """Start with the messages of the journal, in the order of their sequences.
 
-        What waits on the disk is there before (`restore_chunks`).
+        Messages on disk are restored before (`restore_chunks`).
         """
         self.ready.fill(returned, next_sequence)
         for item in returned:

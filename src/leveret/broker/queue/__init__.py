@@ -1,1 +1,1 @@
-"""What takes messages (`Target`), what gives them (`Source`), and the declared `Queue` of both."""
+"""The `Target` that takes messages, the `Source` that delivers them, and the `Queue` with both."""

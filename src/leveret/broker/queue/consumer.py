@@ -1,6 +1,6 @@
 """A consumer: one subscription of a channel to a source of messages, such as a queue.
 
-The session's channel extends `DeliveryChannel`, and what can be subscribed to extends `Source`.
+The session's channel extends `DeliveryChannel`, and anything it can subscribe to extends `Source`.
 Both are native base classes: a call through one costs 2 to 3 ns, through a Protocol or a Callable
 about 30 (measured with mypyc).
 """
@@ -28,19 +28,19 @@ from leveret.names import Name
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DeliveryChannel:
-    """A channel, as queues see it: it sends their deliveries."""
+    """A channel as its queues see it: it sends their deliveries."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self.room: Final = link.unacked
-        #: How many deliveries the whole channel may hold unacked (basic.qos global); 0 is no limit.
+        #: The most unacked deliveries the whole channel may have (basic.qos global); 0 is no limit.
         self.prefetch_count: i64 = 0
-        #: Deliveries to its consumers that are unacked.
+        #: The number of unacked deliveries of its consumers.
         self.unacked_count: i64 = 0
 
     @abstractmethod
     def deliver(self, consumer: Consumer, message: Message, sequence: i64, count: i64) -> None:
-        """Send `message`; `count` is how often it was delivered before, as far as is known."""
+        """Send `message`; `count` is the number of earlier deliveries, as far as it is known."""
 
     @abstractmethod
     def cancelled(self, consumer: Consumer) -> None:
@@ -49,7 +49,7 @@ class DeliveryChannel:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Source(Dispatcher):
-    """What a consumer is subscribed to: a queue, or what represents some consumers of one.
+    """A source of messages for consumers: a queue, or a reader on behalf of some of its consumers.
 
     It delivers messages and handles their acks.  The name is one that was cleaned or kept.
     """
@@ -59,8 +59,8 @@ class Source(Dispatcher):
         self.core: Final = core
         self.name = Name(name)
         self.settings = settings
-        #: True where deliveries carry headers of the source's own, and where their sequences are
-        #: offsets of a stream, which these headers tell.
+        #: True if deliveries carry headers of the source's own; and if their sequences are offsets
+        #: of a stream, which these headers give.
         self.adds_headers = False
         self.has_offsets = False
         self.consumers: list[Consumer] = []
@@ -70,16 +70,16 @@ class Source(Dispatcher):
     def subscribe(self, consumer: Consumer, where: str) -> None:
         """Add a consumer; it may get messages from the next dispatch on.
 
-        Raises: AccessRefused (403) or PreconditionFailed (406) where it cannot be added; `where`
-        names the queue in the error.
+        Raises: AccessRefused (403) or PreconditionFailed (406) if it cannot be added; `where` names
+        the queue in the error.
         """
 
     @abstractmethod
     def unsubscribe(self, consumer: Consumer) -> None:
-        """Remove a consumer; what it holds unacked stays unacked (behaviour 53)."""
+        """Remove a consumer; its unacked messages stay unacked (behaviour 53: basic.cancel)."""
 
-    # What follows is for a source that keeps no account of what it delivered: a delivery that is
-    # settled is room for the next one.
+    # These defaults are for a source that keeps no record of its deliveries: each settled delivery
+    # makes room for the next one.
 
     def ack(self, sequence: i64, message: Message) -> None:
         """Remove a delivered message for good."""
@@ -90,34 +90,34 @@ class Source(Dispatcher):
         self.schedule()
 
     def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
-        """Put a delivered message back at its old place; `count` is how often it was delivered.
+        """Put a delivered message back at its old place; `count` is its number of deliveries.
 
-        `failed` is True where it was rejected or its channel ended, and False where the client
+        `failed` is True if the message was rejected or its channel ended, and False if the client
         returned it.
         """
         self.schedule()
 
     def begin_returns(self) -> None:
-        """Deliver nothing before `end_returns`: many deliveries come back."""
+        """Pause deliveries until `end_returns`: many messages are about to be requeued."""
 
     def end_returns(self) -> None:
-        """Deliver again: all of them are back."""
+        """Resume deliveries: all of the messages are requeued."""
 
     def check_consumed(self) -> None:
-        """Raises: AccessRefused (403) for a source of which nobody gets, consumes or browses."""
+        """Raises: AccessRefused (403) if clients may not get, consume or browse this source."""
 
     def own_entry(self) -> bytes:
-        """Return a header that all deliveries carry, as a table's entry; b"" for none."""
+        """Return a header for all deliveries as a table entry; b"" if there is none."""
         return b""
 
     def names(self) -> list[Name]:
-        """Return the names that the permission to read is asked for."""
+        """Return the names that need the permission to read."""
         return [self.name]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Consumer(Cancellable):
-    """One subscription.  `prefix` is what the session prepared for its delivery frames."""
+    """One subscription. `prefix` is the part of its delivery frames that the session prepares."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Consumer(Cancellable):
         self.channel = channel
         self.queue = queue
         self.tag = tag
-        #: It grows from one consumer of the broker to the next, so that it is found in their order.
+        #: Numbers grow across the broker, so that a consumer is found by a binary search.
         core = queue.core
         core.consumer_number += 1
         self.number: i64 = core.consumer_number
@@ -141,14 +141,15 @@ class Consumer(Cancellable):
         self.prefetch_count = prefetch_count
         self.unacked_count: i64 = 0
         self.arguments = arguments
-        #: The memory that its connection has booked for it.
+        #: The memory booked for it by its connection.
         self.bytes: i64 = CONSUMER_BYTES + 2 * sys.getsizeof(tag) + table_bytes(arguments)
-        #: `x-priority`: of several consumers the higher ones get messages first.
+        #: `x-priority`: consumers with a higher priority get messages first.
         self.priority: int = 0
         self.prefix = b""
-        #: `x-consumer-timeout`: how long its deliveries may stay unacked; negative for the queue's.
+        #: `x-consumer-timeout`: how long its deliveries may stay unacked; negative means the
+        #: queue's.
         self.ack_limit_ms: i64 = -1
-        #: True once it was ended because an ack was late.
+        #: True once it was cancelled because of a late ack.
         self.timed_out = False
 
     def cancel(self) -> None:
@@ -156,7 +157,7 @@ class Consumer(Cancellable):
         self.channel.cancelled(self)
 
     def ready(self) -> bool:
-        """Return whether it can take one more message now."""
+        """Return whether it can take another message now."""
         channel = self.channel
         if not channel.link.writable:
             return False
@@ -175,7 +176,7 @@ class Consumer(Cancellable):
 def consumer_ack_limit_ms(arguments: dict[str, object], where: str) -> i64:
     """Return a consumer's `x-consumer-timeout`, -1 without one; `where` names the queue.
 
-    Raises: PreconditionFailed (406) for what is no number from 0.
+    Raises: PreconditionFailed (406) if it is not a number from 0.
     """
     name = "x-consumer-timeout"
     if name not in arguments:
@@ -187,7 +188,7 @@ def consumer_ack_limit_ms(arguments: dict[str, object], where: str) -> i64:
 def consumer_priority(arguments: dict[str, object], where: str) -> int:
     """Return a consumer's `x-priority`, 0 without one; `where` names the queue in the error.
 
-    Raises: PreconditionFailed (406) for what is no integer.
+    Raises: PreconditionFailed (406) if it is not an integer.
     """
     value = arguments.get("x-priority", 0)
     if not isinstance(value, int) or isinstance(value, bool):

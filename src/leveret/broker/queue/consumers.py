@@ -1,14 +1,14 @@
 """The order of a queue's consumers: which of them gets the next message.
 
-There are three orders, a class each: all in turn (`RoundRobin`), those of the highest priority in
-turn (`ConsumerPriorities`), or one that gets everything (`SingleActive`).  A queue begins with the
-plain one, and `added` and `removed` return the order that holds from then on.
+There are three orders, a class each: all consumers in turn (`RoundRobin`), those with the highest
+priority in turn (`ConsumerPriorities`), or one consumer for all messages (`SingleActive`).  A queue
+begins with the plain one.  `added` and `removed` return the order to use from then on.
 
-Invariants: `consumers` is the queue's own list, in the order of registration; with equal prefetch
-no consumer is two messages ahead of another that could have taken more, also when others come and
-go.
+Invariants: `consumers` is the queue's own list, in the order of registration.  With equal prefetch,
+no consumer is two messages ahead of another that could have taken more, even when other consumers
+come and go.
 
-Source: behaviours 61 and 62.
+Source: behaviours 61 (single active consumer) and 62 (consumer priorities).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from leveret.broker.queue.consumer import Consumer
 
 
-#: So many consumers are asked for each message; of more, all are asked once in a call (`able`).
+#: The most consumers asked for one message; a longer list is asked once per call (`able`).
 _ASKED_MAX: Final = 64
 
 
 def place_of(consumer: Consumer, consumers: list[Consumer]) -> i64:
-    """Return the place of a consumer in a list, which has them in the order of their numbers."""
+    """Return the place of a consumer in a list, which is sorted by their numbers."""
     number = consumer.number
     low: i64 = 0
     high: i64 = len(consumers) - 1
@@ -41,22 +41,22 @@ def place_of(consumer: Consumer, consumers: list[Consumer]) -> i64:
 
 
 class RoundRobin:
-    """Round robin: each consumer that can take a message, in turn."""
+    """Round robin: each consumer that can take a message gets one in turn."""
 
     def __init__(self, consumers: list[Consumer]) -> None:
         self.consumers = consumers
-        #: The place in the list of the consumer that is next.
+        #: The place of the next consumer in the list.
         self.place: i64 = 0
 
     def added(self, consumer: Consumer) -> RoundRobin:
-        """Add `consumer`, which was put at the end of the list; return the order from now on."""
+        """Add `consumer`, the last in the list; return the order to use from now on."""
         consumers = self.consumers
         if len(consumers) == 1 or consumer.priority == consumers[0].priority:
             return self
         return ConsumerPriorities(consumers, self.place)
 
     def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
-        """Take out `consumer`, which was at `place`; return the order from now on."""
+        """Remove `consumer`, which was at `place`; return the order to use from now on."""
         if place < self.place:
             self.place -= 1
         return self
@@ -64,7 +64,8 @@ class RoundRobin:
     def next(self) -> Consumer | None:
         """Return the next consumer in turn that can take a message, or None.
 
-        Of very many only the next ones are asked: None means then that `able` has to ask all.
+        It asks at most `_ASKED_MAX` consumers; if there are more, None means that `able` has to ask
+        all.
         """
         consumers = self.consumers
         size: i64 = len(consumers)
@@ -83,7 +84,7 @@ class RoundRobin:
     def _search(self, place: i64) -> Consumer | None:
         """Return the first consumer from `place` on that can take a message, or None.
 
-        The one before `place` was asked already.
+        The caller has already asked the one before `place`.
         """
         consumers = self.consumers
         size: i64 = len(consumers)
@@ -100,9 +101,9 @@ class RoundRobin:
         return None
 
     def able(self, limit: i64) -> AbleConsumers | None:
-        """Return those that can take a message now, up to `limit`, after `next` returned None.
+        """Return at most `limit` consumers that can take a message, after `next` returned None.
 
-        Return None where `next` has asked all: nobody can.
+        Return None if `next` has already asked all of them.
         """
         if len(self.consumers) <= _ASKED_MAX:
             return None
@@ -113,55 +114,56 @@ class RoundRobin:
         return able
 
     def orders(self) -> list[RoundRobin]:
-        """Return the orders that it consists of, the highest first."""
+        """Return the orders in this order, the highest priority first."""
         return [self]
 
     def has_more(self) -> bool:
-        """Return whether there may be others that can take a message when `next` returned None."""
+        """Return whether other consumers may take a message although `next` returned None."""
         return False
 
     def has_ready(self) -> bool:
-        """Return whether a consumer can take a message; the order does not change."""
+        """Return whether a consumer can take a message; this does not change the order."""
         for consumer in self.consumers:
             if consumer.ready():
                 return True
         return False
 
     def is_active(self, consumer: Consumer) -> bool:
-        """Return whether `consumer` is one of those that may get messages now."""
+        """Return whether `consumer` may get messages now."""
         return True
 
 
 @final
 class AbleTier:
-    """Those of one order that could take a message when they were asked."""
+    """The consumers of one order that could take a message when they were asked."""
 
     def __init__(self, origin: RoundRobin) -> None:
         self.origin: Final = origin
-        #: Each with its place in the order.
+        #: Each consumer with its place in the order.
         self.consumers: Final[list[tuple[Consumer, int]]] = []
         self.place: i64 = 0
 
 
 @final
 class AbleConsumers(RoundRobin):
-    """Those of very many consumers that can take a message, for one call of the queue's dispatch.
+    """The ready ones of very many consumers, for one call of the queue's dispatch.
 
-    Who cannot take any more is left out for the rest of the call, in which nobody gets new credit.
-    So a thousand messages for the only one of 60,000 that has credit do not ask all others each
-    time.  The order that they come from is kept, as if it had handed out the messages.
+    A consumer that cannot take any more is left out for the rest of the call, in which no consumer
+    gets new credit.  So a thousand messages for the only consumer with credit out of 60,000 do not
+    ask all the others each time.  The original order continues as if it had delivered the messages
+    itself.
     """
 
     def __init__(self, limit: i64) -> None:
         super().__init__([])
-        #: How many consumers were asked.
+        #: The number of consumers asked.
         self.asked: i64 = 0
         self._room: i64 = limit
-        #: Of the order's priorities those in which somebody was ready, the highest first.
+        #: The priorities with a ready consumer, the highest first.
         self._tiers: Final[list[AbleTier]] = []
 
     def gather(self, origin: RoundRobin) -> bool:
-        """Add those of one order; return whether there is room for more."""
+        """Add the ready consumers of one order; return whether there is room for more."""
         tier: AbleTier | None = None
         consumers = origin.consumers
         size: i64 = len(consumers)
@@ -183,7 +185,7 @@ class AbleConsumers(RoundRobin):
         return self._room > 0
 
     def has_more(self) -> bool:
-        """Return whether not all were asked: there were so many that can take a message."""
+        """Return whether `limit` was reached before all consumers were asked."""
         return self._room == 0
 
     def next(self) -> Consumer | None:
@@ -208,15 +210,15 @@ class AbleConsumers(RoundRobin):
 
 @final
 class Tiers:
-    """Consumers by their priority, the highest first; each has a round-robin order of its own."""
+    """Consumers by priority, the highest first, with a round-robin order for each."""
 
     def __init__(self) -> None:
         self.orders: Final[list[RoundRobin]] = []
-        #: Their priorities with the other sign, so that they grow.
+        #: Their priorities, negated so that they ascend.
         self._places: Final[list[int]] = []
 
     def of(self, priority: int) -> RoundRobin:
-        """Return the order in a priority, made where it is new."""
+        """Return the order of a priority; create it if it is new."""
         at = bisect_left(self._places, -priority)
         if at < len(self._places) and self._places[at] == -priority:
             return self.orders[at]
@@ -226,11 +228,11 @@ class Tiers:
         return new
 
     def put(self, consumer: Consumer) -> None:
-        """Put `consumer` behind those of its priority."""
+        """Put `consumer` behind the others of its priority."""
         self.of(consumer.priority).consumers.append(consumer)
 
     def remove(self, consumer: Consumer) -> None:
-        """Take `consumer` out."""
+        """Remove `consumer`."""
         tier = self.of(consumer.priority)
         place = place_of(consumer, tier.consumers)
         del tier.consumers[place]
@@ -241,29 +243,29 @@ class Tiers:
             del self._places[at]
 
     def highest(self) -> list[Consumer]:
-        """Return the consumers of the highest priority; an empty list where there are none."""
+        """Return the consumers with the highest priority; an empty list if there are none."""
         return self.orders[0].consumers if self.orders else []
 
 
 class ConsumerPriorities(RoundRobin):
-    """Consumers of several priorities: a lower one gets what no higher one can take."""
+    """Consumers of several priorities: a lower one gets a message if no higher one can take it."""
 
     def __init__(self, consumers: list[Consumer], place: i64) -> None:
         super().__init__(consumers)
         self._by_priority: Final = Tiers()
-        # All but the newest have one priority, and some of them have had their turn.
+        # All but the newest have the same priority, and their round may be under way.
         tier = self._by_priority.of(consumers[0].priority)
         tier.consumers = consumers[:-1]
         tier.place = place
         self._by_priority.put(consumers[-1])
 
     def added(self, consumer: Consumer) -> RoundRobin:
-        """Put `consumer` behind those of its priority."""
+        """Put `consumer` behind the others of its priority."""
         self._by_priority.put(consumer)
         return self
 
     def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
-        """Take `consumer` out; those left with one priority take turns again."""
+        """Remove `consumer`; return to plain round robin once only one priority is left."""
         self._by_priority.remove(consumer)
         if len(self._by_priority.orders) > 1:
             return self
@@ -272,7 +274,7 @@ class ConsumerPriorities(RoundRobin):
         return plain
 
     def next(self) -> Consumer | None:
-        """Return the next one of the highest priority that has one ready, or None."""
+        """Return the next ready consumer of the highest priority that has one, or None."""
         asked: i64 = 0
         for tier in self._by_priority.orders:
             consumer = tier.next()
@@ -280,7 +282,7 @@ class ConsumerPriorities(RoundRobin):
                 return consumer
             asked += len(tier.consumers)
             if asked >= _ASKED_MAX:
-                # It has more than were asked, or those of the lower ones are too many.
+                # Not all of this priority were asked, or those below are too many to ask.
                 break
         return None
 
@@ -290,31 +292,32 @@ class ConsumerPriorities(RoundRobin):
 
 
 class SingleActive(RoundRobin):
-    """One consumer gets everything; when it goes, or a higher priority comes, another does.
+    """One consumer gets all messages; another takes over when it ends or a higher priority comes.
 
-    The next one gets nothing while the one before it holds messages: what that one gives back must
-    come first, or the order would break.
+    The next one gets nothing while its predecessor has unacked messages: any that are requeued must
+    be delivered first to keep the order.
 
-    Those who read all partitions of a super stream share them.  Of the consumers of the highest
-    priority, partition n has the one at the place n, counted round: where they came in the same
-    order to all partitions, each has its share; whoever comes or goes moves some of them.
+    Consumers that read all partitions of a super stream share the partitions.  Among the consumers
+    with the highest priority, partition n activates the one at place n, modulo their number.  If
+    they subscribed to all partitions in the same order, each gets its share.  Adding or removing a
+    consumer moves some of the partitions.
 
     Source: RabbitMQ's single active consumers, also of super streams.
     """
 
     def __init__(self, consumers: list[Consumer], partition: i64 = -1) -> None:
         super().__init__(consumers)
-        #: Which partition it is; negative for what is none.
+        #: The number of the partition; negative if it is not a partition.
         self.partition: i64 = partition
         self.active: Consumer | None = None
-        #: The one that was active before, while it may hold messages still.
+        #: The previously active consumer, while it may have unacked messages.
         self.before: Consumer | None = None
         self._by_priority: Final = Tiers()
         for consumer in consumers:
             self._by_priority.put(consumer)
 
     def added(self, consumer: Consumer) -> RoundRobin:
-        """Activate `consumer` if it is the first, or of a higher priority than the active one."""
+        """Activate `consumer` if it is the first, or has a higher priority than the active one."""
         self._by_priority.put(consumer)
         active = self.active
         if self.partition >= 0:
@@ -324,14 +327,14 @@ class SingleActive(RoundRobin):
         return self
 
     def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
-        """Activate the next one: of the highest priority, the one that has been there longest."""
+        """Activate the next consumer: of those with the highest priority, the oldest."""
         self._by_priority.remove(consumer)
         if self.partition >= 0 or consumer is self.active:
             self._share()
         return self
 
     def _share(self) -> None:
-        """Activate the consumer whose turn it is by its place."""
+        """Activate the consumer for this partition, or the oldest one."""
         best = self._by_priority.highest()
         chosen = best[max(self.partition, 0) % len(best)] if best else None
         if chosen is not self.active:
@@ -340,11 +343,11 @@ class SingleActive(RoundRobin):
     def _activate(self, consumer: Consumer | None) -> None:
         before = self.before
         if before is None or before.unacked_count == 0:
-            # Otherwise the one that was active got nothing, and the one before it still counts.
+            # Otherwise the active one got no messages, and the one before it still counts.
             self.before = self.active
         self.active = consumer
         if consumer is self.before:
-            # It is active again before anyone else got a message.
+            # It is active again before any other consumer got a message.
             self.before = None
 
     def next(self) -> Consumer | None:
@@ -358,7 +361,7 @@ class SingleActive(RoundRobin):
         return active if active is not None and active.ready() else None
 
     def able(self, limit: i64) -> AbleConsumers | None:
-        """Return None: `next` has asked the only one that may get a message."""
+        """Return None: `next` has asked the only consumer that may get a message."""
         return None
 
     def has_ready(self) -> bool:

@@ -1,13 +1,13 @@
-"""Heaps of deadlines, some of whose entries may stand for what has left.
+"""Heaps of deadlines, in which entries of removed keys may remain.
 
-Taking an entry out of the middle of a heap costs as much as the heap is long.  So what leaves stays
-in it, and is passed by.  When such entries are the most, they are sorted out: never at once,
-because what is on its way from one place to another seems to have left.  The heap is put aside for
-that, and what counts moves to a new one.  What leaves and returns has two entries, of which one
-stays then.
+Removing an entry from the middle of a heap takes time proportional to its length.  So stale entries
+stay in the heap and are skipped.  When most entries are stale, a later task sorts them out, because
+a key that is being moved looks removed for a moment.  The task sets the heap aside and moves the
+live entries to a new one.  A key that was removed and came back has two entries, of which one is
+kept.
 
-Invariants: of the entries of a key that counts, the earliest is in one of the two heaps; both
-together have no more than some times the entries that may count, once these are sorted out.
+Invariants: the earliest entry of each live key is in one of the two heaps.  After sorting out, both
+heaps together have at most a few times as many entries as there may be live keys.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from mypy_extensions import i64, trait
 from leveret.broker.core.core import Core
 from leveret.broker.scheduler.costs import LOADED_PER_COST
 
-#: The size of a heap from which on entries are sorted out: a queue is booked with so many.
+#: The heap size at which sorting out begins: a queue is booked for this many entries.
 _SORT_OUT_AT: Final = 32
 
 
 @trait
 class Deadlined:
-    """Something with deadlines, which knows the keys that count."""
+    """The owner of some deadlines, which knows the keys that are live."""
 
     @abstractmethod
     def count(self) -> i64:
-        """Return how many keys `has_deadline` is true for, or more."""
+        """Return the number of keys for which `has_deadline` is true, or more."""
 
     @abstractmethod
     def has_deadline(self, key: i64) -> bool:
-        """Return whether the entry of a key still stands for something."""
+        """Return whether a key's entry is live."""
 
 
 @final
 class Deadlines:
-    """Deadlines (ms), each with a key, the earliest first; `of` is whose they are."""
+    """Deadlines (ms), each with a key, the earliest first; `of` is their owner."""
 
     def __init__(self, core: Core) -> None:
         self._core: Final = core
         self._heap: list[tuple[int, int]] = []
-        #: The heap that was put aside, until all that counts in it has moved to the other.
+        #: The heap that was set aside, until all its live entries have moved to the other.
         self._aside: list[tuple[int, int]] = []
-        #: The keys in the other heap meanwhile, each with its earliest deadline there.
+        #: The keys moved to the other heap, each with its earliest deadline there.
         self._moved: dict[int, int] = {}
-        #: True while entries are sorted out.
+        #: True while a task sorts out entries.
         self._sorts_out = False
 
     def add(self, deadline_ms: i64, key: i64, of: Deadlined) -> None:
@@ -63,7 +63,7 @@ class Deadlines:
             self.tidy(of)
 
     def tidy(self, of: Deadlined) -> None:
-        """Have the entries sorted out soon if most of them count no more."""
+        """Start sorting out the entries if most of them are stale."""
         if not self._sorts_out and self._is_untidy(of):
             self._sorts_out = True
             self._core.scheduler.start_later(self._sort_out(of))
@@ -73,7 +73,7 @@ class Deadlines:
         return size > _SORT_OUT_AT and size > 2 * of.count()
 
     def _sort_out(self, of: Deadlined) -> Iterator[int]:
-        """Sort out entries until most of them count, or all."""
+        """Sort out entries until most of them are live, or none is stale."""
         has_dropped = True
         while has_dropped and self._is_untidy(of):
             self._aside = self._heap
@@ -91,9 +91,9 @@ class Deadlines:
         self._sorts_out = False
 
     def _move(self, entry: tuple[int, int]) -> bool:
-        """Add an entry to the heap while another one is put aside, unless its key has one.
+        """Add an entry to the new heap while the other is set aside, unless its key has one.
 
-        Returns whether it was added.
+        Return whether it was added.
         """
         there = self._moved.get(entry[1])
         if there is not None and there <= entry[0]:
@@ -108,7 +108,7 @@ class Deadlines:
             self._moved = {}
 
     def first(self) -> tuple[int, int] | None:
-        """Return the earliest entry, which may count no more; None if there is none."""
+        """Return the earliest entry, which may be stale; None if there is none."""
         heap = self._heap
         aside = self._aside
         if aside and (not heap or aside[0] < heap[0]):
@@ -116,7 +116,7 @@ class Deadlines:
         return heap[0] if heap else None
 
     def pop(self) -> None:
-        """Remove the earliest entry; there is one."""
+        """Remove the earliest entry, which must exist."""
         heap = self._heap
         aside = self._aside
         if not aside:
@@ -126,7 +126,7 @@ class Deadlines:
             if not aside:
                 self._forget_moved()
         else:
-            # It may come back: then it has no entry any more.
+            # The key may come back, and then needs a new entry.
             self._moved.pop(heapq.heappop(heap)[1], None)
 
     def clear(self) -> None:

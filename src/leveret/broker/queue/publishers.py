@@ -1,24 +1,24 @@
-"""Publisher deduplication: what a publisher sent again after a crash is taken once.
+"""Publisher deduplication: a message sent again after a crash is taken once.
 
-A message with the headers `x-publisher` (who sends) and `x-publishing-id` (its number, which grows)
-is dropped by each queue and stream that took one of that publisher with the same number or a
-higher one; its publisher is told the same as if it had been taken.  It counts where a client
-publishes, and for nothing that moves on from there: dead letters and delayed messages are routed
-whatever their number is.  A message without `x-publishing-id` is always taken.
+A message with the headers `x-publisher` (the publisher's name) and `x-publishing-id` (its number,
+which grows) is dropped by each queue and stream that took one of that publisher with the same
+number or a higher one.  The publisher gets the same answer as if it had been taken.  This applies
+when a client publishes, and not when a message moves on: dead letters and delayed messages are
+routed whatever their number is.  A message without `x-publishing-id` is always taken.
 
-It survives a crash by the messages themselves: those that the journal replays are counted again, so
-that a number and its message are known or lost together; checkpoints hand the numbers over.
+The numbers survive a crash with the messages: replaying the journal counts its messages again, so
+that a number and its message are known or lost together.  Checkpoints contain the numbers.
 
-A publisher's name belongs to the user who published under it first (`ownership`), in each queue by
-itself: what another publishes under it would hide what its owner sends next.  Who owns it is a
-record of its own beside the first message, because messages do not tell their users.
+A publisher's name belongs to the user who first published with it (`ownership`), in each queue
+separately: another user's messages with that name would hide the owner's next ones.  The owner is a
+record of its own in addition to the first message, because messages do not contain their users.
 
-A name that begins as this broker's own client names a connection (`CLIENT_PREFIX`) is never used
-again once that connection is gone: it is forgotten after a shorter time, so that connections that
-come and go do not fill the table.
+A name with the prefix of this broker's own client (`CLIENT_PREFIX`) names a connection, and is
+never used again after that connection ends.  It expires sooner, so that short-lived connections do
+not fill the table.
 
-Invariants: a number counts only where its message was taken; a publisher that sent nothing for
-longer than its expiry is forgotten, and no sooner.
+Invariants: a number counts only if its message was taken; a publisher is forgotten after it was
+idle for longer than its expiry, and no sooner.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from leveret.wire.numbered import Numbered
 if TYPE_CHECKING:
     from leveret.broker.core.core import Core
 
-#: What hands over a publisher's name, as errors say it.
+#: The operation that transfers a publisher's name, as errors name it.
 GIVE_PUBLISHER: Final = "set_publisher_owner"
 
-#: What `leveret.client` begins the names of its connections with.
+#: The prefix of the names that `leveret.client` gives its connections.
 CLIENT_PREFIX: Final = b"leveret-client."
 
-#: A full table is looked through for publishers to forget no more often than this.
+#: The shortest time between two searches of a full table for idle publishers.
 _SWEEP_MS: Final = 1000
 
 
 @final
 @mypyc_attr(acyclic=True)
 class Publisher:
-    """How far one publisher has come: its highest number taken, and when it sent last (ms)."""
+    """The state of a publisher: the highest number taken, and the time (ms) of its last message."""
 
     __slots__ = ("is_client", "number", "offered", "owner", "time_ms")
 
@@ -62,9 +62,10 @@ class Publisher:
         self.is_client: Final = name.startswith(CLIENT_PREFIX)
         self.number: i64 = number
         self.time_ms: i64 = time_ms
-        #: None where an earlier release recorded it: the first who publishes under it takes it.
+        #: None if an earlier release recorded it: the first user to publish with it becomes the
+        #: owner.
         self.owner: Owner | None = owner
-        #: Whom its owner offers it to.
+        #: The user to whom its owner offers it.
         self.offered: Owner | None = None
 
 
@@ -80,7 +81,7 @@ class Publishers(Timed):
         self.account: Final = MarkAccount(core.accounts)
         self._swept_ms: i64 = 0
         self._has_clients = False
-        # Before all is learned: the owners that records told.
+        # Before all publishers are restored: the owners given by records.
         self.recorded_owners: dict[bytes, Owner] = {}
 
     def known(self, name: bytes) -> Publisher | None:
@@ -89,12 +90,12 @@ class Publishers(Timed):
         return None if known is None or self._is_idle(known) else known
 
     def is_free(self, name: bytes, by: Owner | None) -> bool:
-        """Return whether `by` may publish under a name, because no other user owns it."""
+        """Return whether `by` may publish with a name, because no other user owns it."""
         known = self.known(name)
         return known is None or is_free_for(known.owner, by)
 
     def has_room(self, name: bytes, by: Owner | None) -> bool:
-        """Return whether the publisher is known, or `by` may have one more."""
+        """Return whether the publisher is known, or `by` may have another one."""
         if name in self.by_name or self._is_roomy(by):
             return True
         if self.core.now_ms - self._swept_ms >= _SWEEP_MS:
@@ -102,7 +103,7 @@ class Publishers(Timed):
         return self._is_roomy(by)
 
     def check_quota(self, to: Owner, count: int, queue: str) -> None:
-        """Check that a user may have so many more names.  Raises: PreconditionFailed (406)."""
+        """Check that a user may have `count` more names. Raises: PreconditionFailed (406)."""
         self.quota.check(
             to,
             f"publisher names in queue '{queue}'",
@@ -115,7 +116,7 @@ class Publishers(Timed):
         return roomy and self.quota.has_room(by)
 
     def note(self, numbered: Numbered, by: Owner | None) -> bool:
-        """Count a message of `by` that was taken; return whether he owns its name from now on."""
+        """Count a message of `by` that was taken; return whether the name became theirs by it."""
         now_ms = self.core.now_ms
         name = numbered.publisher
         known = self.by_name.get(name)
@@ -133,14 +134,14 @@ class Publishers(Timed):
         return False
 
     def give(self, known: Publisher, to: Owner) -> None:
-        """Give a name to `to`; the caller journals that."""
+        """Give a name to `to`; the caller journals it."""
         self.quota.remove(known.owner)
         known.owner = to
         known.offered = None
         self.quota.add(to)
 
     def forget(self, name: bytes) -> None:
-        """Forget a name, which may then begin with any number; the caller journals that."""
+        """Forget a name, which may then start with any number; the caller journals it."""
         known = self.by_name.pop(name, None)
         if known is not None:
             self.account.book(-PUBLISHER_BYTES - len(name))
@@ -148,7 +149,7 @@ class Publishers(Timed):
         self.recorded_owners.pop(name, None)
 
     def called(self, text: str) -> list[bytes]:
-        """Return the names that are shown as `text`: bytes that are no text look alike."""
+        """Return the names shown as `text`: names that are not valid UTF-8 can look alike."""
         name = text.encode("utf-8", "surrogateescape")
         if self.known(name) is not None:
             return [name]
@@ -159,7 +160,7 @@ class Publishers(Timed):
         ]
 
     def learn(self, name: bytes, number: i64, time_ms: i64) -> None:
-        """Count what was taken before a restart; what comes later was taken later, or again."""
+        """Restore a message taken before a restart; later calls have later messages, or repeats."""
         known = self.by_name.get(name)
         if known is None:
             self._add(name, Publisher(name, number, time_ms))
@@ -167,7 +168,7 @@ class Publishers(Timed):
             return
         expiry_ms = self._expiry_ms(known.is_client)
         if time_ms - known.time_ms > expiry_ms:
-            # The publisher had been forgotten by then.
+            # The publisher had expired by then.
             known.number = number
             known.time_ms = time_ms
         elif known.time_ms - time_ms <= expiry_ms:
@@ -175,7 +176,7 @@ class Publishers(Timed):
             known.time_ms = max(known.time_ms, time_ms)
 
     def restored(self) -> None:
-        """Start to forget idle publishers; of too many the oldest are forgotten at once."""
+        """Start to expire idle publishers; if there are too many, forget the oldest at once."""
         for name, owner in self.recorded_owners.items():
             known = self.by_name.get(name)
             if known is not None:
@@ -196,7 +197,7 @@ class Publishers(Timed):
         self.account.book(PUBLISHER_BYTES + len(name))
         if publisher.is_client and not self._has_clients:
             self._has_clients = True
-            self.core.timers.cancel(self)  # the first of them is due sooner than what it was set to
+            self.core.timers.cancel(self)  # clients expire sooner
 
     def _expiry_ms(self, is_client: bool) -> i64:
         """Return how long a publisher may be idle."""
@@ -215,7 +216,7 @@ class Publishers(Timed):
         self._has_clients = any(known.is_client for known in self.by_name.values())
 
     def _arm(self) -> None:
-        """Set the timer to when a publisher may have been idle for long enough."""
+        """Set the timer to the earliest time at which a publisher may expire."""
         if not self.by_name:
             self.core.timers.cancel(self)
         elif self.deadline_ms < 0:
@@ -227,7 +228,7 @@ class Publishers(Timed):
         self._arm()
 
     def drop(self) -> None:
-        """Forget all: the queue is deleted."""
+        """Forget all publishers, because the queue is deleted."""
         self.by_name.clear()
         self.account.end()
         self.quota.clear()
@@ -235,5 +236,5 @@ class Publishers(Timed):
 
 
 def publisher_record(queue_id: i64, name: bytes, owner: Owner | None) -> dict[str, object]:
-    """Return the record that tells whose a publisher's name is in a queue."""
+    """Return the record of the owner of a publisher's name in a queue."""
     return {"id": int(queue_id), "name": name, **owner_fields(owner)}

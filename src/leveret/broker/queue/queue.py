@@ -1,12 +1,12 @@
-"""What every queue is, whatever its type: a name, attributes, bindings to it and consumers.
+"""The base of all queue types: a name, attributes, bindings and consumers.
 
-The types are `classic` (messages wait and go when they are acked) and `stream` (messages stay and
-are read at offsets).  A queue is the source that consumers subscribe to, and has the target that
-exchanges route to.  It hands messages to channels and writes to the journal; it knows nothing of
+The types are `classic` (messages wait, and are removed when acked) and `stream` (messages stay and
+are read by offset).  A queue is the source that consumers subscribe to, and owns the target that
+exchanges route to.  It delivers messages to channels and writes to the journal; it does not know
 frames.
 
-Invariants: a sequence is used once in the life of a queue; what is journaled of a message is
-written before anything that depends on it.
+Invariants: a sequence is used once in the life of a queue; a message's journal record is written
+before anything that depends on it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 class Queue(Source):
     """The base of the queue types."""
 
-    #: What exchanges route to for it; each type has one of its own.
+    #: The target that exchanges route to for it; each type has its own class.
     target: Target
 
     def __init__(self, core: Core, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
@@ -55,33 +55,34 @@ class Queue(Source):
         self.auto_delete = attributes.auto_delete
         #: True while it must not be deleted, because it holds a committed batch.
         self.kept = False
-        #: True for an internal queue, which no listing, export, policy or event shows.
+        #: True for an internal queue, which does not appear in listings, exports, policies or
+        #: events.
         self.hidden = False
         self.arguments = attributes.arguments
         #: The policies that apply to it (`vhost.policies`).
         self.policy: Policy | None = None
         self.operator_policy: Policy | None = None
-        #: True for queues whose definition is in the journal; an exclusive one ends with its link.
+        #: True if the journal holds the queue's definition; an exclusive queue ends with its link.
         self.recorded = attributes.durable and not attributes.exclusive
         #: The vhost that holds it.
         self.vhost: QueueHost | None = None
         self.expiry_of_queue: QueueExpiry | None = None
         self.owner: Link | None = None
-        #: Which of them gets the next message.
+        #: The order that picks the consumer of the next message.
         self.consumer_order = RoundRobin(self.consumers)
-        #: True where one consumer at a time gets everything (`x-single-active-consumer`).
+        #: True if one consumer at a time gets all messages (`x-single-active-consumer`).
         self.single_active = False
         self.exclusive_consumer = False
         self.define_group: i64 = 0
-        #: What its vhost has booked for it.
+        #: The memory booked for it by its vhost.
         self.booked: i64 = 0
-        #: What it is of all that its user and its vhost have.
+        #: Its share of the quotas of its user and its vhost.
         self.quota: Share | None = None
-        # Counters are plain numbers that only grow; who wants a rate computes it.
+        # Counters are plain numbers that only grow; rates are computed by their readers.
         self.delivered: i64 = 0
         self.delivered_no_ack: i64 = 0
         self.got: i64 = 0
-        #: Of these, what was taken without acks; and requests that found nothing.
+        #: Of these, messages taken without acks; and requests that found the queue empty.
         self.got_no_ack: i64 = 0
         self.got_nothing: i64 = 0
         self.redelivered: i64 = 0
@@ -90,10 +91,10 @@ class Queue(Source):
         self.unacked_count: i64 = 0
         self.unacked_bytes: i64 = 0
         #: The number of the next message at the last checkpoint's boundary, and that checkpoint's
-        #: group; a queue that was declared since has none.
+        #: group; a queue declared since then has none.
         self.boundary: i64 = 0
         self.boundary_group: i64 = -1
-        #: The walk over all queues that saw it last (`core.counts`); 0 for none.
+        #: The last walk over all queues that visited this one (`core.counts`); 0 if none did.
         self.walk: i64 = 0
 
     @property
@@ -103,26 +104,26 @@ class Queue(Source):
 
     @abstractmethod
     def ready_count(self) -> i64:
-        """Return how many messages wait for a consumer."""
+        """Return the number of ready messages."""
 
     @abstractmethod
     def ready_bytes(self) -> i64:
-        """Return the bytes (bodies and properties) of the messages that wait."""
+        """Return the bytes (bodies and properties) of the ready messages."""
 
     def retry_count(self) -> i64:
-        """Return how many messages came back and wait for their next try."""
+        """Return the number of requeued messages that wait for their next try."""
         return 0
 
     def retry_bytes(self) -> i64:
-        """Return the bytes of these."""
+        """Return the bytes of the messages that wait for their next try."""
         return 0
 
     def retained_count(self) -> i64:
-        """Return how many acked messages are kept to be put back."""
+        """Return the number of acked messages that are retained for a rewind."""
         return 0
 
     def retained_bytes(self) -> i64:
-        """Return the bytes that these count."""
+        """Return the bytes of the retained messages."""
         return 0
 
     def configure(self, merged: dict[str, object]) -> None:
@@ -137,7 +138,7 @@ class Queue(Source):
             self.expiry_of_queue = QueueExpiry(self, self.settings.expires_ms)
 
     def touch(self) -> None:
-        """Note that the queue is used (behaviour 49)."""
+        """Restart the queue's expiry: it was used (behaviour 49: expires)."""
         if self.expiry_of_queue is not None:
             self.expiry_of_queue.touch()
 
@@ -148,10 +149,10 @@ class Queue(Source):
         """
 
     def declared_by(self, by: Owner | None) -> None:
-        """Take note of who declared it, where a queue belongs to one user."""
+        """Record the user who declared the queue, if it belongs to one user."""
 
     def mark_deleted(self) -> None:
-        """Note that the queue is deleted: nothing comes in or goes out any more."""
+        """Mark the queue as deleted: it takes and delivers no more messages."""
         if not self.deleted:
             counts = QueueCounts()
             self.add_counts(counts)
@@ -160,7 +161,7 @@ class Queue(Source):
         self.target.deleted = True
 
     def add_counts(self, counts: QueueCounts) -> None:
-        """Add what the queue did since the start."""
+        """Add the queue's counters since the start of the broker."""
         counts.published += self.target.published
         counts.delivered += self.delivered
         counts.delivered_no_ack += self.delivered_no_ack
@@ -171,40 +172,40 @@ class Queue(Source):
         counts.acked += self.acked
 
     def memory_count(self) -> i64:
-        """Return how many of the messages that wait are in memory."""
+        """Return the number of ready messages in memory."""
         return self.ready_count()
 
     def memory_bytes(self) -> i64:
-        """Return the bytes of these."""
+        """Return the bytes of the ready messages in memory."""
         return self.ready_bytes()
 
     @abstractmethod
     def purge(self) -> i64:
-        """Drop the messages that wait; return their number.  Unacked ones stay."""
+        """Drop the ready messages; return their number. Unacked ones stay."""
 
     @abstractmethod
     def drop(self) -> None:
         """Drop all messages because the queue is deleted."""
 
     def moved(self, sequence: i64, message: Message, recorded: bool) -> None:
-        """Forget a message that went on to others; a stream keeps it.
+        """Forget a message that moved to other targets; a stream keeps it.
 
-        `recorded` tells that the journal knows it.
+        `recorded` is True if the journal knows the message.
         """
 
     def keep_one_active(self) -> None:
-        """Have one consumer at a time get everything.
+        """Use the single active consumer order.
 
-        In a constructor mypyc does not free the order that is replaced.
+        This is not done in a constructor, where mypyc does not free the order that is replaced.
         """
         self.single_active = True
         self.consumer_order = SingleActive(self.consumers)
 
     def untie(self) -> None:
-        """Let go of the parts that know the queue, which was dropped.
+        """Drop the parts that refer to the queue, after it was dropped.
 
-        So its memory is free when the last who knows it has gone, and does not wait for the
-        collector of cycles, which looks at all that a broker holds.
+        So its memory is freed with the last reference to it, and does not wait for the cycle
+        collector, which scans everything that a broker holds.
         """
         _drop_target(self)
         self.expiry_of_queue = None
@@ -223,8 +224,8 @@ class Queue(Source):
     def subscribe(self, consumer: Consumer, where: str) -> None:
         """Add a consumer; it may get messages from the next dispatch on.
 
-        Raises: AccessRefused (403) when either it or one that is there is exclusive (behaviour 52);
-        PreconditionFailed (406) for one too many.
+        Raises: AccessRefused (403) if it or a present consumer is exclusive (behaviour 52:
+        exclusive consumers); PreconditionFailed (406) at the limit of consumers.
         """
         taken = self.single_active or bool(self.consumers)
         if self.exclusive_consumer or (consumer.exclusive and taken):
@@ -239,14 +240,14 @@ class Queue(Source):
         self.consumers.append(consumer)
         order = self.consumer_order.added(consumer)
         if order is not self.consumer_order:
-            # A list of all consumers was copied.
+            # Adding it copied the list of all consumers.
             self.core.scheduler.spent += len(self.consumers) // COPIED_PER_COST
             self.consumer_order = order
         self.exclusive_consumer = consumer.exclusive
         self.schedule()
 
     def unsubscribe(self, consumer: Consumer) -> None:
-        """Remove a consumer; what it holds unacked stays unacked (behaviour 53)."""
+        """Remove a consumer; its unacked messages stay unacked (behaviour 53: basic.cancel)."""
         self.core.scheduler.changes += 1
         consumers = self.consumers
         place = place_of(consumer, consumers)
@@ -258,11 +259,11 @@ class Queue(Source):
             self.exclusive_consumer = False
         if not self.consumers:
             self.touch()
-        # Messages may wait for the consumer that is next now.
+        # Messages may be ready for the next consumer.
         self.schedule()
 
     def definition(self, vhost: str) -> dict[str, object]:
-        """Return the queue as its journal record holds it."""
+        """Return the content of the queue's journal record."""
         attributes = QueueAttributes(auto_delete=self.auto_delete, arguments=self.arguments)
         record = queue_record(vhost, self.name, int(self.queue_id), attributes)
         return record | owner_fields(None if self.quota is None else self.quota.owner)
@@ -270,10 +271,10 @@ class Queue(Source):
 
 @final
 class QueueExpiry(Timed):
-    """The expiry of a queue that nobody uses (`x-expires`, behaviour 49).
+    """The expiry of an unused queue (`x-expires`, behaviour 49: expires).
 
-    A queue with consumers does not expire: the time counts from the end of the last one.  Its
-    messages are not dead-lettered.
+    A queue with consumers does not expire: the time starts when the last one ends.  Its messages
+    are not dead-lettered.
     """
 
     def __init__(self, queue: Queue, expires_ms: i64) -> None:
@@ -290,11 +291,11 @@ class QueueExpiry(Timed):
             self.arm()
 
     def arm(self) -> None:
-        """Set the timer to when the queue may expire."""
+        """Set the timer to the earliest time at which the queue may expire."""
         self.queue.core.timers.set(self, self.touched_ms + self.expires_ms)
 
     def due(self, now_ms: i64) -> None:
-        """Delete the queue, unless it was used since; with consumers the last one's end counts."""
+        """Delete the queue, unless it was used meanwhile or has consumers."""
         self.queue.scheduler.start_later(self._delete())
 
     def _delete(self) -> Iterator[int]:
@@ -310,9 +311,10 @@ class QueueExpiry(Timed):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class QueueHost:
-    """What a queue asks of the virtual host that holds it.
+    """A virtual host, as its queues see it.
 
-    Whatever expires, dead-letters or delays a message asks where that goes, and has it moved.
+    It finds the destinations of messages that were dead-lettered, expired or delayed, and moves
+    them.
     """
 
     def __init__(self, name: str) -> None:
@@ -321,21 +323,21 @@ class QueueHost:
 
     @abstractmethod
     def drop_unused(self, queue: Queue) -> None:
-        """Delete a queue that nobody used for as long as it asks."""
+        """Delete a queue that was unused for its expiry time."""
 
     @abstractmethod
     def has_exchange(self, name: str) -> bool:
-        """Tell whether there is an exchange of that name."""
+        """Return whether an exchange of that name exists."""
 
     @abstractmethod
     def route_letter(
         self, exchange: str, routing_key: str, more_keys: list[str], properties: bytes
     ) -> Destinations:
-        """Return where a dead letter goes from an exchange that is there."""
+        """Return the destinations of a dead-lettered message from an existing exchange."""
 
     @abstractmethod
     def destinations(self, exchange: str, message: Message) -> list[Target]:
-        """Return where a message of the broker's own goes; nowhere without the exchange."""
+        """Return the destinations of a message of the broker's own; none without the exchange."""
 
     @abstractmethod
     def move(
@@ -346,26 +348,26 @@ class QueueHost:
         letter: Message,
         targets: list[Target],
     ) -> i64:
-        """Take `sequence` out of `queue` and put `letter` into `targets`, by one record.
+        """Remove `sequence` from `queue` and put `letter` into `targets`, in one record.
 
-        `message` is what `queue` held under `sequence`, `letter` what it became.  Returns what came
-        of it, as a publish does.
+        `message` is the message that `queue` held as `sequence`, and `letter` its dead-lettered
+        form.  Return the outcome, as a publish does.
         """
 
     @abstractmethod
     def put(self, letter: Message, targets: list[Target]) -> None:
-        """Put `letter`, which comes from no queue and from no publisher, into `targets`."""
+        """Put `letter`, which comes from no queue or publisher, into `targets`."""
 
 
 def queue_identity(vhost: str, queue: Queue) -> dict[str, object]:
-    """Return what the record of a queue's deletion holds."""
+    """Return the content of the record of a queue's deletion."""
     return {"vhost": vhost, "name": queue.name, "id": int(queue.queue_id)}
 
 
 def queue_record(
     vhost: str, name: str, queue_id: int, attributes: QueueAttributes
 ) -> dict[str, object]:
-    """Return a queue as its journal record holds it."""
+    """Return the content of a queue's journal record."""
     return {
         "vhost": vhost,
         "name": name,
@@ -376,5 +378,5 @@ def queue_record(
 
 
 def _drop_target(queue: Queue) -> None:
-    """Give a deleted queue a target that does not know it."""
+    """Give a deleted queue a target that does not refer to it."""
     queue.target = DroppedTarget(queue.target)

@@ -1,4 +1,4 @@
-"""A queue's share of what its user and its vhost may have: the queue itself, and its messages."""
+"""A queue's share of the quotas of its user and its vhost: the queue itself, and its messages."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from leveret.broker.queue.queue import Queue
 
 @final
 class QueueShare(Share):
-    """What one queue has."""
+    """The share of one queue."""
 
     def __init__(self, vhost: Use, queue: Queue) -> None:
-        # The store of a delayed exchange has no name, and is none of the queues that he declared.
+        # The store of a delayed exchange has no name, and does not count as a queue of the user.
         super().__init__(vhost, 1 if queue.name else 0)
         self._queue: Final = queue
 
     def messages_now(self) -> i64:
-        """Return how many messages count: waiting, unacked, or kept otherwise.
+        """Return the number of messages that count: ready, unacked, or kept otherwise.
 
-        What a consumer of a stream holds stays in it.  A committed batch counts no more, because it
-        must find its room in the queues that it goes to.
+        Unacked messages of a stream's consumers are still in the stream.  A committed batch does
+        not count, because the queues that it goes to must have room for it.
         """
         queue = self._queue
         if queue.kept:
@@ -35,7 +35,7 @@ class QueueShare(Share):
         return waiting + queue.unacked_count + queue.retained_count()
 
     def bytes_now(self) -> i64:
-        """Return the bytes of these."""
+        """Return the bytes of the messages that count."""
         queue = self._queue
         if queue.kept:
             return 0
@@ -45,12 +45,12 @@ class QueueShare(Share):
         return waiting + queue.unacked_bytes + queue.retained_bytes()
 
     def follow(self) -> None:
-        """Have its target ask for each publish, or for none."""
+        """Check the admission of each publish, or stop checking it."""
         self._queue.target.look_at_admission()
 
 
 def count_queue(queue: Queue, vhost: Use) -> None:
-    """Count what is in a new queue for its vhost, and for a user once it belongs to one."""
+    """Count a new queue's messages for its vhost, and for a user once it has an owner."""
     share = QueueShare(vhost, queue)
     queue.quota = share
     queue.target.share = share
@@ -58,7 +58,7 @@ def count_queue(queue: Queue, vhost: Use) -> None:
 
 
 def give_queue(queue: Queue, owner: Owner | None) -> None:
-    """Count a queue and its messages for another user from now on; None for nobody."""
+    """Count a queue and its messages for another user from now on; None for no user."""
     share = queue.quota
     if share is not None:
         quotas = queue.core.quotas
@@ -68,7 +68,7 @@ def give_queue(queue: Queue, owner: Owner | None) -> None:
 
 
 def count_no_more(queue: Queue) -> None:
-    """Count a queue and its messages for nobody: it is deleted."""
+    """Stop counting a queue and its messages: it is deleted."""
     share = queue.quota
     if share is not None:
         before = share.user

@@ -1,12 +1,11 @@
-"""What takes messages: where exchanges route to, and how a target's copy of a message is recorded.
+"""Targets: where exchanges route messages, and how a target's copy of a message is recorded.
 
 A declared queue has a target, and so has the store of delayed messages; the history of an exchange
-is one and nothing else.  A target judges a message before it takes it, knows the publishers that
-number their messages, and counts what came.  It is not what gives messages to consumers: that is a
-`Source`.
+is only a target.  A target judges a message before it takes it, tracks the publishers for
+deduplication, and counts its messages.  It does not deliver messages to consumers: a `Source` does.
 
 Invariants: a message is in a target at most once for each publish; a tap is among the targets of a
-message and counts as none of its destinations.
+message but is not a destination.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ if TYPE_CHECKING:
     from leveret.message import Message
     from leveret.wire.numbered import Numbered
 
-#: What `admit` decides about a message: take it, drop it as taken before, or refuse it.
+#: The decisions of `admit` about a message: take it, drop it as a duplicate, or refuse it.
 TAKE: Final = 0
 DROP: Final = 1
 REFUSE: Final = 2
 
 #: The weight of a message in the journal: 1 if it is persistent, else 0.  A target's copy is
-#: recorded from the target's own `records_from` on.
+#: recorded if the weight is at least the target's `records_from`.
 RECORDS_ALL: Final = 0
 RECORDS_PERSISTENT: Final = 1
 RECORDS_NONE: Final = 2
@@ -43,32 +42,32 @@ RECORDS_NONE: Final = 2
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Target:
-    """The base of all that messages are routed to."""
+    """The base of all targets that messages are routed to."""
 
     def __init__(self, core: Core, name: str, queue_id: i64, records_from: i64) -> None:
         self.core = core
         self.name = Name(name)
-        #: By which the journal knows it; 0 for what no record names.
+        #: Its id in the journal; 0 if no record names it.
         self.queue_id: i64 = queue_id
         #: Which messages are journaled: RECORDS_ALL, RECORDS_PERSISTENT or RECORDS_NONE.
         self.records_from: i64 = records_from
-        #: True where `admit` must be asked before each publish: the target has rules of its own, or
-        #: a quota of its user or its vhost is near.
+        #: True if `admit` must be called before each publish: the target has rules of its own, or
+        #: its user or vhost is near a quota.
         self.checks_admission = False
         self.has_rules = False
-        #: What it has of the messages of its user and its vhost; None for what counts for nobody.
+        #: Its share of the messages of its user and its vhost; None if it does not count for any.
         self.share: Share | None = None
-        #: True where `make_room` must be asked after each publish.
+        #: True if `make_room` must be called after each publish.
         self.bounded = False
-        #: What it costs it to do more with a message than to keep it: at most 2.
+        #: The cost of handling a message beyond storing it: at most 2.
         self.surcharge: i64 = 0
         self.deleted = False
-        # Counters are plain numbers that only grow; who wants a rate computes it.
+        # Counters are plain numbers that only grow; rates are computed by their readers.
         self.published: i64 = 0
-        #: Messages among them that a durable queue took and that a restart drops.
+        #: Messages among them that a durable queue took and a restart drops.
         self.transient: i64 = 0
         self.deduplicated: i64 = 0
-        #: The publishers that number their messages; None before the first.
+        #: The publishers that use deduplication; None before the first.
         self.publishers: Publishers | None = None
 
     @abstractmethod
@@ -81,7 +80,7 @@ class Target:
 
     @property
     def recorded(self) -> bool:
-        """Whether its definition is in the journal."""
+        """Return whether the journal holds its definition."""
         return self.records_from < RECORDS_NONE
 
     def admit(self, message: Message) -> i64:
@@ -89,12 +88,12 @@ class Target:
         return TAKE if self.is_in_quota(message) else REFUSE
 
     def is_full(self, message: Message) -> bool:
-        """Return whether `admit` would refuse `message` because there is no room."""
+        """Return whether `admit` would refuse `message` because the quota is full."""
         share = self.share
         return share is not None and not share.has_room(message.size)
 
     def look_at_admission(self) -> None:
-        """Have `admit` asked, or not: the rules or the share have changed."""
+        """Decide whether `admit` must be called: the rules or the share have changed."""
         share = self.share
         self.checks_admission = self.has_rules or (share is not None and share.watched)
 
@@ -107,22 +106,22 @@ class Target:
         return False
 
     def make_room(self) -> None:
-        """Drop messages above the limits, after all that can be delivered was delivered."""
+        """Drop messages above the limits, after delivering as many as possible."""
 
     def takes_now(self) -> bool:
-        """Return whether a message that is published now would be delivered at once."""
+        """Return whether a message published now would be delivered at once."""
         return False
 
     def deliver_one(self) -> None:
-        """Deliver a message at once, after `takes_now` has told that one can be."""
+        """Deliver a message at once, after `takes_now` returned True."""
 
     def hold_until(self, group: i64) -> None:
         """Deliver nothing before `group` is synced; a stream never does."""
 
-    # -- numbered messages ------------------------------------------------------------------------
+    # -- publisher deduplication ------------------------------------------------------------------
 
     def admit_numbered(self, numbered: Numbered, by: Owner | None) -> i64:
-        """Decide about a message of `by` by its publisher's number: TAKE, DROP or REFUSE."""
+        """Decide about a message of `by` by its publishing id: TAKE, DROP or REFUSE."""
         publishers = self.publishers
         if publishers is None:
             publishers = self.publishers = Publishers(self.core)
@@ -133,13 +132,13 @@ class Target:
             return REFUSE
         if numbered.number > known.number:
             return TAKE
-        # It sent again what was taken, and is not idle.
+        # The publisher sent a duplicate, and is not idle.
         known.time_ms = self.core.now_ms
         self.deduplicated += 1
         return DROP
 
     def give_publisher(self, name: bytes, to: Owner) -> None:
-        """Give a publisher's name that is known here to the owner `to`, and journal that."""
+        """Transfer a publisher's name that is known here to the owner `to`, and journal it."""
         publishers = self.publishers
         known = None if publishers is None else publishers.by_name.get(name)
         if publishers is None or known is None:
@@ -151,7 +150,7 @@ class Target:
         publishers.give(known, to)
 
     def forget_publisher(self, name: bytes) -> None:
-        """Forget a publisher, which may then begin with any number, and journal that."""
+        """Forget a publisher, which may then start with any number, and journal it."""
         self.core.scheduler.changes += 1
         if self.publishers is not None:
             self.publishers.forget(name)
@@ -165,11 +164,11 @@ class Target:
 
 
 def surcharge_of(targets: list[Target], message: Message) -> i64:
-    """Return what it costs targets to do more with a message than to keep it, as they count it."""
+    """Return the cost of handling a message beyond storing it, as its targets count it."""
     cost: i64 = 0
     if message.properties[0] & EXPIRATION_FLAG:
         for target in targets:
-            # Of what is dropped at once a deadline is left behind, which is found later.
+            # A message that is dropped at once leaves its deadline behind, which is found later.
             cost += max(target.surcharge + (1 if target.bounded else 0), 1)
     else:
         for target in targets:
@@ -178,9 +177,10 @@ def surcharge_of(targets: list[Target], message: Message) -> i64:
 
 
 def copies_at_once(message: Message, targets: list[Target]) -> i64:
-    """Return to how many of very many targets a message is published at once.
+    """Return how many of very many targets get a message in one step.
 
-    The parts are so few that their records hold at most `FAN_OUT_RECORDED_BYTES` beside one copy.
+    The steps are so few that their records take at most `FAN_OUT_RECORDED_BYTES` in addition to one
+    copy.
     """
     parts: i64 = max(1, FAN_OUT_RECORDED_BYTES // max(1, message.size))
     return max(FAN_OUT_COPIES, len(targets) // parts + 1)
@@ -188,9 +188,9 @@ def copies_at_once(message: Message, targets: list[Target]) -> i64:
 
 @final
 class DroppedTarget(Target):
-    """What a deleted queue has in the place of its target, which knows the queue.
+    """A deleted queue's replacement for its target, without a reference to the queue.
 
-    Counts and names are those of the target; nothing is published to it.
+    It has the target's name and counters; publishing to it is an error.
     """
 
     def __init__(self, target: Target) -> None:
@@ -201,20 +201,20 @@ class DroppedTarget(Target):
         self.deduplicated = target.deduplicated
 
     def publish(self, message: Message) -> i64:
-        """Refuse: no exchange routes here.  Raises: RuntimeError."""
+        """Refuse the message: no exchange routes here. Raises: RuntimeError."""
         raise RuntimeError(f"queue '{self.name}' is deleted")
 
 
 @mypyc_attr(acyclic=True)
 class Destinations:
-    """Where a message goes."""
+    """The destinations of a message."""
 
     def __init__(self, targets: list[Target], taps: tuple[Target, ...] = ()) -> None:
-        #: Each target once, taps among them.
+        #: Each target once, including taps.
         self.targets = targets
-        #: Those of them that take the message without being a destination of it.
+        #: The targets that take the message without being a destination of it.
         self.taps = taps
-        #: The delay (ms) with which the stores of delayed exchanges among them keep the message.
+        #: The delay (ms) of the message in the stores of delayed exchanges among the targets.
         self.delay_ms: i64 = 0
 
     def reached(self) -> bool:
@@ -222,7 +222,7 @@ class Destinations:
         return len(self.targets) > len(self.taps)
 
     def left(self) -> Destinations:
-        """Return those that are not deleted by now."""
+        """Return the destinations that still exist."""
         targets = [target for target in self.targets if not target.deleted]
         if len(targets) == len(self.targets):
             return self

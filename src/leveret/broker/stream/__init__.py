@@ -1,1 +1,1 @@
-"""Streams: blocks of messages that stay, and their readers, which read by offset."""
+"""Streams: blocks of retained messages, and their readers, which read by offset."""

@@ -1,9 +1,9 @@
 """The block of a stream: consecutive messages, in memory, in a chunk of a file, or both.
 
-It is not the stream, which says when a block is written, read back and let go of.
+The stream decides when a block is written, read back and unloaded.
 
-Invariants: a block without messages has a reference, and its bytes are written; its numbers hold
-for both places.
+Invariants: a block without messages in memory has a reference, and its bytes are written; its
+counters are valid in both places.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ class Block(CachedBlock):
     def __init__(self, first: i64) -> None:
         super().__init__()
         self.first: i64 = first
-        #: When the newest message was taken, and the newest of all blocks before this one.
+        #: The time of its newest message, and the newest time in all blocks before this one.
         self.timestamp_max: i64 = 0
         self.timestamp_before: i64 = 0
-        #: None while the messages lie only in the file; a message that was found damaged is None.
+        #: None while the messages are only in the file; a damaged message is None.
         self.messages: list[Message | None] | None = []
-        #: Where the chunk lies; None while it has no place in a file.
+        #: The reference of its chunk; None while it has no place in a file.
         self.ref: ChunkRef | None = None
-        #: True once the bytes are where the reference says.
+        #: True once the bytes are where the reference points.
         self.written = False
         self.wanted = False
 
     @property
     def end(self) -> i64:
-        """The offset after the last one."""
+        """The offset after its last one."""
         return self.first + self.count
 
     def add(self, message: Message) -> None:
@@ -51,7 +51,7 @@ class Block(CachedBlock):
         self.size += message.size
 
     def build(self, builder: ChunkBuilder, first: i64, end: i64) -> ChunkBuilder:
-        """Add the messages `first` to `end` - 1 of a block in memory to a chunk; return that."""
+        """Add the messages `first` to `end` - 1 of a block in memory to a chunk, and return it."""
         messages = self.messages
         assert messages is not None
         for offset in range(first, end):
@@ -66,12 +66,12 @@ class Block(CachedBlock):
 
 
 def first_of(block: Block) -> int:
-    """Return the first offset of a block, by which they are in order."""
+    """Return the first offset of a block, the sort key of blocks."""
     return int(block.first)
 
 
 def stored_block(ref: ChunkRef) -> Block:
-    """Return a block that lies in a file."""
+    """Return a block that is in a file."""
     block = Block(ref.first)
     block.count = ref.last - ref.first + 1
     block.size = stored_size(ref)
@@ -86,5 +86,5 @@ def stored_size(ref: ChunkRef) -> i64:
     """Return the bytes of bodies and properties of a stream's chunk."""
     if ref.persistent == ref.count:
         return ref.persistent_bytes
-    # A salvage wrote it, which counts only what is persistent.
+    # A salvage wrote the chunk, and counted only its persistent messages.
     return max(ref.size - CHUNK_HEADER_BYTES - ROW_BYTES * ref.count, 0)

@@ -1,6 +1,6 @@
 """A stream as chunks, for bulk readers: stored chunks as they are, and the tail built on request.
 
-How it is used, part after part from an offset on:
+Usage, part by part from an offset on:
 
     part = next_part(stream, offset)
     if part is None:             # the end: nothing at or after the offset is synced yet
@@ -12,14 +12,14 @@ How it is used, part after part from an offset on:
     offset = part.end            # and so on
 
 A part holds the messages from `part.first` to `part.end` - 1.  A stored chunk comes whole, so its
-first messages may lie before the offset; over what retention or damage took the next part begins
-after the offset.  A part is good for the turn of the loop in which it was made: a chunk may move
-(compaction) or go (retention), so where fewer bytes come than `ref.size`, or a chunk that does not
-check, `next_part` is asked once more before it is called damaged.
+first messages may be before the offset.  If retention or damage removed messages, the next part
+begins after the offset.  A part is valid in the iteration of the event loop in which it was made:
+compaction may move a chunk, and retention may remove it.  So if a read returns fewer bytes than
+`ref.size`, or a damaged chunk, call `next_part` once more before reporting damage.
 
-It is not the reading and no transport: nothing here waits.
+This module neither reads nor sends: nothing here waits.
 
-Invariant: nothing beyond `stream.visible_end` is handed out.
+Invariant: no part contains messages beyond `stream.visible_end`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from leveret.store.segments.segments import ChunkRef
 
 @final
 class StreamPart:
-    """The messages `first` to `end` - 1 as one chunk: where it lies, or else its bytes."""
+    """The messages `first` to `end` - 1 as one chunk: its reference, or else its bytes."""
 
     def __init__(self, first: i64, end: i64, ref: ChunkRef | None, data: bytes) -> None:
         self.first: Final[i64] = first
@@ -46,9 +46,9 @@ class StreamPart:
 
 
 def next_part(stream: Stream, offset: i64) -> StreamPart | None:
-    """Return the chunk of the message at `offset`, or of the first one after it; None at the end.
+    """Return the chunk of the message at `offset`, or of the next one after it; None at the end.
 
-    It costs a search among the blocks and, in the tail, the building of one chunk of at most
+    The cost is a search among the blocks and, in the tail, building one chunk of at most
     `CHUNK_RECORDS_MAX` messages.
     """
     block = stream.block_at(offset)
@@ -67,10 +67,9 @@ def next_part(stream: Stream, offset: i64) -> StreamPart | None:
 
 
 def end_of_parts(stream: Stream, start: i64, end: i64, bytes_max: i64) -> i64:
-    """Return the offset that the parts from `start` on go up to.
+    """Return the end offset of the parts from `start` on within two limits.
 
-    A part that begins at `end` or later is none of them, nor is one before which the others have
-    `bytes_max` bytes.
+    They end before a part that begins at `end` or later, and once they have `bytes_max` bytes.
     """
     position = start
     size: i64 = 0
@@ -84,7 +83,7 @@ def end_of_parts(stream: Stream, start: i64, end: i64, bytes_max: i64) -> i64:
 
 
 def report_damage(stream: Stream, part: StreamPart, data: bytes, damage: ChunkDamaged) -> bool:
-    """Have a stored part's chunk, read as `data`, reported as damaged; False if it has moved."""
+    """Report a stored part's chunk, read as `data`, as damaged; return False if it has moved."""
     ref = part.ref
     block = stream.block_at(part.first)
     if ref is None or block is None or block.ref is not ref:

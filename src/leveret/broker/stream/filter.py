@@ -1,15 +1,16 @@
-"""What a consumer wants of a stream: by filter value, by routing key, by headers.
+"""The filter of a stream's consumer: by filter value, by routing key, by headers.
 
 A message has the filter value that its publisher gave it in the header `x-stream-filter-value`;
-without that header, or where it is no text, it is unfiltered.  Of several conditions all must hold.
+without that header, or if it is not text, the message is unfiltered.  If a filter has several
+conditions, all must be true.
 
-The judgement is exact for each message.  RabbitMQ judges whole chunks, by a Bloom filter, and its
-clients must judge again; who does so here finds nothing to drop.
+Each message is matched exactly.  RabbitMQ matches whole chunks with a Bloom filter, and its clients
+must filter again; with this broker, they find no message to drop.
 
-Invariant: a filter changes nothing of a message, and what it remembers of the last ones changes no
-verdict.
+Invariant: a filter does not change a message, and its cache of recent results does not change a
+result.
 
-Source: RabbitMQ 4.3's `x-stream-filter` and `x-stream-match-unfiltered`; the rest is ours.
+Source: RabbitMQ 4.3's `x-stream-filter` and `x-stream-match-unfiltered`; the rest is our own.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from leveret.routing.headers import HeadersMatcher
 from leveret.routing.topic import TopicTrie
 from leveret.wire.properties import property_headers
 
-#: The header by which a publisher gives a message its filter value.
+#: The header in which a publisher gives a message its filter value.
 FILTER_VALUE: Final = "x-stream-filter-value"
 
 FILTER: Final = "x-stream-filter"
@@ -40,13 +41,13 @@ MATCH_UNFILTERED: Final = "x-stream-match-unfiltered"
 FILTER_ROUTING_KEY: Final = "x-stream-filter-routing-key"
 FILTER_HEADERS: Final = "x-stream-filter-headers"
 
-#: How the header begins in property bytes: most messages without it need not be decoded.
+#: The header's beginning in property bytes: most messages without it need not be decoded.
 _MARK: Final = b"\x15x-stream-filter-value"
 
 
 @final
 class StreamFilter:
-    """The conditions of one consumer; None stands for a condition that was not made."""
+    """The conditions of one consumer; None for an absent condition."""
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class StreamFilter:
         routing_keys: list[str] | None,
         headers: dict[str, object] | None,
     ) -> None:
-        """Raises: PreconditionFailed (406) for a pattern or an `x-match` that is none."""
+        """Raises: PreconditionFailed (406) for an invalid pattern or `x-match`."""
         self._values: Final = values
         self._match_unfiltered: Final = match_unfiltered
         self._trie: TopicTrie | None = None
@@ -64,16 +65,16 @@ class StreamFilter:
             for pattern in routing_keys:
                 self._trie.insert(pattern, True)
         self._headers = HeadersMatcher(headers) if headers is not None else None
-        #: What the verdicts so far cost, in a unit that is the same on every machine.
+        #: The cost of the results so far, in a unit that is the same on every machine.
         self.cost: i64 = 0
-        #: Verdicts on routing keys that were met.
+        #: The results for recent routing keys.
         self.known_keys: dict[bytes, bool] = {}
-        # Neighbours often have the same properties, and the same verdict.
+        # Adjacent messages often have the same properties, and the same result.
         self._last_properties = b""
         self._last_verdict = False
 
     def matches(self, message: Message) -> bool:
-        """Return whether a message is wanted."""
+        """Return whether a message matches the filter."""
         if self._trie is not None and not self._key_matches(message.address.routing_key):
             return False
         if self._values is None and self._headers is None:
@@ -117,9 +118,9 @@ class StreamFilter:
 
 
 def stream_filter(arguments: Arguments, where: str) -> StreamFilter | None:
-    """Return what a consumer's arguments ask for, or None for everything.
+    """Return the filter for a consumer's arguments, or None for all messages.
 
-    Raises: PreconditionFailed (406) for what is no filter; `where` names the stream in the error.
+    Raises: PreconditionFailed (406) for an invalid filter; `where` names the stream in the error.
     """
     values = _texts(arguments, FILTER, where)
     unfiltered = arguments.get(MATCH_UNFILTERED, False)
@@ -138,12 +139,12 @@ def stream_filter(arguments: Arguments, where: str) -> StreamFilter | None:
 
 
 def _words_behind_any(pattern: str) -> int:
-    """Return how many words of a pattern follow its first `#`."""
+    """Return the number of words of a pattern after its first `#`."""
     return f".{pattern}.".partition(".#.")[2].count(".")
 
 
 def _texts(arguments: Arguments, name: str, where: str) -> list[str] | None:
-    """Return an argument that is a text or a list of texts; None where it is absent."""
+    """Return an argument that is a text or a list of texts; None if it is absent."""
     value = arguments.get(name)
     if value is None:
         return None

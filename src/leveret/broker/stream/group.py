@@ -1,15 +1,15 @@
-"""The consumers of a stream that read under one name: one of them at a time, from a stored offset.
+"""Named consumers of a stream: one of them reads at a time, from a stored offset.
 
 A consumer with the argument `x-stream-consumer` belongs to the group of that name.  The group has
-one place in the stream.  One of its consumers is active and reads on from there; when it goes, the
-next one does, from the first message that was not acked.  Nobody gets anything while the one before
-holds messages: what it acks still counts.
+one place in the stream.  One of its consumers is active and reads from there.  When it ends, the
+next one continues from the first message that was not acked.  The next one gets no messages while
+its predecessor has unacked messages: their acks still count.
 
-To its consumers the group stands for the stream: it is what they are subscribed to, and hears what
-becomes of their deliveries.  To everybody else they are consumers of the stream.
+To its consumers, the group stands for the stream: they subscribe to it, and it handles the acks of
+their deliveries.  In all other respects they are consumers of the stream.
 
-Invariants: offsets go out in order, so the first of `unsettled` is the lowest; while a group has
-consumers or unsettled deliveries it is in `stream.offsets.groups`, and only then.
+Invariants: offsets are delivered in order, so the first of `unsettled` is the lowest; a group is in
+`stream.offsets.groups` exactly while it has consumers or unsettled deliveries.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ READER_NAME: Final = "x-stream-consumer"
 
 @final
 class StreamGroup(Source):
-    """A stream's stand-in for the consumers of one name."""
+    """A stream's stand-in for the consumers with one name."""
 
     def __init__(self, stream: Stream, reader_name: str) -> None:
         super().__init__(stream.core, stream.name, stream.settings)
@@ -45,12 +45,12 @@ class StreamGroup(Source):
         self.adds_headers = True
         self.consumer_order: RoundRobin = SingleActive(self.consumers, stream.partition)
         self.filters: dict[Consumer, StreamFilter | None] = {}
-        #: The place of the consumer that is served, which is the last one that got something.
+        #: The reader of the served consumer, which is the last one that got a message.
         self.reader: StreamReader | None = None
         self.served: Consumer | None = None
-        #: Deliveries that were neither acked nor rejected nor given back.
+        #: Deliveries that were not acked, rejected or requeued.
         self.unsettled: dict[i64, None] = {}
-        #: The lowest offset that was given back: the next consumer begins there.  None if none was.
+        #: The lowest requeued offset, at which the next consumer begins; None without one.
         self.returned: i64 | None = None
 
     def own_entry(self) -> bytes:
@@ -62,9 +62,9 @@ class StreamGroup(Source):
     def subscribe(self, consumer: Consumer, where: str) -> None:
         """Add a consumer.
 
-        Raises: as `Stream.attach`; AccessRefused (403) beside an exclusive one, and for a name that
-        is another user's; PreconditionFailed (406) when the stream keeps offsets for too many
-        names, or the user has too many.
+        Raises: as `Stream.attach`; AccessRefused (403) if there is an exclusive consumer, and for a
+        name that belongs to another user; PreconditionFailed (406) if the stream keeps offsets for
+        too many names, or the user has too many.
         """
         stream = self.stream
         offsets = stream.offsets
@@ -86,7 +86,7 @@ class StreamGroup(Source):
         self.schedule()
 
     def unsubscribe(self, consumer: Consumer) -> None:
-        """Remove a consumer; the reply to its cancel waits until what it acked is stored."""
+        """Remove a consumer; the reply to its cancel waits until its acks are stored."""
         self.stream.unsubscribe(consumer)
         place = place_of(consumer, self.consumers)
         del self.consumers[place]
@@ -98,10 +98,10 @@ class StreamGroup(Source):
         self.schedule()
 
     def end_others(self, owner: Owner) -> None:
-        """Cancel the consumers of other users than `owner`; acks of what they hold still count."""
+        """Cancel consumers of other users than `owner`; acks of their deliveries still count."""
         for consumer in list(self.consumers):
             if not owner.is_same(consumer.channel.link.as_owner):
-                # The part of a consumer of all partitions ends with the whole.
+                # If it is a part of a consumer of all partitions, this ends the whole consumer.
                 consumer.cancel()
                 if consumer in self.consumers:
                     self.unsubscribe(consumer)
@@ -115,22 +115,22 @@ class StreamGroup(Source):
         self.served = None
 
     def active(self) -> Consumer | None:
-        """Return the consumer that gets the messages, if there is one."""
+        """Return the active consumer, or None."""
         for consumer in self.consumers:
             if self.consumer_order.is_active(consumer):
                 return consumer
         return None
 
     def _end_unused(self) -> None:
-        """End the group with its last consumer and the last delivery."""
+        """End the group after its last consumer and its last delivery."""
         if not self.consumers and not self.unsettled:
             self.store()
             self.stream.offsets.end(self)
-            # The consumer knows the group, too.
+            # The consumer refers to the group, too.
             self.served = None
 
     def _serve(self, consumer: Consumer) -> StreamReader:
-        """Make `consumer` continue where the one before it did not finish."""
+        """Let `consumer` continue where the one before it stopped."""
         before = self.reader
         assert before is not None
         reader = StreamReader(self.stream, self.position())
@@ -145,7 +145,7 @@ class StreamGroup(Source):
     # -- messages ---------------------------------------------------------------------------------
 
     def dispatch(self, limit: i64) -> bool:
-        """Hand out up to `limit` messages to the active consumer."""
+        """Deliver up to `limit` messages to the active consumer."""
         consumer = self.consumer_order.next()
         reader = self.reader
         if consumer is None or reader is None or self.deleted:
@@ -155,12 +155,12 @@ class StreamGroup(Source):
         before = reader.offset
         more = reader.hand_out(consumer, limit)
         if reader.offset != before and not self.unsettled:
-            # It passed over what it does not want, and need not look at that again.
+            # It skipped messages that do not match, and need not check them again.
             self.stream.offsets.note(self)
         return more
 
     def position(self) -> i64:
-        """Return the offset of the first message that is not done."""
+        """Return the offset of the first message that is not settled."""
         reader = self.reader
         assert reader is not None
         offset: i64 = next(iter(self.unsettled), reader.offset)
@@ -168,22 +168,22 @@ class StreamGroup(Source):
         return offset if returned is None else min(offset, returned)
 
     def store(self) -> None:
-        """Journal how far the group has come, once that is known."""
+        """Journal the group's position, once it is known."""
         reader = self.reader
         if reader is not None and reader.from_ms is None and not self.deleted:
             self.stream.offsets.store(self.reader_name, self.position())
 
     def ack(self, sequence: i64, message: Message) -> None:
-        """Settle a message that was processed."""
+        """Settle an acked message."""
         self.stream.acked += 1
         self._settle(sequence)
 
     def reject(self, sequence: i64, message: Message, count: i64) -> None:
-        """Settle a message: it stays in the stream, but is not delivered to the group again."""
+        """Settle a rejected message: it stays in the stream; the group does not get it again."""
         self.ack(sequence, message)
 
     def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
-        """Take back a message: the offset stays before it until it is delivered again."""
+        """Requeue a message: the offset stays before it until it is delivered again."""
         returned = self.returned
         if returned is None or sequence < returned:
             self.returned = sequence
@@ -198,9 +198,9 @@ class StreamGroup(Source):
 
 
 def group_of(stream: Stream, name: object, where: str) -> StreamGroup:
-    """Return the group of that name, a new one where nobody reads under it.
+    """Return the group with that name, a new one if it has no consumers.
 
-    Raises: PreconditionFailed (406) for what is no name; `where` names the stream in the error.
+    Raises: PreconditionFailed (406) for an invalid name; `where` names the stream in the error.
     """
     checked = check_reader_name(name, where)
     group = stream.offsets.groups.get(checked)

@@ -1,17 +1,16 @@
-"""How far the named consumers of a stream have come: what they begin with the next time.
+"""The stored offsets of the named consumers of a stream.
 
-A name's offset is that of the first message which is not done.  It moves with every ack, and what
-it came to is journaled by one record a name at most every `STREAM_OFFSETS_MS`, and when a consumer
-ends: never by one for each message.  So a crash may bring back what was acked in the last moment.
+A name's offset is that of the first message that is not settled.  It moves with every ack.  It is
+journaled with one record per name, at most every `STREAM_OFFSETS_MS` and when a consumer ends:
+never for each message.  So after a crash, recently acked messages may be delivered again.
+`stream.group` has the consumers of each name.
 
-Who reads under which name is `stream.group`.
+A name belongs to the user who first read or stored with it (`ownership`): only they can continue
+with it.  A name stored by an earlier release has no owner until a user reads with it, and so does a
+name stored by an operator of the broker.
 
-A name belongs to the user who read or stored under it first (`ownership`): only he reads on under
-it.  What an earlier release stored belongs to nobody until somebody reads under it, and so does
-what who operates the broker stores.
-
-Invariants: `stored` is what the journal was told; no offset lies behind a message that nobody
-acked or rejected; `owners` has the names that are stored or read under, and no others.
+Invariants: `stored` has the journaled offsets; no offset is after a message that was neither acked
+nor rejected; `owners` has exactly the names that are stored or in use.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from leveret.broker.stream.stream import Stream
 
 
-#: What hands over a name, as errors say it.
+#: The operation that transfers a name, as errors name it.
 GIVE_NAME: Final = "set_stream_consumer_owner"
 
 
@@ -62,19 +61,19 @@ class StreamOffsets(Timed):
         self.queue_id: Final[i64] = stream.queue_id
         #: None once the stream is deleted.
         self._stream: Stream | None = stream
-        #: By the consumers' name, as the journal has it.
+        #: Offsets by the consumers' name, as in the journal.
         self.stored: dict[str, int] = {}
-        #: The groups that read now, or have deliveries that are not settled.
+        #: The groups with consumers or with unsettled deliveries.
         self.groups: dict[str, StreamGroup] = {}
-        #: Whose each name is; None for nobody's.
+        #: The owner of each name; None for no owner.
         self.owners: dict[str, Owner | None] = {}
-        #: Whom owners offer names to.
+        #: The users to whom owners offer names.
         self.offered: dict[str, Owner] = {}
         self.quota: Final = Quota(
             stream.core.quotas.user_limits, MAX_STREAM_CONSUMERS, STREAM_OFFSET_NAMES_PER_USER_MAX
         )
         self.account: Final = MarkAccount(stream.core.accounts)
-        #: Groups that may have come further than is stored.
+        #: Groups that may be ahead of their stored offsets.
         self._moved: dict[str, StreamGroup] = {}
 
     def _end(self) -> i64:
@@ -82,9 +81,10 @@ class StreamOffsets(Timed):
         return self._stream.next_offset if self._stream is not None else 0
 
     def store(self, name: str, offset: i64) -> None:
-        """Journal that `name` has come to `offset`, unless that is known.
+        """Journal `offset` for `name`, unless it is already stored.
 
-        One ahead of the stream is nothing that anybody has come to: a restart takes none back.
+        An offset ahead of the stream is ignored: no consumer can have reached it, and a restart
+        would not lower it.
         """
         stream = self._stream
         if stream is None or self.stored.get(name) == offset or offset > stream.next_offset:
@@ -97,13 +97,13 @@ class StreamOffsets(Timed):
     # -- owners -----------------------------------------------------------------------------------
 
     def label(self, name: str) -> str:
-        """Return a name, its kind and its stream, as errors name them."""
+        """Return a name with its kind and its stream, for errors."""
         return f"consumer name '{name}' of stream '{self.name}'"
 
     def check_user(self, name: str, by: Owner | None) -> None:
-        """Check that `by` may read and store under `name`, and that it has room if it is new.
+        """Check that `by` may read and store with `name`, and that there is room if it is new.
 
-        Raises: AccessRefused (403) for another's; PreconditionFailed (406) for one too many.
+        Raises: AccessRefused (403) for another user's name; PreconditionFailed (406) at a limit.
         """
         if name in self.owners:
             check_owned(self.owners[name], by, self.label(name), GIVE_NAME)
@@ -121,7 +121,7 @@ class StreamOffsets(Timed):
         self.check_quota(by)
 
     def check_quota(self, by: Owner | None) -> None:
-        """Check that a user may have one name more.  Raises: PreconditionFailed (406)."""
+        """Check that a user may have one more name. Raises: PreconditionFailed (406)."""
         self.quota.check(
             by,
             f"consumer names in stream '{self.name}'",
@@ -129,7 +129,7 @@ class StreamOffsets(Timed):
         )
 
     def own(self, name: str, by: Owner | None) -> None:
-        """Give `name` to `by`, and journal that, where it is new or has no owner."""
+        """Give `name` to `by`, and journal it, if the name is new or has no owner."""
         if self.owners.get(name) is not None:
             return
         if by is not None:
@@ -138,7 +138,7 @@ class StreamOffsets(Timed):
             self._add(name, None)
 
     def give(self, name: str, to: Owner) -> None:
-        """Give `name` to `to`, and journal that; the consumers of others under it are cancelled."""
+        """Give `name` to `to`, and journal it; cancel other users' consumers with that name."""
         self.core.scheduler.changes += 1
         record = consumer_record(self.queue_id, name, to)
         self.core.journal.define("stream_consumer", record)
@@ -170,7 +170,7 @@ class StreamOffsets(Timed):
             core.timers.set(self, core.now_ms + STREAM_OFFSETS_MS)
 
     def due(self, now_ms: i64) -> None:
-        """Journal what has moved since the last time."""
+        """Journal the offsets that have moved since the last time."""
         moved = self._moved
         self._moved = {}
         self.core.scheduler.start(self._store_all(moved))
@@ -181,13 +181,13 @@ class StreamOffsets(Timed):
             yield WAIT
         while moved:
             name, group = moved.popitem()
-            # One that has ended stored its offset then, and the name may have been moved since.
+            # A group that ended has stored its offset, and the name may have been moved since.
             if self.groups.get(name) is group:
                 group.store()
             yield 1
 
     def end(self, group: StreamGroup) -> None:
-        """Forget `group`, which has stored its offset and has no reader."""
+        """Forget `group`, which has stored its offset and has no consumer."""
         if self.groups.get(group.reader_name) is group:
             del self.groups[group.reader_name]
             if group.reader_name not in self.stored:
@@ -195,7 +195,7 @@ class StreamOffsets(Timed):
         self._moved.pop(group.reader_name, None)
 
     def drop(self) -> list[StreamGroup]:
-        """Forget everything because the stream is deleted; return the groups, to be dropped too."""
+        """Forget everything, because the stream is deleted; return the groups to be dropped."""
         core = self.core
         core.timers.cancel(self)
         groups = list(self.groups.values())
@@ -222,8 +222,8 @@ class StreamOffsets(Timed):
     def set(self, name: str, offset: i64, by: Owner | None = None) -> None:
         """Let `name` begin at `offset` the next time; a new name belongs to `by`, if given.
 
-        Raises: PreconditionFailed (406) while somebody reads under that name, for a name that
-        cannot be one, for one too many, or for an offset ahead of the stream.
+        Raises: PreconditionFailed (406) while the name is in use, for an invalid name, at a limit,
+        or for an offset ahead of the stream.
         """
         self._check_unused(name)
         end = self._end()
@@ -240,7 +240,7 @@ class StreamOffsets(Timed):
     def forget(self, name: str) -> None:
         """Forget `name`.
 
-        Raises: NotFound (404); PreconditionFailed (406) while somebody reads under that name.
+        Raises: NotFound (404); PreconditionFailed (406) while the name is in use.
         """
         self._check_unused(name)
         if name not in self.stored:
@@ -260,10 +260,10 @@ class StreamOffsets(Timed):
     # -- after a restart --------------------------------------------------------------------------
 
     def restore(self, offsets: dict[bytes, int], owners: dict[bytes, Owner]) -> None:
-        """Take what snapshot and journal told; of names without an offset nothing is known.
+        """Restore names from snapshot and journal; names without an offset are dropped.
 
-        None is ahead of the stream: where damage took its newest messages, their offsets are given
-        once more, and would be missed.
+        No offset is ahead of the stream: if damage took its newest messages, new messages get their
+        offsets, and would be missed.
         """
         end = self._end()
         for name, offset in offsets.items():
@@ -274,17 +274,17 @@ class StreamOffsets(Timed):
 
 
 def consumer_record(queue_id: i64, name: str, owner: Owner) -> dict[str, object]:
-    """Return the record that tells whose a name of consumers of a stream is."""
+    """Return the record of the owner of a stream's consumer name."""
     return {"id": int(queue_id), "name": name.encode(), **owner_fields(owner)}
 
 
 def _memory(name: str) -> i64:
-    """Return what a name takes with its offset and its owner."""
+    """Return the memory for a name with its offset and its owner."""
     return OFFSET_BYTES + len(name)
 
 
 def check_reader_name(name: object, where: str) -> str:
-    """Return a name under which an offset can be stored.  Raises: PreconditionFailed (406)."""
+    """Return a name that can have a stored offset. Raises: PreconditionFailed (406)."""
     if isinstance(name, str) and 0 < len(name.encode("utf-8", "surrogateescape")) <= 255:
         try:
             name.encode()

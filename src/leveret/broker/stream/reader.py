@@ -1,9 +1,8 @@
-"""A consumer's place in a stream.
+"""The position of a consumer in a stream.
 
-It is not the consumer and not the stream: a stream may have thousands of places, and each knows
-only its offset and the block in which that is.
+A stream may have thousands of readers, and each knows only its offset and the block of that offset.
 
-Invariants: a place only moves forward; it never gives what is not synced yet.
+Invariants: a position only moves forward; it never yields messages that are not synced yet.
 """
 
 from __future__ import annotations
@@ -25,35 +24,35 @@ if TYPE_CHECKING:
 
 @final
 class StreamReader:
-    """One consumer's place in a stream."""
+    """The position of one consumer in a stream."""
 
     def __init__(self, stream: Stream, offset: i64) -> None:
         self.stream = stream
-        #: The offset of the message that is next.
+        #: The offset of the next message.
         self.offset: i64 = offset
         self.block: Block | None = None
-        #: True while not every message is wanted.
+        #: True while messages are filtered.
         self.selects = False
         self.wanted: StreamFilter | None = None
-        #: Messages before the first one of that time are passed over; None if none are.
+        #: Messages before the first one with that time are skipped; None to skip none.
         self.from_ms: i64 | None = None
-        #: Where what was delivered is noted until it is settled; None where nobody asks.
+        #: The group's deliveries until they are settled; None without a group.
         self.unsettled: dict[i64, None] | None = None
 
     def select(self, wanted: StreamFilter | None, from_ms: i64 | None) -> None:
-        """Give only what `wanted` lets through, from the first message of `from_ms` or later on.
+        """Yield only messages that match `wanted`, from the first one at `from_ms` or later on.
 
-        Either may be missing.
+        Either may be None.
         """
         self.wanted = wanted
         self.from_ms = from_ms
         self.selects = wanted is not None or from_ms is not None
 
     def hand_out(self, consumer: Consumer, limit: i64) -> bool:
-        """Deliver to `consumer` what is wanted of the next `limit` messages, and count that.
+        """Deliver the matching ones of the next `limit` messages to `consumer`, and count them.
 
-        Long headers and bodies count as several messages.  What is not wanted counts too, and costs
-        no credit.  Return whether the limit was reached: there may be more.
+        Long headers and bodies count as several messages.  Messages that do not match count too,
+        but cost no credit.  Return whether the limit was reached: there may be more.
         """
         channel = consumer.channel
         unsettled = self.unsettled
@@ -82,7 +81,7 @@ class StreamReader:
         if from_ms is not None:
             if message.timestamp_ms < from_ms:
                 return False
-            # Later ones count, whatever their times: clocks are set back.
+            # Later messages match whatever their times: clocks are set back.
             self.from_ms = None
             self.selects = self.wanted is not None
         wanted = self.wanted
@@ -94,7 +93,7 @@ class StreamReader:
         return verdict
 
     def first(self) -> i64:
-        """Return the offset that is next, or NOTHING (end, or not read from its file yet)."""
+        """Return the next offset, or NOTHING (at the end, or before its block is read)."""
         stream = self.stream
         while self.offset < stream.visible_end:
             block = self.block
@@ -105,7 +104,8 @@ class StreamReader:
             ):
                 block = self._enter()
                 if block is None or self.offset >= stream.visible_end:
-                    # Retention, or a gap, may have moved the place on to what is not synced yet.
+                    # Retention, or a gap, may have moved the position to messages that are not
+                    # synced yet.
                     return NOTHING
             messages = block.messages
             if messages is None:
@@ -113,7 +113,7 @@ class StreamReader:
                 return NOTHING
             if messages[self.offset - block.first] is not None:
                 return self.offset
-            # Damage took this message; the next one is what there is.
+            # This message was lost to damage; continue with the next one.
             self.offset += 1
         return NOTHING
 
@@ -129,7 +129,7 @@ class StreamReader:
         self.block = block
         stream.core.stream_cache.use(block)
         if place + 1 < len(stream.blocks):
-            # So that the next one is there when this one is read.
+            # The next block is then in memory when this one is used up.
             ahead = stream.blocks[place + 1]
             if ahead.messages is None:
                 stream.want(ahead)
@@ -147,7 +147,7 @@ class StreamReader:
 
 
 def stream_entry(name: str) -> bytes:
-    """Return the header `x-stream-name` as the bytes of a table's entry."""
+    """Return the header `x-stream-name` as a table entry."""
     w = BytesWriter()
     w.write(b"\x0dx-stream-nameS")
     raw = name.encode("utf-8", "surrogateescape")

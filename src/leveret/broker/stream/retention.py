@@ -1,11 +1,11 @@
-"""How much a stream keeps: whole segments go from its front, by the stream's size or their age.
+"""A stream's retention: whole segments are removed from its front, by size or age.
 
-A segment is a run of blocks whose bytes reach `x-stream-max-segment-size-bytes`; without it each
-block is one.  Files have sizes of their own.
+A segment is a run of blocks whose bytes reach `x-stream-max-segment-size-bytes`; without that
+argument each block is one.  Files have sizes of their own.
 
-Invariants: what is not synced stays, and so does the newest segment, for by it a reader learns
-where the stream has come to.  A segment of given size is cut from the front, so the same messages
-make the same segments after a restart.
+Invariants: messages that are not synced stay, and so does the newest segment, because a reader
+learns the end of the stream from it.  A segment of given size is cut from the front, so the same
+messages make the same segments after a restart.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ class Retention:
     """The retention of one stream."""
 
     def __init__(self) -> None:
-        #: Below 0 there is no limit.
+        #: A negative value is no limit.
         self.bytes_max: i64 = -1
         self.age_ms_max: i64 = -1
         self.segment_bytes: i64 = 0
-        #: Blocks and bytes of the first segment as far as it was looked at, and its newest message.
+        #: The number of blocks and bytes measured in the first segment, and its newest timestamp.
         self._count: i64 = 0
         self._size: i64 = 0
         self._timestamp_max: i64 = 0
-        #: Of the last `over`: the bytes of the blocks that it returned, and those it looked at.
+        #: After `over`: the bytes of the blocks that it returned, and the number of blocks
+        #: measured.
         self.over_bytes: i64 = 0
         self.looked: i64 = 0
 
     def configure(self, merged: dict[str, object]) -> None:
-        """Take the arguments of the stream and its policies."""
+        """Apply the arguments of the stream, merged with its policies."""
         self.bytes_max = int_argument(merged, "x-max-length-bytes")
         self.segment_bytes = int_argument(merged, "x-stream-max-segment-size-bytes")
         age = merged.get("x-max-age")
@@ -45,7 +46,7 @@ class Retention:
         self._begin()
 
     def _begin(self) -> None:
-        """Look at the first segment afresh."""
+        """Measure the first segment afresh."""
         self._count = 0
         self._size = 0
         self._timestamp_max = 0
@@ -53,7 +54,7 @@ class Retention:
     def closes(self, last: Block, now_ms: i64) -> bool:
         """Return whether the newest block must be closed, because its first message is too old.
 
-        So a message stays for twice the age at most, however few there are, once others came.
+        So a message stays for at most twice the age, however few there are, once others arrived.
         """
         messages = last.messages
         if self.age_ms_max < 0 or not messages:
@@ -62,10 +63,11 @@ class Retention:
         return first is not None and first.timestamp_ms < now_ms - self.age_ms_max
 
     def over(self, blocks: list[Block], size: i64, visible_end: i64, now_ms: i64) -> i64:
-        """Return how many blocks are to go from the front of a stream of `size` bytes.
+        """Return the number of blocks to remove from the front of a stream of `size` bytes.
 
-        It looks at `MEASURED_AT_ONCE` blocks, and sets `looked` and `over_bytes`: of very many
-        blocks some go with each call, and a segment of very many goes when all of it was looked at.
+        A call measures `MEASURED_AT_ONCE` blocks, and sets `looked` and `over_bytes`.  Of very many
+        blocks each call removes some; a segment of very many is removed after all of it was
+        measured.
         """
         self.over_bytes = 0
         self.looked = 0
@@ -89,7 +91,7 @@ class Retention:
         return dropped
 
     def _measure(self, blocks: list[Block], start: i64, places: i64, visible_end: i64) -> bool:
-        """Measure the segment at `start`; tell whether it is whole, seen and looked at."""
+        """Measure the segment at `start`; return whether it is complete, visible and measured."""
         while self._count == 0 or self._size < self.segment_bytes:
             place = start + self._count
             if self.looked >= MEASURED_AT_ONCE:

@@ -1,12 +1,12 @@
 """The stream: messages stay, each at an offset, and any number of consumers read them.
 
-Messages lie in blocks of at most a chunk's size.  The newest block is in memory; one that is full,
-or that a checkpoint closes, goes to a file as a chunk and is read back when somebody wants it, so
-that a stream's length costs no memory but some 250 bytes for each block.  Acks are credit and
-remove nothing; retention removes blocks from the front.
+Messages are in blocks of at most a chunk's size.  The newest block is in memory.  A block that is
+full, or that a checkpoint closes, is written to a file as a chunk and read back when it is needed.
+So a stream takes only some 250 bytes of memory for each block.  Acks give credit and remove
+nothing; retention removes blocks from the front.
 
-Invariants: only synced offsets are visible; offsets have no gaps but where damage took some; all
-blocks but the last have a place in a file; what is not seen yet is in memory.
+Invariants: only synced offsets are visible; offsets have no gaps except after damage; all blocks
+but the last have a place in a file; messages that are not visible yet are in memory.
 """
 
 from __future__ import annotations
@@ -50,34 +50,34 @@ from leveret.wire.tables import Timestamp
 if TYPE_CHECKING:
     from leveret.broker.stream.group import StreamGroup
 
-#: No message is younger; what is later on the wire means the same and must fit 64 bits in ms.
+#: No message is younger; a later time on the wire means the same, and must fit 64 bits in ms.
 _SECONDS_MAX: Final = 1 << 50
 
-#: No stream becomes so long; a number on the wire may exceed 64 bits with a sign.
+#: No stream becomes so long; a number on the wire may exceed a signed 64-bit integer.
 _OFFSET_MAX: Final = 1 << 60
 
 
-#: What it costs to drop blocks from the front beside these, or to close the last block beside its
-#: bytes, which are written.
+#: The cost of dropping blocks from the front in addition to the blocks themselves, or of closing
+#: the last block in addition to writing its bytes.
 _RETAINED: Final = 4
 
 
-#: What tells a stream's id, in its record and as the kind of a record that tells it alone.
+#: The field of a stream's id in its record, and the kind of a record with only the id.
 STREAM_ID_FIELD: Final = "stream_id"
 
-#: The argument by which a consumer says which stream of the name it means, and the one by which it
-#: asks that: the consumer tag that the broker makes ends in the id then.
+#: The argument with the id of the stream that a consumer expects; and the argument that asks for
+#: the id: the consumer tag made by the broker then ends in it.
 STREAM_ID: Final = "x-stream-id"
 TELL_STREAM_ID: Final = "x-stream-tell-id"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class StreamWatcher:
-    """Something that waits at the end of a stream for more visible messages."""
+    """A callback at the end of a stream for more visible messages."""
 
     @abstractmethod
     def moved(self) -> None:
-        """Continue: more may be visible, or the stream was deleted.  This is called once."""
+        """Continue: more may be visible, or the stream was deleted. This is called once."""
 
 
 @final
@@ -88,34 +88,34 @@ class Stream(Queue):
         super().__init__(core, queue_id, name, QueueAttributes(True, arguments=arguments))
         self.has_offsets = True
         self.adds_headers = True
-        #: Which of all streams that ever had its name it is; it is told from them by that.
+        #: Its id, which tells it from earlier streams with the same name.
         self.stream_id = ""
         #: Its number as a partition of a super stream, from 0 on; -1 if it is not a partition.
         self.partition: i64 = min(
             int_argument(arguments, "x-super-stream-partition"), SUPER_STREAM_PARTITIONS_KEPT_MAX
         )
         self._entry = stream_entry(name) if self.partition >= 0 else b""
-        #: The newest block, which is in memory and has no place in a file; `blocks` ends with it.
+        #: The newest block, which is in memory and has no place in a file; the last of `blocks`.
         self.last = Block(0)
         self.blocks: list[Block] = [self.last]
         self.first_offset: i64 = 0
         self.next_offset: i64 = 0
         #: Offsets below it are synced; readers see no more.
         self.visible_end: i64 = 0
-        #: What each group of the journal that is not synced yet ends with: (group, next offset).
+        #: The end of each journal group that is not synced yet: (group, next offset).
         self.unsynced: list[tuple[i64, i64]] = []
-        #: Waits until what came last is synced; None once the stream is deleted.
+        #: The callback for the next sync; None once the stream is deleted.
         self.sync: StreamSync | None = StreamSync(self)
         self.size: i64 = 0
-        #: The places of the consumers that have no name; groups of named ones have theirs.
+        #: The readers of consumers without a name; groups have those of named ones.
         self.readers: dict[Consumer, StreamReader] = {}
-        #: True while a task hands out to them one by one, and where another one must follow.
+        #: True while a task delivers to them one by one; and if it must run again.
         self._serves = False
         self._serves_again = False
         self.offsets = StreamOffsets(self)
-        #: Blocks that were written before their messages were synced: in memory until then.
+        #: Blocks written before their messages were synced: they stay in memory until then.
         self.unseen: list[Block] = []
-        #: Those that wait for more visible messages, each called once.
+        #: The watchers of more visible messages, each called once.
         self.watchers: list[StreamWatcher] = []
         self.retention = Retention()
         self.target = StreamTarget(self)
@@ -131,11 +131,11 @@ class Stream(Queue):
         return self._entry
 
     def definition(self, vhost: str) -> dict[str, object]:
-        """Return the stream as its journal record holds it."""
+        """Return the content of the stream's journal record."""
         return {**super().definition(vhost), STREAM_ID_FIELD: self.stream_id}
 
     def configure(self, merged: dict[str, object]) -> None:
-        """Take the stream's arguments as its policies have changed them."""
+        """Apply the stream's arguments, merged with its policies."""
         super().configure(merged)
         self.retention.configure(merged)
         for group in self.offsets.groups.values():
@@ -144,7 +144,7 @@ class Stream(Queue):
     # -- writing ----------------------------------------------------------------------------------
 
     def append(self, message: Message) -> i64:
-        """Put `message` at the end and nothing else (recovery)."""
+        """Append `message` without any other effect (recovery)."""
         block = self.last
         if block.count >= CHUNK_RECORDS_MAX or (
             block.count > 0 and block.size + message.size > self.core.memory.page_bytes
@@ -159,7 +159,7 @@ class Stream(Queue):
         return offset
 
     def begin_block(self, first: i64) -> Block:
-        """Begin a block at the end, and have the one before it written."""
+        """Begin a block at the end, and write the one before it."""
         share = self.target.share
         if share is not None:
             share.note()
@@ -168,7 +168,7 @@ class Stream(Queue):
         return block
 
     def add_block(self, block: Block) -> None:
-        """Put a block at the end, and have the one before it written."""
+        """Add a block at the end, and write the one before it."""
         last = self.last
         block.timestamp_before = max(last.timestamp_before, last.timestamp_max)
         if last.count == 0:
@@ -186,8 +186,8 @@ class Stream(Queue):
     def _spill(self, block: Block) -> None:
         """Write a block to a segment file; it may leave the memory once it is written.
 
-        The record that says so comes a group after the block's messages (`SpillRecord` says why),
-        so a crash finds either the messages in the journal, or both, or the chunk.
+        The record of that comes a group after the block's messages (see `SpillRecord`), so a crash
+        leaves either the messages in the journal, or both, or the chunk.
         """
         core = self.core
         chunk = block.build(ChunkBuilder(self.queue_id, True), block.first, block.end)
@@ -197,7 +197,7 @@ class Stream(Queue):
         core.memory.end_chunk(block.size)
 
     def block_written(self, block: Block, ref: ChunkRef) -> None:
-        """Journal where a block was written; it need not stay in memory."""
+        """Journal the place of a written block, which need not stay in memory."""
         block.written = True
         if self.gone(block):
             return
@@ -205,14 +205,14 @@ class Stream(Queue):
         self._cache(block)
 
     def _cache(self, block: Block) -> None:
-        """Put a written block into the cache once it is seen; until then it stays in memory."""
+        """Put a written block into the cache once it is visible; until then it stays in memory."""
         if block.end > self.visible_end:
             self.unseen.append(block)
         elif not self.gone(block):
             self.core.stream_cache.put(block)
 
     def show(self, group: i64) -> None:
-        """Show what the groups up to `group` hold, which are synced, then let retention look."""
+        """Make messages of the synced groups up to `group` visible, and apply retention."""
         unsynced = self.unsynced
         while unsynced and unsynced[0][0] <= group:
             self.visible_end = unsynced.pop(0)[1]
@@ -227,12 +227,12 @@ class Stream(Queue):
         self._notify_watchers()
 
     def _wait_for_sync(self) -> None:
-        """Have `show` called when the first group that is not synced is."""
+        """Call `show` when the first group that is not synced is."""
         if self.sync is not None:
             self.core.syncs.wait(self.sync, self.unsynced[0][0])
 
     def note_published(self, group: i64) -> None:
-        """Note that the messages up to the end are visible when `group` is synced."""
+        """Make the messages up to the end visible when `group` is synced."""
         unsynced = self.unsynced
         if unsynced and unsynced[-1][0] == group:
             unsynced[-1] = (group, self.next_offset)
@@ -241,7 +241,7 @@ class Stream(Queue):
             self._wait_for_sync()
 
     def retain(self) -> None:
-        """Drop what exceeds the retention: of very much, some with each call."""
+        """Drop the blocks beyond the retention; of very many, some with each call."""
         if self.retention.closes(self.last, self.core.now_ms):
             self.core.scheduler.spent += _RETAINED + self.last.size // CHUNK_BYTES_PER_COST
             self.settle()
@@ -260,11 +260,11 @@ class Stream(Queue):
             core.scheduler.start(self._let_go(front, []))
 
     def gone(self, block: Block) -> bool:
-        """Return whether a block does not belong to the stream any more."""
+        """Return whether a block no longer belongs to the stream."""
         return self.deleted or block.end <= self.first_offset
 
     def forget(self, block: Block) -> None:
-        """Drop a block for good, which the stream counts no more."""
+        """Drop a block for good, which the stream no longer counts."""
         core = self.core
         ref = block.ref
         if ref is None:
@@ -279,20 +279,20 @@ class Stream(Queue):
     # -- blocks -----------------------------------------------------------------------------------
 
     def lag(self, offset: i64) -> i64:
-        """Return how many visible messages come after those that a stored offset says are done."""
+        """Return the number of visible messages after a stored offset."""
         return max(self.visible_end - max(offset, self.first_offset), 0)
 
     def place_of(self, offset: i64) -> i64:
-        """Return the place of the block that holds `offset`, or of the next one after it.
+        """Return the place of the block with `offset`, or of the next one after it.
 
-        Behind the last block it is the number of blocks.
+        After the last block it is the number of blocks.
         """
         blocks = self.blocks
         place: i64 = max(bisect_right(blocks, int(offset), key=first_of) - 1, 0)
         return place if offset < blocks[place].end else place + 1
 
     def block_at(self, offset: i64) -> Block | None:
-        """Return the block that holds `offset`, or the next one after it; None behind the last."""
+        """Return the block with `offset`, or the next one after it; None after the last."""
         place = self.place_of(offset)
         if place == len(self.blocks) or self.blocks[place].count == 0:
             return None
@@ -306,7 +306,7 @@ class Stream(Queue):
             self.core.wanted.append(BlockWanted(self, block, ref))
 
     def loaded(self, block: Block, data: bytes) -> None:
-        """Take the chunk of `block` into memory for a while."""
+        """Keep the messages of `block` in memory for a while."""
         block.wanted = False
         if self.gone(block) or block.messages is not None:
             return
@@ -325,7 +325,7 @@ class Stream(Queue):
                 group.schedule()
 
     def _decoded(self, block: Block, data: bytes) -> list[Message | None]:
-        """Return the messages of a chunk; what is damaged is None, and reported."""
+        """Return the messages of a chunk; damaged ones are None, and reported."""
         messages: list[Message | None] = [None] * block.count
         ref = block.ref
         assert ref is not None
@@ -352,7 +352,7 @@ class Stream(Queue):
         """Place a new consumer by its arguments.
 
         Raises: NotImplementedFault (540) without acks; PreconditionFailed (406) without prefetch,
-        for an offset that is none, a filter that is none, or the id of another stream.
+        for an invalid offset or filter, or for the id of another stream.
         """
         if consumer.no_ack:
             raise NotImplementedFault(f"automatic acknowledgement not supported by stream {where}")
@@ -372,7 +372,7 @@ class Stream(Queue):
         self.readers.pop(consumer, None)
 
     def reader(self, arguments: dict[str, object], where: str) -> StreamReader:
-        """Return the place where a consumer with these arguments begins.
+        """Return a reader for a consumer with these arguments.
 
         Raises: PreconditionFailed (406).
         """
@@ -384,7 +384,7 @@ class Stream(Queue):
     def start_offset(self, wanted: object, where: str) -> i64:
         """Return the offset at which a consumer starts that asked for `wanted`.
 
-        That of a time may lie before it, by less than a block: `StreamReader.select`.
+        For a time, it may be too early by less than a block: see `StreamReader.select`.
 
         Raises: PreconditionFailed (406).
         """
@@ -404,7 +404,7 @@ class Stream(Queue):
         return self._seen(block_in_time(self.blocks, time_ms), self.next_offset)
 
     def _time_of(self, wanted: object) -> i64 | None:
-        """Return the time in ms that a wanted offset stands for; None where it is no time."""
+        """Return the time in ms for a wanted offset; None if it is not a time."""
         if isinstance(wanted, Timestamp):
             return min(wanted.seconds, _SECONDS_MAX) * 1000
         if isinstance(wanted, str) and is_age(wanted):
@@ -414,7 +414,7 @@ class Stream(Queue):
     def offset_at(self, timestamp_ms: i64) -> i64:
         """Return the offset of the first message taken at or after a time, else the visible end.
 
-        It costs a search among the blocks and, for one in a file, a chunk that is read at once.
+        The cost is a search among the blocks and, for a block in a file, a synchronous read.
         """
         offset = offset_in_time(self.blocks, self.core.reader, self.queue_id, timestamp_ms)
         return self._seen(offset, self.next_offset)
@@ -422,20 +422,20 @@ class Stream(Queue):
     def end_at(self, timestamp_ms: i64) -> i64:
         """Return the offset after the last visible message taken before a time, else the first.
 
-        It costs a look at each block behind it, and a chunk as for `offset_at`.
+        The cost is a look at each block behind it, and a read as for `offset_at`.
         """
         offset = end_in_time(self.blocks, self.core.reader, self.queue_id, timestamp_ms)
         return self._seen(offset, self.first_offset)
 
     def _seen(self, offset: i64 | None, otherwise: i64) -> i64:
-        """Return an offset, or `otherwise` for None, as far as readers see the stream."""
+        """Return an offset, or `otherwise` for None, within the visible part of the stream."""
         found: i64 = otherwise if offset is None else offset
         return max(min(found, self.visible_end), self.first_offset)
 
     def dispatch(self, limit: i64) -> bool:
-        """Hand out up to `limit` messages, each consumer's share from its own place.
+        """Deliver up to `limit` messages, each consumer's share from its own position.
 
-        A task comes to the consumers one by one; what is new meanwhile is handed out at its end.
+        A task serves several consumers one by one; after its end it delivers newer messages.
         """
         if self._serves:
             self._serves_again = True
@@ -451,7 +451,7 @@ class Stream(Queue):
         return len(ready) == 1 and readers[ready[0]].hand_out(ready[0], limit)
 
     def _serve(self, left: list[Consumer], share: i64) -> Iterator[int]:
-        """Hand out a share to each consumer that is still there."""
+        """Deliver a share to each consumer that still exists."""
         self._serves = True
         self._serves_again = False
         while left and not self.deleted:
@@ -465,11 +465,11 @@ class Stream(Queue):
             self.schedule()
 
     def watch(self, watcher: StreamWatcher) -> None:
-        """Call `watcher` once when more may be seen, or the stream was deleted."""
+        """Call `watcher` once when more messages may be visible, or the stream was deleted."""
         self.watchers.append(watcher)
 
     def unwatch(self, watcher: StreamWatcher) -> None:
-        """Call `watcher` no more."""
+        """Do not call `watcher` any more."""
         if watcher in self.watchers:
             self.watchers.remove(watcher)
 
@@ -479,10 +479,10 @@ class Stream(Queue):
         for watcher in watchers:
             watcher.moved()
 
-    # -- what classic queues do with single messages ----------------------------------------------
+    # -- operations of classic queues on single messages ------------------------------------------
 
     def ready_count(self) -> i64:
-        """Return how many messages are visible."""
+        """Return the number of visible messages."""
         return self.visible_end - self.first_offset
 
     def ready_bytes(self) -> i64:
@@ -490,16 +490,16 @@ class Stream(Queue):
         return self.size
 
     def ack(self, sequence: i64, message: Message) -> None:
-        """Acks are credit: the consumer can take more."""
+        """Give the consumer credit; the message stays."""
         self.acked += 1
         self.schedule()
 
     def reject(self, sequence: i64, message: Message, count: i64) -> None:
-        """A stream lets go of nothing; the credit returns."""
+        """Give the consumer credit; the message stays."""
         self.ack(sequence, message)
 
     def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
-        """A stream takes nothing back; the credit returns."""
+        """Give the consumer credit; the message is not delivered again."""
         self.schedule()
 
     def purge(self) -> i64:
@@ -507,7 +507,7 @@ class Stream(Queue):
         raise NotImplementedFault(f"queue.purge is not supported by stream queue '{self.name}'")
 
     def drop(self) -> None:
-        """Drop all blocks and all places of consumers."""
+        """Drop all blocks and all readers."""
         blocks = self.blocks
         self.size = 0
         self.last = Block(self.next_offset)
@@ -518,9 +518,9 @@ class Stream(Queue):
         self._notify_watchers()
 
     def _let_go(self, blocks: list[Block], groups: list[StreamGroup]) -> Iterator[int]:
-        """Forget blocks that nobody finds any more, and groups that deliver nothing any more.
+        """Forget blocks of the past, and groups that no longer deliver.
 
-        Blocks in memory count for it until they are forgotten.
+        Blocks in memory count as memory of the stream until they are forgotten.
         """
         if self.partition >= 0:
             # All partitions of a super stream are deleted at once.
@@ -535,26 +535,26 @@ class Stream(Queue):
             messages = block.messages
             self.forget(block)
             if messages is not None:
-                # Those of a block are few, but a super stream has many partitions.
+                # A block has few messages, but a super stream has many partitions.
                 self.core.memory.free_later(messages)
             yield 1
 
     def untie(self) -> None:
-        """Let go of the parts that know the stream, which was dropped."""
+        """Drop the parts that refer to the stream, after it was dropped."""
         super().untie()
         self.sync = None
 
 
 @final
 class StreamTarget(Target):
-    """The target of one stream, all of whose messages are journaled."""
+    """The target of one stream; all its messages are journaled."""
 
     def __init__(self, stream: Stream) -> None:
         super().__init__(stream.core, stream.name, stream.queue_id, RECORDS_ALL)
         self._stream: Final = stream
 
     def publish(self, message: Message) -> i64:
-        """Append `message`; return its offset.  It is seen when its group is synced."""
+        """Append `message`; return its offset. It becomes visible when its group is synced."""
         stream = self._stream
         offset = stream.append(message)
         self.published += 1
@@ -562,7 +562,7 @@ class StreamTarget(Target):
         return offset
 
     def takes_now(self) -> bool:
-        """Return whether a consumer has credit; it gets the message when that is synced."""
+        """Return whether a consumer has credit; it gets the message after the sync."""
         asked: i64 = 0
         for consumer in self._stream.readers:
             if consumer.ready():
@@ -572,20 +572,20 @@ class StreamTarget(Target):
         return False
 
     def deliver_one(self) -> None:
-        """Deliver a message that is synced already; the new one is not yet."""
+        """Deliver a message that is already synced; the new one is not yet."""
         self._stream.dispatch(1)
 
 
 @final
 class StreamSync(SyncWaiter):
-    """Waits until what was published to a stream is synced."""
+    """Waits until messages published to a stream are synced."""
 
     def __init__(self, stream: Stream) -> None:
         super().__init__()
         self.stream: Final = stream
 
     def synced(self, group: i64) -> None:
-        """Show what is synced."""
+        """Make the synced messages visible."""
         self.stream.show(group)
 
 
@@ -612,14 +612,14 @@ class BlockRecord(LateRecord):
         self.ref: Final = ref
 
     def append_to(self, journal: Journal) -> None:
-        """Append it, unless retention took the block meanwhile."""
+        """Append the record, unless retention removed the block meanwhile."""
         if not self.stream.gone(self.block):
             journal.spill(self.stream.queue_id, self.ref, [])
 
 
 @final
 class BlockWanted(ChunkWanted):
-    """The request to read a block back."""
+    """A request to read a block back."""
 
     def __init__(self, stream: Stream, block: Block, ref: ChunkRef) -> None:
         super().__init__(stream.queue_id, ref, 0)
@@ -627,10 +627,10 @@ class BlockWanted(ChunkWanted):
         self.block = block
 
     def arrived(self, data: bytes) -> None:
-        """Put the messages into the block and let the readers go on."""
+        """Put the messages into the block, and let the readers continue."""
         if self.block.ref is self.ref:
             self.stream.loaded(self.block, data)
         else:
-            # It was moved meanwhile, and may be gone from where it lay.
+            # The chunk was moved meanwhile, and may be gone from its old place.
             self.block.wanted = False
             self.stream.want(self.block)

@@ -1,10 +1,10 @@
-"""Reading all partitions of a super stream by one consumer.
+"""One consumer that reads all partitions of a super stream.
 
-To its channel it is one consumer, with one tag; to each partition it is a consumer like others, a
-`Part`, with a prefetch of its own.  With a name it takes turns in each partition with the others of
-that name: of n of them each is active in about one in n partitions.
+To its channel it is one consumer, with one tag.  To each partition it is a consumer like others, a
+`Part`, with its own prefetch.  With a name it takes turns in each partition with the other
+consumers of that name: each of n consumers is active in about one of n partitions.
 
-Invariant: the parts live and end together: when a partition is deleted, or the channel cancels,
+Invariant: the parts start and end together: when a partition is deleted, or the channel cancels,
 all of them end.
 """
 
@@ -25,12 +25,12 @@ from leveret.broker.values.queue_settings import QueueSettings
 from leveret.errors import AmqpError
 from leveret.names import Name
 
-#: What a part costs, with its place in the partition, and its end.
+#: The cost of adding a part, with its reader in the partition, and of ending it.
 _PART_ADDED: Final = 8
 _PART_ENDED: Final = 4
 
 
-#: Arguments that each partition judges for itself.
+#: Arguments that each partition checks itself.
 _OF_EACH: Final = ("x-stream-offset", STREAM_ID, READER_NAME)
 
 
@@ -61,7 +61,7 @@ class Part(Consumer):
 
 @final
 class SuperReading(Source):
-    """A super stream's stand-in for one consumer that reads all of it."""
+    """A super stream's stand-in for one consumer of all partitions."""
 
     def __init__(self, core: Core, name: str, streams: list[Stream]) -> None:
         super().__init__(core, name, QueueSettings({}))
@@ -69,13 +69,13 @@ class SuperReading(Source):
         self.parts: list[Part] = []
 
     def names(self) -> list[Name]:
-        """Return the names that the permission to read is asked for."""
+        """Return the names that need the permission to read."""
         return [self.name, *[stream.name for stream in self.streams]]
 
     def subscribe(self, consumer: Consumer, where: str) -> None:
         """Add the consumer to every partition, or to none.
 
-        Raises: as the streams' own.
+        Raises: as the streams do.
         """
         arguments = consumer.arguments
         self.core.scheduler.spent += _PART_ADDED * len(self.streams)
@@ -84,7 +84,7 @@ class SuperReading(Source):
                 queue: Source = stream
                 if READER_NAME in arguments:
                     queue = group_of(stream, arguments[READER_NAME], where)
-                # The first one is judged by all arguments; the filter that these make serves all.
+                # The first partition checks all arguments; its filter serves all partitions.
                 own: Arguments = {name: arguments[name] for name in _OF_EACH if name in arguments}
                 part = Part(self, consumer, queue, own if self.parts else arguments)
                 queue.subscribe(part, where)
@@ -94,7 +94,7 @@ class SuperReading(Source):
         except AmqpError:
             self._end()
             raise
-        # What the filter and the arguments take is the whole's.
+        # The filter and the arguments are booked for the whole consumer.
         consumer.bytes += CONSUMER_BYTES * len(self.parts)
         self.consumers.append(consumer)
 
@@ -121,9 +121,9 @@ class SuperReading(Source):
             consumer.channel.cancelled(consumer)
 
     def dispatch(self, limit: i64) -> bool:
-        """Have every partition look whether it has something to hand out, after what is under way.
+        """Schedule every partition, after the current work.
 
-        It is no part of `schedule`, which is called for thousands of consumers in a row.
+        This is not done in `schedule`, which is called for thousands of consumers in a row.
         """
         self.core.scheduler.spent += len(self.parts) // VISITED_PER_COST
         for part in self.parts:
@@ -132,7 +132,7 @@ class SuperReading(Source):
 
 
 def _share_filter(first: Part, part: Part) -> None:
-    """Give a part the filter that the first one has: a thousand of them would take as much each."""
+    """Share the first part's filter with a part: a thousand copies would take much memory."""
     if part is first:
         return
     queue, other = part.queue, first.queue

@@ -1,6 +1,6 @@
-"""Where in a stream a time lies: the first message taken at or after it, the last one before it.
+"""Finding a time in a stream: the first message taken at or after it, the last one before it.
 
-The broker's clock does not go back while it runs, but between two starts it may have been set.  So
+The broker's clock does not go back while it runs, but it may have been set between two starts.  So
 blocks are searched by the newest time up to their end, which only grows, and messages one by one.
 """
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def offset_in_time(
     blocks: list[Block], chunks: ChunkReader, queue_id: i64, timestamp_ms: i64
 ) -> i64 | None:
-    """Return the offset of the first message taken at or after a time, None where none was.
+    """Return the offset of the first message taken at or after a time, or None.
 
-    `blocks` are those of the stream of that `queue_id`, and `chunks` reads what files have of them.
+    `blocks` are those of the stream with that `queue_id`, and `chunks` reads them from files.
     """
     place = _place_in_time(blocks, timestamp_ms)
     if place is None:
@@ -33,17 +33,17 @@ def offset_in_time(
     for offset, taken_ms in _times(block, chunks, queue_id):
         if taken_ms >= timestamp_ms:
             return offset
-    # Readers of a damaged block skip what is lost, which is reported then.
+    # Readers of a damaged block skip its lost messages, which are then reported.
     return block.first
 
 
 def end_in_time(
     blocks: list[Block], chunks: ChunkReader, queue_id: i64, timestamp_ms: i64
 ) -> i64 | None:
-    """Return the offset after the last message taken before a time, None where none was.
+    """Return the offset after the last message taken before a time, or None.
 
-    What is behind it was taken later, also where the clock was set back.  All blocks behind it are
-    looked at, by their oldest times.
+    All later messages were taken at or after the time, even if the clock was set back.  All blocks
+    behind it are examined by their oldest times.
     """
     place: i64 = len(blocks) - 1
     while place >= 0 and _oldest(blocks[place]) >= timestamp_ms:
@@ -58,7 +58,10 @@ def end_in_time(
 
 
 def block_in_time(blocks: list[Block], timestamp_ms: i64) -> i64 | None:
-    """Return where the block begins that holds that message, or None; nothing is read."""
+    """Return the first offset of the block with the first message at or after a time, or None.
+
+    Nothing is read from disk.
+    """
     place = _place_in_time(blocks, timestamp_ms)
     return None if place is None else blocks[place].first
 
@@ -75,12 +78,12 @@ def _place_in_time(blocks: list[Block], timestamp_ms: i64) -> i64 | None:
 
 
 def _newest(block: Block) -> int:
-    """Return when the newest message up to the end of a block was taken."""
+    """Return the time of the newest message up to the end of a block."""
     return int(max(block.timestamp_before, block.timestamp_max))
 
 
 def _oldest(block: Block) -> i64:
-    """Return when the oldest message of a block was taken; a block without any is never."""
+    """Return the time of the oldest message of a block; NEVER without messages."""
     ref = block.ref
     if ref is not None:
         return ref.min_timestamp
@@ -89,7 +92,7 @@ def _oldest(block: Block) -> i64:
 
 
 def _times(block: Block, chunks: ChunkReader, queue_id: i64) -> list[tuple[int, int]]:
-    """Return the offset of each message of a block and when it was taken; none of a damaged one."""
+    """Return the offset and time of each message of a block; nothing for a damaged block."""
     messages = block.messages
     if messages is not None:
         return [

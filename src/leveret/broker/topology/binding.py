@@ -1,7 +1,7 @@
 """A binding: a source exchange, a destination (queue or exchange), a key and arguments.
 
-Its identity is all four: the same pair under another key or with other arguments is a second
-binding (behaviour 36).
+All four are its identity: the same pair with another key or other arguments is a second binding
+(behaviour 36: binding identity).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from leveret.broker.queue.queue import Queue
     from leveret.broker.topology.exchange import Exchange
 
-#: Longer arguments are kept as a record holds them and decoded when they are asked for: decoded,
-#: many small entries take five times as much.
+#: Longer arguments are kept encoded, as in a record, and decoded on each access: decoded, many
+#: small entries take five times as much memory.
 _DECODED_BYTES_MAX: Final = 512
 
-#: Its place among the bindings of a queue from exchanges that choose one of theirs.
+#: Its place among the bindings of a queue from exchanges that choose one binding.
 _CHOICE_BYTES: Final = 240
 
 
 def binding_identity(
     to_queue: bool, destination: str, binding_key: str, arguments: dict[str, object]
 ) -> tuple[bool, str, str, bytes]:
-    """Return what makes a binding of one source unique; arguments count in any order."""
+    """Return the identity of a binding of one source; the order of arguments does not matter."""
     return (to_queue, destination, binding_key, table_identity(arguments))
 
 
@@ -48,8 +48,8 @@ class Binding:
         arguments: dict[str, object],
         made_by: Owner | None = None,
     ) -> None:
-        #: The user for whom it counts; None for one that was imported, or that an earlier release
-        #: recorded.
+        #: The user for whom it counts; None for an imported binding, or one recorded by an earlier
+        #: release.
         self.made_by: Final = made_by
         self.source: Final = source
         self.queue: Final = queue
@@ -65,7 +65,7 @@ class Binding:
         elif exchange is not None:
             destination = exchange.name
         self.destination: Final = destination
-        #: What makes it unique among the bindings of its source.
+        #: Its identity among the bindings of its source.
         self.identity: Final = (queue is not None, destination, binding_key, identity_of(encoded))
         #: The memory that it takes, without its place in the index of its source.
         self.bytes: i64 = (
@@ -76,9 +76,9 @@ class Binding:
         )
         if source.chooses and queue is not None:
             self.bytes += _CHOICE_BYTES
-        #: What the index of its source takes for it alone, where that is counted by binding.
+        #: Its own memory in the index of its source, if that is counted by binding.
         self.index_bytes: i64 = 0
-        #: Part of the definitions that survive a restart: both of its ends are durable.
+        #: True if its definition survives a restart: both ends are durable.
         self.durable: Final = source.durable and (
             (queue is not None and queue.durable and not queue.exclusive)
             or (exchange is not None and exchange.durable)
@@ -88,21 +88,21 @@ class Binding:
 
     @property
     def arguments(self) -> dict[str, object]:
-        """The arguments; who asks changes nothing in them."""
+        """The arguments; callers must not change them."""
         return (
             read_table(self._packed, 0, len(self._packed))[0] if self._packed else self._arguments
         )
 
     def is_packed(self) -> bool:
-        """Return whether the arguments are decoded each time that they are asked for."""
+        """Return whether the arguments are decoded on each access."""
         return len(self._packed) > 0
 
     def is_there(self) -> bool:
-        """Return whether its source has it: it was not removed."""
+        """Return whether its source still has it."""
         return self.source.bindings.get(self.identity) is self
 
     def has_ended(self) -> bool:
-        """Return whether an end of it is deleted: it is about to be removed, and routes nothing."""
+        """Return whether an end is deleted: then it routes nothing and is about to be removed."""
         if self.source.deleted:
             return True
         if self.queue is not None:
@@ -110,7 +110,7 @@ class Binding:
         return self.exchange is not None and self.exchange.deleted
 
     def definition(self, vhost: str) -> dict[str, object]:
-        """Return the binding as its journal record holds it."""
+        """Return the content of the binding's journal record."""
         return {
             "vhost": vhost,
             "source": self.source.name,

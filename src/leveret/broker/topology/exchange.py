@@ -1,11 +1,12 @@
-"""An exchange: a name, attributes and the bindings from it.  Its type decides what matches.
+"""An exchange: a name, attributes and the bindings from it. Its type decides the matches.
 
-The types are siblings in `exchanges/`; each keeps its own index of the bindings and answers which
-of them match.  Routing over several exchanges is in `Routing`: it visits each exchange and takes
-each queue once, so cycles end and a queue that matched twice gets one copy (behaviours 36, 37).
+The types are siblings in `exchanges/`; each has its own index of the bindings, and finds those that
+match.  `Routing` routes over several exchanges: it visits each exchange and takes each queue once,
+so cycles end and a queue that matched twice gets one copy (behaviours 36: binding identity, and 37:
+exchange-to-exchange bindings).
 
-What one message may cost is bounded: everything that routing looks at is counted, and at
-`ROUTING_LOOKS_MAX` it ends.
+The cost of one message is limited: routing counts everything that it examines, and stops at
+`ROUTING_LOOKS_MAX`.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ if TYPE_CHECKING:
     from leveret.broker.topology.binding import Binding
     from leveret.message import Message
 
-#: The type whose exchanges delay; the argument `x-delayed-type` says how they route.
+#: The type of delayed exchanges; their argument `x-delayed-type` is the type that routes.
 DELAYED_TYPE: Final = "x-delayed-message"
 
-#: What an exchange that is reached counts in them, beside its bindings.
+#: The looks that each visited exchange counts, in addition to its bindings.
 LOOKS_PER_EXCHANGE: Final = 4
 
 
 @final
 class Declared:
-    """What an exchange is declared with."""
+    """The attributes that an exchange is declared with."""
 
     def __init__(
         self,
@@ -61,11 +62,11 @@ class Declared:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Exchange:
-    """What all exchange types share; the name is one that was cleaned or kept."""
+    """The base of all exchange types; the name is one that was cleaned or kept."""
 
     def __init__(self, declared: Declared) -> None:
         self.name = Name(declared.name)
-        #: The name as messages carry it.
+        #: The name in bytes, as in messages.
         self.name_bytes: Final = declared.name.encode("utf-8", "surrogateescape")
         self.kind = declared.kind
         self.durable = declared.durable
@@ -74,7 +75,7 @@ class Exchange:
         self.arguments = declared.arguments
         #: The policy that applies to it (`vhost.policies`).
         self.policy: Policy | None = None
-        #: True where messages may request a delay, and the store of those that did.
+        #: True if messages may request a delay; and the store of the delayed messages.
         self.delays = False
         self.delayed: DelayedMessages | None = None
         #: The alternate exchange for messages that no binding matched; `""` for none.
@@ -82,18 +83,18 @@ class Exchange:
         self.configure(self.arguments)
         #: Bindings from this exchange by identity.
         self.bindings: dict[tuple[bool, str, str, bytes], Binding] = {}
-        #: Bindings to this exchange, which go when it is deleted.
+        #: Bindings to this exchange, which are removed when it is deleted.
         self.bound_from: dict[Binding, None] = {}
-        #: What the vhost has booked for the exchange and the bindings from it.
+        #: The memory that the vhost has booked for the exchange and the bindings from it.
         self.booked: i64 = 0
-        #: What does that which the index owes; it may be over.
+        #: The task that completes the index; it may be over.
         self.indexing: Task | None = None
         self.deleted = False
-        #: True where routing keys are matched by words, so that a vhost may ask for strict ones.
+        #: True if routing keys are matched by words, so that a vhost may require strict ones.
         self.has_patterns = False
-        #: False where the type ignores routing keys, so that it routes once for several keys.
+        #: False if the type ignores routing keys, and routes once for several keys.
         self.looks_at_keys = True
-        #: True where one of several bindings is chosen for each message.
+        #: True if one of several bindings is chosen for each message.
         self.chooses = False
         #: The group of the journal that holds its definition.
         self.define_group: i64 = 0
@@ -106,34 +107,34 @@ class Exchange:
         self.delays = self.kind == DELAYED_TYPE or merged.get("delayed-message") is True
 
     def equip(self, core: Core) -> None:
-        """Make what this type keeps beside its bindings, when the exchange is added to a vhost."""
+        """Make the type's own parts, when the exchange is added to a vhost."""
 
     def drop(self) -> None:
-        """Drop what it keeps, and what it delays, because the exchange is deleted."""
+        """Drop the type's own parts and the delayed messages, because the exchange is deleted."""
         if self.delayed is not None:
             self.delayed.drop()
 
     def replayed(self) -> list[Message]:
-        """Return the messages that a new binding gets at once, oldest first."""
+        """Return the messages that a new binding gets at once, the oldest first."""
         return []
 
     def index_bytes(self) -> i64:
-        """Return the memory that the index of this type takes beside the bindings themselves."""
+        """Return the memory of the type's index, in addition to the bindings themselves."""
         return 0
 
     def index_cost(self) -> i64:
-        """Return what changes of the index cost so far, where they cost much."""
+        """Return the cost of changes to the index so far, if they are expensive."""
         return 0
 
     def owes(self) -> bool:
-        """Return whether a binding that was added or removed is not all in the index yet."""
+        """Return whether the index is still incomplete after adding or removing a binding."""
         return False
 
     def settle_index(self) -> None:
-        """Do a small part of what the index owes (`index_cost` counts it)."""
+        """Do a small part of the remaining work on the index (`index_cost` counts it)."""
 
     def index_on(self) -> Iterator[int]:
-        """Do all that the index owes."""
+        """Complete the index."""
         while self.owes() and not self.deleted:
             before = self.index_cost()
             self.settle_index()
@@ -149,13 +150,13 @@ class Exchange:
 
     @abstractmethod
     def route(self, routing: Routing) -> None:
-        """Give `routing` every binding that matches, until it says that it is `over`.
+        """Give `routing` every binding that matches, until it is `over`.
 
-        What is looked at and does not match is counted too (`Routing.look`).
+        Bindings that are examined and do not match count too (`Routing.look`).
         """
 
     def definition(self, vhost: str) -> dict[str, object]:
-        """Return the exchange as its journal record holds it."""
+        """Return the content of the exchange's journal record."""
         return {
             "vhost": vhost,
             "name": self.name,
@@ -169,10 +170,10 @@ class Exchange:
 @final
 @mypyc_attr(acyclic=True)
 class Routing(Destinations):
-    """The routing of one message, or of one routing key when the result does not depend on more.
+    """The routing of one message, or of a routing key if the result depends only on the key.
 
-    After `run`, `targets` holds each matched target once and `dynamic` tells that message headers
-    were looked at, so that the result holds for this message alone.
+    After `run`, `targets` holds each matched target once, and `dynamic` is True if message headers
+    were examined, so that the result is valid for this message alone.
     """
 
     def __init__(self, routing_key: str, properties: bytes) -> None:
@@ -182,29 +183,28 @@ class Routing(Destinations):
         #: The keys of the headers CC and BCC; None for a message without them.
         self.more_keys: list[str] | None = None
         self.dynamic = False
-        #: Why a client's publish must be refused (406); what the broker itself publishes is not.
+        #: The reason to refuse a client's publish (406); the broker's own messages are not refused.
         self.refusal = ""
-        #: What was looked at so far: bindings, places in patterns, conditions on headers; and
-        #: whether that is as much as one message may cost.
+        #: The number of looks so far: bindings, places in patterns, conditions on headers; and
+        #: whether the limit for one message is reached.
         self.looks: i64 = 0
         self.over = False
         self._headers: dict[str, object] | None = None
-        #: Bytes that were decoded for them.
+        #: The bytes decoded for the headers.
         self._decoded: i64 = 0
-        # Most messages reach one exchange and one target, for which no set is made.
-        #: The targets taken, once there are two of them.
+        # Most messages reach one exchange and one target, which need no set.
         self._seen: set[Target] | None = None
         self._first: Exchange | None = None
-        #: The exchanges reached, and those of them still to be routed from; None while `_first`
-        #: is the only one.
+        #: The exchanges reached, and those of them not yet routed from; None while `_first` is the
+        #: only one.
         self._visited: set[Exchange] | None = None
         self._pending: list[Exchange] = []
-        #: True to route past exchanges that would delay the message.
+        #: True to route as if no exchange delayed the message.
         self.ignores_delays = False
         self._matched = False
 
     def headers(self) -> dict[str, object]:
-        """Return the message's headers, decoded once; empty when it has none."""
+        """Return the message's headers, decoded once; empty if it has none."""
         self.dynamic = True
         if self._headers is None:
             self._decoded = len(self.properties)
@@ -212,7 +212,7 @@ class Routing(Destinations):
         return self._headers
 
     def look(self, count: i64) -> None:
-        """Count what was looked at, some 0.1 µs each; `over` tells that it was too much."""
+        """Count looks of some 0.1 µs each; set `over` if there are too many."""
         self.looks += count
         if self.looks > ROUTING_LOOKS_MAX and not self.over:
             self.over = True
@@ -222,11 +222,11 @@ class Routing(Destinations):
             )
 
     def cost(self) -> i64:
-        """Return what it cost."""
+        """Return the cost of the routing."""
         return self.looks // LOOKS_PER_COST + self._decoded // TABLE_BYTES_PER_COST
 
     def take(self, binding: Binding) -> None:
-        """Add the destination of a binding that matched, unless it is one too many."""
+        """Add the destination of a binding that matched, unless the limit is reached."""
         self.look(1)
         if self.over:
             return
@@ -239,7 +239,7 @@ class Routing(Destinations):
             self._visit(binding.exchange)
 
     def take_all(self, bindings: Iterable[Binding]) -> None:
-        """Add the destinations of bindings that matched, as many as the message may have."""
+        """Add the destinations of bindings that matched, up to the limit."""
         for binding in bindings:
             self.take(binding)
             if self.over:
@@ -264,7 +264,7 @@ class Routing(Destinations):
         return [] if self._first is None else [self._first]
 
     def _is_new(self, target: Target) -> bool:
-        """Return whether a target is not among `targets`, where the caller puts it."""
+        """Return whether a target is not in `targets` yet; if so, the caller adds it."""
         if not self.targets:
             return True
         seen = self._seen
@@ -305,7 +305,7 @@ class Routing(Destinations):
         return True
 
     def run(self, exchange: Exchange, exchanges: dict[str, Exchange]) -> None:
-        """Route from `exchange`; `exchanges` are those of the vhost, for alternate ones."""
+        """Route from `exchange`; `exchanges` are those of the vhost, for alternate exchanges."""
         self._first = exchange
         self._run_from(exchange, exchanges)
         while self._pending and not self.over:
@@ -313,7 +313,7 @@ class Routing(Destinations):
             self._run_from(self._pending.pop(), exchanges)
 
     def _run_from(self, exchange: Exchange, exchanges: dict[str, Exchange]) -> None:
-        """Take what the bindings from `exchange` lead to, or else its alternate exchange."""
+        """Take the destinations of the bindings from `exchange`, or else its alternate exchange."""
         if exchange.delays and not self.ignores_delays and self._is_delayed(exchange):
             return
         self._matched = False
@@ -326,7 +326,7 @@ class Routing(Destinations):
                 self._visit(alternate)
 
     def _route_more(self, exchange: Exchange, more_keys: list[str]) -> None:
-        """Route by the other keys too; all together count as one for an alternate exchange."""
+        """Route by the other keys too; the alternate exchange is used if none of them matched."""
         first = self.routing_key
         for key in more_keys:
             self.look(LOOKS_PER_EXCHANGE)

@@ -1,4 +1,4 @@
-"""The exchange types, a file each, and the table that makes one by its name."""
+"""The exchange types, a file each, and the table to make one by its name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EXCHANGE_TYPES: Final[dict[str, type[Exchange]]] = {
 
 
 def check_exchange_type(kind: str) -> None:
-    """Refuse a type that there is not.  Raises: PreconditionFailed (406, behaviour 32)."""
+    """Refuse an unknown type. Raises: PreconditionFailed (406, behaviour 32: unknown type)."""
     if kind not in EXCHANGE_TYPES and kind != DELAYED_TYPE:
         why = "unknown" if kind else "invalid"
         raise PreconditionFailed(f"{why} exchange type '{kind}'")
@@ -48,8 +48,8 @@ def make_exchange(
 ) -> Exchange:
     """Return a new exchange of the type `kind`.
 
-    Raises: PreconditionFailed (406) for an unknown type (behaviour 32), or for arguments that the
-    type cannot take.
+    Raises: PreconditionFailed (406) for an unknown type (behaviour 32: unknown type), or for
+    arguments that are invalid for the type.
     """
     check_exchange_type(kind)
     routes_as = kind

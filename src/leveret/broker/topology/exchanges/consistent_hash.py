@@ -24,30 +24,30 @@ from leveret.routing.ring import HashRing, ring_hash
 if TYPE_CHECKING:
     from leveret.broker.core.core import Core
 
-#: A point of the ring, and an empty ring.
+#: The memory of a point of the ring, and of an empty ring.
 _POINT_BYTES: Final = 46
 _RING_BYTES: Final = 17_000
 
-#: Units of a ring's work that take about a microsecond, that are done at once, and how many looks
-#: take as long as one.
+#: The units of work on a ring that take about a microsecond; the units done at once; and the looks
+#: that take as long as one unit.
 _WORK_PER_COST: Final = 4
 _WORK_AT_ONCE: Final = 1024
 _LOOKS_PER_WORK: Final = 2
 
-#: What a look for a value counts at most, which may have to put parts of the ring in order before:
-#: that is no fault of the message.
+#: The most looks that finding a value counts: it may have to sort parts of the ring first, and that
+#: is not the message's fault.
 _LOOKS_MAX: Final = 16_384
 
 
 class ConsistentHashExchange(Exchange):
-    """Bindings on a ring.  Raises: PreconditionFailed (406) for arguments that are none."""
+    """Bindings on a ring. Raises: PreconditionFailed (406) for invalid arguments."""
 
     ring: HashRing
     source: HashSource
     _scheduler: Scheduler | None
 
     def __init__(self, declared: Declared) -> None:
-        """Start with an empty ring; of several routing keys the first one counts."""
+        """Start with an empty ring; only the first of several routing keys counts."""
         super().__init__(declared)
         self.chooses = True
         self.looks_at_keys = False
@@ -56,21 +56,21 @@ class ConsistentHashExchange(Exchange):
         self._scheduler = None
 
     def equip(self, core: Core) -> None:
-        """Know who lets go of the ring at the end."""
+        """Keep the scheduler, which frees the ring in the end."""
         self._scheduler = core.scheduler
 
     def drop(self) -> None:
-        """Let go of the ring: of a million points, by a task."""
+        """Free the ring; a task frees a million points."""
         super().drop()
         if self._scheduler is not None:
             for points in self.ring.empty():
-                # There are very many lists, of which none is long.
+                # There are very many lists, all of them short.
                 self._scheduler.memory.free_later(points)
 
     def add(self, binding: Binding) -> None:
         """Put `binding` on the ring.
 
-        Raises: PreconditionFailed (406) for a key that is no weight, or for too much weight.
+        Raises: PreconditionFailed (406) for a key that is not a weight, or for too much weight.
         """
         weight = weight_of(binding.binding_key)
         held = int(self.ring.size) // RING_POINTS_PER_WEIGHT
@@ -86,15 +86,15 @@ class ConsistentHashExchange(Exchange):
         self.ring.remove(binding)
 
     def owes(self) -> bool:
-        """Return whether points of the ring are still to be made, or to be put out of the way."""
+        """Return whether points of the ring still have to be made or removed."""
         return self.ring.owes()
 
     def settle_index(self) -> None:
-        """Make points, and put others out of the way."""
+        """Make and remove some points."""
         self.ring.settle(_WORK_AT_ONCE)
 
     def index_cost(self) -> i64:
-        """Return what the ring has cost so far."""
+        """Return the cost of the ring so far."""
         return self.ring.work // _WORK_PER_COST
 
     def index_bytes(self) -> i64:
@@ -102,7 +102,7 @@ class ConsistentHashExchange(Exchange):
         return self.ring.size * _POINT_BYTES + _RING_BYTES
 
     def route(self, routing: Routing) -> None:
-        """Match the one binding that the value belongs to."""
+        """Match the one binding for the value."""
         ring = self.ring
         before = ring.work
         target = ring.find(ring_hash(self.source.value(routing)))
@@ -112,7 +112,7 @@ class ConsistentHashExchange(Exchange):
 
 
 def weight_of(key: str) -> int:
-    """Return the weight that a binding key says.  Raises: PreconditionFailed (406)."""
+    """Return the weight in a binding key. Raises: PreconditionFailed (406)."""
     digits = key[1:] if key[:1] in ("+", "-") else key
     if not digits.isascii() or not digits.isdigit():
         raise PreconditionFailed(f"The binding key must be an integer: '{key}'")

@@ -9,7 +9,7 @@ from mypy_extensions import i64
 from leveret.broker.topology.binding import Binding
 from leveret.broker.topology.exchange import Declared, Exchange, Routing
 
-#: A key with the table of its bindings.
+#: The memory of a key with the table of its bindings.
 _KEY_BYTES: Final = 320
 
 
@@ -23,7 +23,7 @@ class DirectExchange(Exchange):
         self.by_key = {}
 
     def key_of(self, binding: Binding) -> str:
-        """Return what a binding is found by."""
+        """Return the key of a binding in the index."""
         return binding.binding_key
 
     def add(self, binding: Binding) -> None:

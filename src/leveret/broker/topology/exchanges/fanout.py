@@ -7,17 +7,17 @@ from leveret.broker.topology.exchange import Declared, Exchange, Routing
 
 
 class FanoutExchange(Exchange):
-    """Needs no index: the bindings themselves are the answer."""
+    """Needs no index: all bindings match."""
 
     def __init__(self, declared: Declared) -> None:
         super().__init__(declared)
         self.looks_at_keys = False
 
     def add(self, binding: Binding) -> None:
-        """Nothing to index."""
+        """Do nothing: there is no index."""
 
     def remove(self, binding: Binding) -> None:
-        """Nothing was indexed."""
+        """Do nothing: there is no index."""
 
     def route(self, routing: Routing) -> None:
         """Match all bindings."""

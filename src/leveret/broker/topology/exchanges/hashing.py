@@ -1,4 +1,4 @@
-"""What an exchange that spreads messages by a hash takes of each: key, header or property.
+"""The value that a hashing exchange takes from each message: key, header or property.
 
 Source: RabbitMQ's plugin of the type x-consistent-hash.
 """
@@ -21,9 +21,9 @@ _PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
 
 @final
 class HashSource:
-    """Where an exchange with these arguments finds the value to hash.
+    """The source of the value to hash, for an exchange with these arguments.
 
-    Raises: PreconditionFailed (406) for arguments that say nothing, or two things.
+    Raises: PreconditionFailed (406) for empty or contradicting arguments.
     """
 
     def __init__(self, arguments: dict[str, object]) -> None:
@@ -35,7 +35,7 @@ class HashSource:
             raise PreconditionFailed(f"Unsupported property: {self._property}")
 
     def value(self, routing: Routing) -> bytes:
-        """Return the bytes to hash; b"" where the message has no such header or property."""
+        """Return the bytes to hash; b"" if the message has no such header or property."""
         if self._header:
             value = routing.headers().get(self._header)
             if value is None:

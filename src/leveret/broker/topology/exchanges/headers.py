@@ -1,6 +1,7 @@
 """The headers exchange: a binding's arguments are matched against the message's headers.
 
-Source: AMQP 0-9-1 section 3.1.3.4 and behaviour 40; the matching is `routing.headers`.
+Source: AMQP 0-9-1 section 3.1.3.4 and behaviour 40 (headers exchange); the matching is
+`routing.headers`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from leveret.broker.topology.exchange import Declared, Exchange, Routing
 from leveret.limits import ROUTING_LOOKS_MAX
 from leveret.routing.headers import HeadersIndex, HeadersMatcher
 
-#: A matcher, and each header that it looks at.
+#: The memory of a matcher, and of each header that it examines.
 _MATCHER_BYTES: Final = 200
 _ENTRY_BYTES: Final = 70
 
 
-#: A place in the index.
+#: The memory of a place in the index.
 _PLACE_BYTES: Final = 500
 
 
@@ -31,7 +32,7 @@ class HeadersExchange(Exchange):
     _matchers_bytes: i64
 
     def __init__(self, declared: Declared) -> None:
-        """Start without bindings; keys mean nothing."""
+        """Start without bindings; keys are ignored."""
         super().__init__(declared)
         self.index = HeadersIndex()
         self._matchers_bytes = 0
@@ -40,13 +41,13 @@ class HeadersExchange(Exchange):
     def add(self, binding: Binding) -> None:
         """Prepare the matcher of `binding`.
 
-        Raises: PreconditionFailed (406) for an x-match that is none.
+        Raises: PreconditionFailed (406) for an invalid x-match.
         """
         arguments = binding.arguments
         matcher = HeadersMatcher(arguments)
         binding.index_bytes = _MATCHER_BYTES + len(arguments) * _ENTRY_BYTES
         if binding.is_packed():
-            # The matcher alone holds the decoded values.
+            # Only the matcher holds the decoded values.
             binding.index_bytes += table_bytes(arguments)
         self._matchers_bytes += binding.index_bytes
         self.index.insert(binding, matcher)

@@ -1,8 +1,8 @@
-"""The modulus-hash exchange: the routing key's hash, modulo the bindings, names the one to take.
+"""The modulus-hash exchange: the routing key's hash, modulo the bindings, selects one of them.
 
-Binding keys mean nothing.  It spreads more evenly than a consistent-hash exchange, but any new
-binding moves most keys.  Destinations count in the order of their names, so that the choice is the
-same after a restart.
+Binding keys are ignored.  It distributes more evenly than a consistent-hash exchange, but any new
+binding moves most keys.  Destinations are sorted by name, so that the choice is the same after a
+restart.
 
 Source: RabbitMQ's sharding plugin, and its core from 4.3 on.
 """
@@ -18,18 +18,18 @@ from leveret.broker.topology.exchange import Declared, Exchange, Routing
 from leveret.routing.ordered import OrderedNames
 from leveret.routing.ring import ring_hash
 
-#: A destination with the table of its bindings.
+#: The memory of a destination with the table of its bindings.
 _END_BYTES: Final = 480
 
 
 class ModulusHashExchange(Exchange):
-    """Bindings by the names of their destinations, of which each counts once."""
+    """Bindings by the names of their destinations; each destination counts once."""
 
     ends: dict[tuple[bool, str], dict[Binding, None]]
     names: OrderedNames
 
     def __init__(self, declared: Declared) -> None:
-        """Start without bindings; of several routing keys the first one counts."""
+        """Start without bindings; only the first of several routing keys counts."""
         super().__init__(declared)
         self.chooses = True
         self.looks_at_keys = False

@@ -1,7 +1,7 @@
-"""The numbers that exchanges are declared with: what each may be.
+"""The valid ranges of the numbers that exchanges are declared with.
 
-It is asked at a declare and at an import, and not at a start: what an older build took is kept, and
-who uses it knows no more than the limit.
+They are checked on declare and import, and not at a start: numbers accepted by an older build are
+kept, and used up to the limit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from leveret.limits import HISTORY_MESSAGES_MAX, SUPER_STREAM_PARTITIONS_MAX
 
 _PARTITIONS: Final = "x-super-stream-partitions"
 
-#: The type that has each number, its least and its most.
+#: The exchange type, the minimum and the maximum of each number.
 EXCHANGE_NUMBERS: Final[dict[str, tuple[str, int, int]]] = {
     _PARTITIONS: ("x-super-stream", 1, SUPER_STREAM_PARTITIONS_MAX),
     "x-recent-history-length": ("x-recent-history", 1, HISTORY_MESSAGES_MAX),
@@ -22,9 +22,9 @@ EXCHANGE_NUMBERS: Final[dict[str, tuple[str, int, int]]] = {
 
 
 def check_exchange_numbers(kind: str, arguments: Arguments, where: str) -> None:
-    """Refuse numbers that an exchange of the type `kind` could not honour.
+    """Refuse numbers that an exchange of the type `kind` does not support.
 
-    The length of a history is judged by its type, with RabbitMQ's text.
+    The type itself checks the length of a history, with RabbitMQ's text.
 
     Raises: PreconditionFailed (406).
     """

@@ -1,10 +1,10 @@
-"""The random exchanges: each message goes to one binding, whichever.
+"""The random exchanges: each message goes to a random binding.
 
-`x-random` takes any binding; `x-local-random` takes queues of this node only, which here all are,
-bound with an empty key.
+`x-random` takes any binding.  `x-local-random` takes only queues of this node, which all queues
+here are, bound with an empty key.
 
-The order of choices follows from the exchange's name alone (chance is handed in, and there is no
-need for better): a linear congruential generator, of which the upper bits are used.
+The order of choices depends only on the exchange's name, because randomness must be injected and
+nothing better is needed: a linear congruential generator, with its upper bits.
 
 Source: RabbitMQ's plugin x-random and its core type x-local-random.
 """
@@ -25,14 +25,14 @@ _MASK: Final = (1 << 64) - 1
 
 
 class RandomExchange(Exchange):
-    """Bindings in a list, each with its place there."""
+    """Bindings in a list, each with its place in it."""
 
     listed: list[Binding]
     places: dict[Binding, int]
     state: int
 
     def __init__(self, declared: Declared) -> None:
-        """Start without bindings; keys mean nothing."""
+        """Start without bindings; keys are ignored."""
         super().__init__(declared)
         self.chooses = True
         self.looks_at_keys = False
@@ -54,7 +54,7 @@ class RandomExchange(Exchange):
             self.places[last] = place
 
     def route(self, routing: Routing) -> None:
-        """Match one binding, another one for each message."""
+        """Match one binding, chosen anew for each message."""
         routing.dynamic = True
         if self.listed:
             self.state = (self.state * _FACTOR + _INCREMENT) & _MASK
@@ -67,7 +67,7 @@ class LocalRandomExchange(RandomExchange):
     def add(self, binding: Binding) -> None:
         """List `binding`.
 
-        Raises: PreconditionFailed (406) for a key, or a destination that is no classic queue.
+        Raises: PreconditionFailed (406) for a key, or a destination that is not a classic queue.
         """
         if binding.binding_key:
             raise PreconditionFailed(f"Non empty binding '{binding.binding_key}' key not permitted")

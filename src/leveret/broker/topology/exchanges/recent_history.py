@@ -1,13 +1,13 @@
-"""The recent-history exchange: a fanout that hands its last messages to each new binding.
+"""The recent-history exchange: a fanout that sends its last messages to each new binding.
 
-It keeps the last `x-recent-history-length` messages, 20 by default, but none that has the header
-`x-recent-history-no-store` as true.  A bind of a queue replays them, oldest first; a bind of an
-exchange routes them on from there.
+It keeps the last `x-recent-history-length` messages, 20 by default, except those with the header
+`x-recent-history-no-store` set to true.  Binding a queue replays them, the oldest first; binding an
+exchange routes them from that exchange.
 
-The history lies in memory, within the share of all that is kept there (`retention.py`), and begins
+The history is in memory, within the share of all retained messages (`retention.py`), and starts
 empty after a restart, as in RabbitMQ 3.10 (4.3 keeps it).  It takes messages as a queue does, so
-that one of a transaction comes in with the commit, but it is no queue of the vhost and does not
-count as a destination: what only the history took is unroutable.
+that a message of a transaction arrives with the commit.  But it is not a queue of the vhost and not
+a destination: a message taken only by the history is unroutable.
 
 Source: RabbitMQ's plugin of that name.
 """
@@ -32,7 +32,7 @@ from leveret.message import Message
 
 @final
 class History(Target, Shrinking):
-    """The last messages of one exchange: a tap, which takes what its exchange routes."""
+    """The last messages of one exchange: a tap, which takes all messages that it routes."""
 
     def __init__(self, core: Core, name: str, length: i64) -> None:
         super().__init__(core, name, 0, RECORDS_NONE)
@@ -52,7 +52,7 @@ class History(Target, Shrinking):
         return self.published
 
     def shrink(self) -> None:
-        """Drop the oldest messages while all histories take more memory than they may."""
+        """Drop the oldest messages while all histories exceed their share of memory."""
         while self.messages and self._keeper.is_over():
             self._forget_first()
 
@@ -80,7 +80,7 @@ class RecentHistoryExchange(FanoutExchange):
     history: History | None
 
     def __init__(self, declared: Declared) -> None:
-        """Start without a history.  Raises: PreconditionFailed (406) for a length that is none."""
+        """Start without a history. Raises: PreconditionFailed (406) for an invalid length."""
         super().__init__(declared)
         self.history = None
         length = self.arguments.get("x-recent-history-length", HISTORY_MESSAGES)
@@ -95,7 +95,7 @@ class RecentHistoryExchange(FanoutExchange):
         self.length = length
 
     def equip(self, core: Core) -> None:
-        """Begin to keep messages."""
+        """Start the history."""
         self.history = History(core, self.name, self.length)
 
     def drop(self) -> None:
@@ -105,11 +105,11 @@ class RecentHistoryExchange(FanoutExchange):
             self.history.drop()
 
     def replayed(self) -> list[Message]:
-        """Return what a new binding gets at once, oldest first."""
+        """Return the messages that a new binding gets at once, the oldest first."""
         return list(self.history.messages) if self.history is not None else []
 
     def route(self, routing: Routing) -> None:
-        """Match all bindings, and keep the message unless its header says no."""
+        """Match all bindings, and keep the message unless its header forbids it."""
         no_store = routing.headers().get("x-recent-history-no-store")
         if self.history is not None and no_store is not True:
             routing.take_tap(self.history)

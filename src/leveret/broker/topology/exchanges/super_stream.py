@@ -1,13 +1,14 @@
-"""The super-stream exchange: the hash of the routing key, modulo the partitions, names one of them.
+"""The super-stream exchange: the hash of the routing key, modulo the partitions, selects one.
 
-The key of a binding is the number of its partition, from 0 on.  How many there are the argument
-`x-super-stream-partitions` says, so that the keys of a partition that was deleted do not move to
-others: their messages are not routed.  Without it, as in RabbitMQ, the bindings are counted.
+The key of a binding is the number of its partition, starting at 0.  The argument
+`x-super-stream-partitions` is the number of partitions, so that keys of a deleted partition do not
+move to others: their messages are not routed.  Without it, as in RabbitMQ, the bindings are
+counted.
 
 The hash is that of RabbitMQ's exchange of this type and of its stream clients (`routing.murmur`),
 so that a routing key belongs to the same partition whoever publishes it.
 
-Source: RabbitMQ's type x-super-stream; how one is declared whole is `broker.super_stream`.
+Source: RabbitMQ's type x-super-stream; `broker.super_stream` declares a whole super stream.
 """
 
 from __future__ import annotations
@@ -21,29 +22,29 @@ from leveret.broker.values.arguments import int_argument
 from leveret.errors import PreconditionFailed
 from leveret.routing.murmur import partition_of
 
-#: Bytes of a key that count as a look at a binding: less than one where their hash is compiled, and
-#: fifty lines of plain Python.
+#: The bytes of a key that count as a look at a binding: compiled, hashing them takes less time than
+#: a look; in plain Python it takes fifty lines.
 _BYTES_PER_LOOK: Final = 8
 
 
 class SuperStreamExchange(DirectExchange):
-    """Bindings by the number that their key is."""
+    """Bindings by the number in their key."""
 
-    #: How many there are by the argument; below 1 it says nothing.
+    #: The number of partitions by the argument; below 1 it is not set.
     declared: int
 
     def __init__(self, declared: Declared) -> None:
-        """Start without partitions; of several routing keys the first one counts."""
+        """Start without partitions; only the first of several routing keys counts."""
         super().__init__(declared)
         self.looks_at_keys = False
         self.declared = int_argument(self.arguments, "x-super-stream-partitions")
 
     def key_of(self, binding: Binding) -> str:
-        """Return the number.  Raises: PreconditionFailed (406) for a key that is no number."""
+        """Return the number. Raises: PreconditionFailed (406) if the key is not a number."""
         return str(partition_number(binding.binding_key))
 
     def route(self, routing: Routing) -> None:
-        """Match the bindings of the partition; where it is missing, nothing."""
+        """Match the bindings of the partition; none if it is missing."""
         partitions = self.declared if self.declared > 0 else len(self.by_key)
         if partitions == 0:
             return
@@ -53,7 +54,7 @@ class SuperStreamExchange(DirectExchange):
 
 
 def partition_number(key: str) -> int:
-    """Return the number that a binding key is.  Raises: PreconditionFailed (406)."""
+    """Return the number in a binding key. Raises: PreconditionFailed (406)."""
     if not key.isascii() or not key.isdigit():
         raise PreconditionFailed(f"The binding key must be an integer: '{key}'")
     return int(key)

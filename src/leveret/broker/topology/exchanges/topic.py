@@ -1,6 +1,7 @@
 """The topic exchange: binding keys of words, `*` for one and `#` for any number of them.
 
-Source: AMQP 0-9-1 section 3.1.3.3 and behaviour 39; the matching is `routing.topic`.
+Source: AMQP 0-9-1 section 3.1.3.3 and behaviour 39 (topic exchange); the matching is
+`routing.topic`.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from leveret.broker.topology.exchange import Declared, Exchange, Routing
 from leveret.limits import ROUTING_LOOKS_MAX
 from leveret.routing.topic import TopicTrie
 
-#: A node of the trie with its tables and its word.
+#: The memory of a node of the trie with its tables and its word.
 _NODE_BYTES: Final = 400
 
-#: A node that a word leads to costs as much as so many bindings: it is found by a table, and lies
-#: anywhere in the memory.
+#: A trie node reached by a word costs as much as this number of bindings: it is found in a table,
+#: anywhere in memory.
 _LOOKS_PER_STATE: Final = 2
 
-#: Bytes of a routing key that cost as much as a binding: it is taken apart into its words.
+#: The bytes of a routing key that cost as much as a binding: splitting it into words.
 _KEY_BYTES_PER_LOOK: Final = 8
 
 
