@@ -208,8 +208,8 @@ def test_the_limit_of_weights(peer: Peer) -> None:
             "hash-header and hash-property are mutually exclusive",
         ),
         ({"hash-property": "priority"}, "Unsupported property: priority"),
-        ({"hash-header": 1}, "invalid arg 'hash-header': it names a header or a property"),
-        ({"hash-header": ""}, "invalid arg 'hash-header': it names a header or a property"),
+        ({"hash-header": 1}, "invalid arg 'hash-header': must name a header or a property"),
+        ({"hash-header": ""}, "invalid arg 'hash-header': must name a header or a property"),
     ],
 )
 def test_arguments_of_a_hash_that_are_none(peer: Peer, arguments: dict[str, Any], why: str) -> None:

@@ -213,7 +213,7 @@ class FifoPages(Pages):
             self._unload(page)
 
     def _fold_returns(self) -> bool:
-        """Have some of what came back lie in pages; return whether more of it may."""
+        """Turn some requeued messages into pages; return whether more of them may follow."""
         returns = self.ready.returns
         before = returns.count()
         if before == 0:

@@ -82,7 +82,7 @@ class Page(SpillOwner):
                 self.note_level(chunk.priority(index))
 
     def note_level(self, level: i64) -> None:
-        """Add the level of a waiting message; only pages of priority queues keep it."""
+        """Add the level of a waiting message; only pages with priorities keep it."""
 
     def hold(self, window: Window) -> None:
         """Hold the messages of `window` in memory, and count them."""

@@ -87,21 +87,21 @@ def browse_filter(value: object, where: str) -> BrowseFilter:
     if value is True:
         return BrowseFilter()
     if not isinstance(value, dict):
-        raise _invalid(where, "it is true or a table")
+        raise _invalid(where, "must be true or a table")
     unknown = [name for name in value if name not in _FIELDS]
     if unknown:
-        raise _invalid(where, f"there is no '{unknown[0]}' in it")
+        raise _invalid(where, f"unknown field '{unknown[0]}'")
     position = value.get("position", 0)
     if not isinstance(position, int) or isinstance(position, bool):
-        raise _invalid(where, "its position is an integer")
+        raise _invalid(where, "position must be an integer")
     if abs(position) > NUMBER_MAX:
-        raise _invalid(where, f"its position is too great: use -{NUMBER_MAX} to {NUMBER_MAX}")
+        raise _invalid(where, f"position must be from -{NUMBER_MAX} to {NUMBER_MAX}")
     routing_key = value.get("routing-key")
     if routing_key is not None and not isinstance(routing_key, str):
-        raise _invalid(where, "its routing-key is text")
+        raise _invalid(where, "routing-key must be text")
     headers = value.get("headers")
     if headers is not None and not isinstance(headers, dict):
-        raise _invalid(where, "its headers are a table")
+        raise _invalid(where, "headers must be a table")
     return BrowseFilter(position, routing_key, headers)
 
 
@@ -114,7 +114,7 @@ def make_browser(queue: Source, value: object, where: str) -> Browser:
     wanted = browse_filter(value, where)
     queue.check_consumed()
     if not isinstance(queue, ClassicQueue):
-        raise _invalid(where, "a stream is read by its x-stream-offset")
+        raise _invalid(where, "use x-stream-offset to read a stream")
     return Browser(queue, wanted)
 
 

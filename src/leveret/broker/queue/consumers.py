@@ -114,7 +114,7 @@ class RoundRobin:
         return able
 
     def orders(self) -> list[RoundRobin]:
-        """Return the orders in this order, the highest priority first."""
+        """Return the round-robin orders, the highest priority first."""
         return [self]
 
     def has_more(self) -> bool:

@@ -107,7 +107,7 @@ class Publishers(Timed):
         self.quota.check(
             to,
             f"publisher names in queue '{queue}'",
-            "delete one that is not used any more (leveret ctl delete_publisher)",
+            "delete an unused one (leveret ctl delete_publisher)",
             count,
         )
 

@@ -233,7 +233,7 @@ class Queue(Source):
         if len(self.consumers) >= CONSUMERS_PER_QUEUE_MAX:
             raise PreconditionFailed(
                 f"{where} has {CONSUMERS_PER_QUEUE_MAX} consumers, and can have no more: "
-                "cancel some, or let others read from another queue"
+                "cancel some, or use another queue"
             )
         self.core.scheduler.changes += 1
         self.attach(consumer, where)

@@ -5,9 +5,9 @@ Usage, part by part from an offset on:
     part = next_part(stream, offset)
     if part is None:             # the end: nothing at or after the offset is synced yet
         stream.watch(watcher)    # `watcher.moved()` is called once, when there may be more
-    elif part.ref is not None:   # a stored chunk: read the bytes where it lies, off the loop
+    elif part.ref is not None:   # a stored chunk: read its bytes, off the loop
         data = reader.read(stream.queue_id, part.ref, 0)
-    else:                        # the tail, or what is not written to its file yet
+    else:                        # the tail, or a block not yet written to its file
         data = part.data
     offset = part.end            # and so on
 

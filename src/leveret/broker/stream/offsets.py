@@ -83,8 +83,8 @@ class StreamOffsets(Timed):
     def store(self, name: str, offset: i64) -> None:
         """Journal `offset` for `name`, unless it is already stored.
 
-        An offset ahead of the stream is ignored: no consumer can have reached it, and a restart
-        would not lower it.
+        An offset ahead of the stream is ignored: no consumer can have reached it.  So no restart has to
+        lower a stored offset, except after damage.
         """
         stream = self._stream
         if stream is None or self.stored.get(name) == offset or offset > stream.next_offset:
@@ -115,8 +115,8 @@ class StreamOffsets(Timed):
             )
         if not self.account.has_room():
             raise PreconditionFailed(
-                "what queues and streams remember beside messages takes all of its share of the "
-                "memory: forget names of consumers that are not used any more"
+                "the share of the memory for stream consumers, publishers and keys is used up: "
+                "delete unused stream consumers (leveret ctl delete_stream_consumer)"
             )
         self.check_quota(by)
 
@@ -125,7 +125,7 @@ class StreamOffsets(Timed):
         self.quota.check(
             by,
             f"consumer names in stream '{self.name}'",
-            "delete one that is not used any more (leveret ctl delete_stream_consumer)",
+            "delete an unused one (leveret ctl delete_stream_consumer)",
         )
 
     def own(self, name: str, by: Owner | None) -> None:
@@ -292,4 +292,6 @@ def check_reader_name(name: object, where: str) -> str:
             pass
         else:
             return name
-    raise PreconditionFailed(f"invalid arg 'x-stream-consumer' for {where}: 1 to 255 bytes of text")
+    raise PreconditionFailed(
+        f"invalid arg 'x-stream-consumer' for {where}: must be 1 to 255 bytes of text"
+    )

@@ -368,7 +368,7 @@ class Stream(Queue):
             self.readers[consumer] = self.reader(consumer.arguments, where)
 
     def detach(self, consumer: Consumer) -> None:
-        """Forget a consumer's place."""
+        """Forget a consumer's reader."""
         self.readers.pop(consumer, None)
 
     def reader(self, arguments: dict[str, object], where: str) -> StreamReader:
@@ -441,7 +441,7 @@ class Stream(Queue):
             self._serves_again = True
             return False
         readers = self.readers
-        # Consumers without credit take no share from the others.
+        # Consumers without credit do not reduce the others' shares.
         ready = [consumer for consumer in readers if consumer.ready()]
         self.core.scheduler.spent += (len(readers) + len(ready)) // LOOKED_AT_PER_COST
         if len(ready) > 1:
@@ -518,9 +518,9 @@ class Stream(Queue):
         self._notify_watchers()
 
     def _let_go(self, blocks: list[Block], groups: list[StreamGroup]) -> Iterator[int]:
-        """Forget blocks of the past, and groups that no longer deliver.
+        """Forget removed blocks, and groups that no longer deliver.
 
-        Blocks in memory count as memory of the stream until they are forgotten.
+        Blocks in memory count as used memory until they are forgotten.
         """
         if self.partition >= 0:
             # All partitions of a super stream are deleted at once.
@@ -578,7 +578,7 @@ class StreamTarget(Target):
 
 @final
 class StreamSync(SyncWaiter):
-    """Waits until messages published to a stream are synced."""
+    """The waiter for the sync of messages published to a stream."""
 
     def __init__(self, stream: Stream) -> None:
         super().__init__()
@@ -591,7 +591,7 @@ class StreamSync(SyncWaiter):
 
 @final
 class BlockSpill(SpillOwner):
-    """Waits until a block is written."""
+    """The waiter for the write of a block."""
 
     def __init__(self, stream: Stream, block: Block) -> None:
         self.stream: Final = stream

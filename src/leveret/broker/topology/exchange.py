@@ -218,7 +218,7 @@ class Routing(Destinations):
             self.over = True
             self.refusal = (
                 f"the message would go through more than {ROUTING_LOOKS_MAX} bindings and "
-                "wildcards of binding keys; bind fewer, or plainer ones"
+                "wildcards of binding keys: use fewer bindings, or fewer wildcards"
             )
 
     def cost(self) -> i64:

@@ -69,5 +69,5 @@ def _text(arguments: dict[str, object], name: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str) or not value:
-        raise PreconditionFailed(f"invalid arg '{name}': it names a header or a property")
+        raise PreconditionFailed(f"invalid arg '{name}': must name a header or a property")
     return value

@@ -62,7 +62,7 @@ class RandomExchange(Exchange):
 
 
 class LocalRandomExchange(RandomExchange):
-    """Queues only, bound with an empty key."""
+    """A random exchange of queues only, bound with an empty key."""
 
     def add(self, binding: Binding) -> None:
         """List `binding`.
