@@ -209,7 +209,7 @@ class DelayedMessages(Queue):
         self.pages.forget(sequence)
 
     def cancel(self, sequence: i64) -> bool:
-        """Drop a message; return whether it existed. If it is on disk, it is read for its size."""
+        """Drop a message; return whether it existed.  If it is on disk, it is read for its size."""
         delayed = self.memory.get(sequence)
         is_away = delayed is None
         if is_away:

@@ -117,7 +117,7 @@ class Source(Dispatcher):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Consumer(Cancellable):
-    """One subscription. `prefix` is the part of its delivery frames that the session prepares."""
+    """One subscription.  `prefix` is the part of its delivery frames that the session prepares."""
 
     def __init__(
         self,

@@ -103,7 +103,7 @@ class Publishers(Timed):
         return self._is_roomy(by)
 
     def check_quota(self, to: Owner, count: int, queue: str) -> None:
-        """Check that a user may have `count` more names. Raises: PreconditionFailed (406)."""
+        """Check that a user may have `count` more names.  Raises: PreconditionFailed (406)."""
         self.quota.check(
             to,
             f"publisher names in queue '{queue}'",

@@ -181,7 +181,7 @@ class Queue(Source):
 
     @abstractmethod
     def purge(self) -> i64:
-        """Drop the ready messages; return their number. Unacked ones stay."""
+        """Drop the ready messages; return their number.  Unacked ones stay."""
 
     @abstractmethod
     def drop(self) -> None:

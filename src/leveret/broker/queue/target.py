@@ -201,7 +201,7 @@ class DroppedTarget(Target):
         self.deduplicated = target.deduplicated
 
     def publish(self, message: Message) -> i64:
-        """Refuse the message: no exchange routes here. Raises: RuntimeError."""
+        """Refuse the message: no exchange routes here.  Raises: RuntimeError."""
         raise RuntimeError(f"queue '{self.name}' is deleted")
 
 

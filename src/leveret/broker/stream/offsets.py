@@ -83,8 +83,8 @@ class StreamOffsets(Timed):
     def store(self, name: str, offset: i64) -> None:
         """Journal `offset` for `name`, unless it is already stored.
 
-        An offset ahead of the stream is ignored: no consumer can have reached it.  So no restart has to
-        lower a stored offset, except after damage.
+        An offset ahead of the stream is ignored: no consumer can have reached it.  So a restart has
+        to lower a stored offset only after damage.
         """
         stream = self._stream
         if stream is None or self.stored.get(name) == offset or offset > stream.next_offset:
@@ -121,7 +121,7 @@ class StreamOffsets(Timed):
         self.check_quota(by)
 
     def check_quota(self, by: Owner | None) -> None:
-        """Check that a user may have one more name. Raises: PreconditionFailed (406)."""
+        """Check that a user may have one more name.  Raises: PreconditionFailed (406)."""
         self.quota.check(
             by,
             f"consumer names in stream '{self.name}'",
@@ -284,7 +284,7 @@ def _memory(name: str) -> i64:
 
 
 def check_reader_name(name: object, where: str) -> str:
-    """Return a name that can have a stored offset. Raises: PreconditionFailed (406)."""
+    """Return a name that can have a stored offset.  Raises: PreconditionFailed (406)."""
     if isinstance(name, str) and 0 < len(name.encode("utf-8", "surrogateescape")) <= 255:
         try:
             name.encode()

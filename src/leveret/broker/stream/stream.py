@@ -77,7 +77,7 @@ class StreamWatcher:
 
     @abstractmethod
     def moved(self) -> None:
-        """Continue: more may be visible, or the stream was deleted. This is called once."""
+        """Continue: more may be visible, or the stream was deleted.  This is called once."""
 
 
 @final
@@ -554,7 +554,7 @@ class StreamTarget(Target):
         self._stream: Final = stream
 
     def publish(self, message: Message) -> i64:
-        """Append `message`; return its offset. It becomes visible when its group is synced."""
+        """Append `message`; return its offset.  It becomes visible when its group is synced."""
         stream = self._stream
         offset = stream.append(message)
         self.published += 1

@@ -1,4 +1,4 @@
-"""An exchange: a name, attributes and the bindings from it. Its type decides the matches.
+"""An exchange: a name, attributes and the bindings from it.  Its type decides the matches.
 
 The types are siblings in `exchanges/`; each has its own index of the bindings, and finds those that
 match.  `Routing` routes over several exchanges: it visits each exchange and takes each queue once,

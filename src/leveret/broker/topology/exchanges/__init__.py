@@ -32,7 +32,7 @@ EXCHANGE_TYPES: Final[dict[str, type[Exchange]]] = {
 
 
 def check_exchange_type(kind: str) -> None:
-    """Refuse an unknown type. Raises: PreconditionFailed (406, behaviour 32: unknown type)."""
+    """Refuse an unknown type.  Raises: PreconditionFailed (406, behaviour 32: unknown type)."""
     if kind not in EXCHANGE_TYPES and kind != DELAYED_TYPE:
         why = "unknown" if kind else "invalid"
         raise PreconditionFailed(f"{why} exchange type '{kind}'")

@@ -40,7 +40,7 @@ _LOOKS_MAX: Final = 16_384
 
 
 class ConsistentHashExchange(Exchange):
-    """Bindings on a ring. Raises: PreconditionFailed (406) for invalid arguments."""
+    """Bindings on a ring.  Raises: PreconditionFailed (406) for invalid arguments."""
 
     ring: HashRing
     source: HashSource
@@ -112,7 +112,7 @@ class ConsistentHashExchange(Exchange):
 
 
 def weight_of(key: str) -> int:
-    """Return the weight in a binding key. Raises: PreconditionFailed (406)."""
+    """Return the weight in a binding key.  Raises: PreconditionFailed (406)."""
     digits = key[1:] if key[:1] in ("+", "-") else key
     if not digits.isascii() or not digits.isdigit():
         raise PreconditionFailed(f"The binding key must be an integer: '{key}'")

@@ -80,7 +80,7 @@ class RecentHistoryExchange(FanoutExchange):
     history: History | None
 
     def __init__(self, declared: Declared) -> None:
-        """Start without a history. Raises: PreconditionFailed (406) for an invalid length."""
+        """Start without a history.  Raises: PreconditionFailed (406) for an invalid length."""
         super().__init__(declared)
         self.history = None
         length = self.arguments.get("x-recent-history-length", HISTORY_MESSAGES)

@@ -40,7 +40,7 @@ class SuperStreamExchange(DirectExchange):
         self.declared = int_argument(self.arguments, "x-super-stream-partitions")
 
     def key_of(self, binding: Binding) -> str:
-        """Return the number. Raises: PreconditionFailed (406) if the key is not a number."""
+        """Return the number.  Raises: PreconditionFailed (406) if the key is not a number."""
         return str(partition_number(binding.binding_key))
 
     def route(self, routing: Routing) -> None:
@@ -54,7 +54,7 @@ class SuperStreamExchange(DirectExchange):
 
 
 def partition_number(key: str) -> int:
-    """Return the number in a binding key. Raises: PreconditionFailed (406)."""
+    """Return the number in a binding key.  Raises: PreconditionFailed (406)."""
     if not key.isascii() or not key.isdigit():
         raise PreconditionFailed(f"The binding key must be an integer: '{key}'")
     return int(key)
