@@ -57,7 +57,7 @@ def report_chunk(
 def report_messages(queue: Queue, ref: ChunkRef, data: bytes, sequences: list[int]) -> None:
     """Report damaged messages in a chunk that is otherwise intact."""
     named = sequences[:_NAMED_MAX]
-    what = f"queue '{queue.name}': the messages {named} do not check"
+    what = f"queue '{queue.name}': the messages {named} are damaged"
     if queue.kind == "stream":
-        what = f"stream '{queue.name}': {ref}: the messages {str(named)[1:-1]}"
+        what = f"stream '{queue.name}': {ref}: the messages {str(named)[1:-1]} are damaged"
     queue.core.damaged.append(DamagedChunk(ref, data, what, len(sequences)))

@@ -93,7 +93,7 @@ class StoredChunks:
         return stored
 
     def write(self, builder: ChunkBuilder, page: SpillOwner, temporary: bool) -> StoredChunk:
-        """Write a page's messages to a segment file, which then calls `page.spilled`."""
+        """Write a page's messages to a segment file; `page.spilled` is called afterwards."""
         count = builder.count
         stored = self.add(self._spill.add(builder, page, temporary), count)
         stored.written = False
