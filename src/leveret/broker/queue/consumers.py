@@ -253,7 +253,7 @@ class ConsumerPriorities(RoundRobin):
     def __init__(self, consumers: list[Consumer], place: i64) -> None:
         super().__init__(consumers)
         self._by_priority: Final = Tiers()
-        # All but the newest have the same priority, and their round may be under way.
+        # All but the newest have the same priority, and some of them may have had their turn.
         tier = self._by_priority.of(consumers[0].priority)
         tier.consumers = consumers[:-1]
         tier.place = place

@@ -177,9 +177,9 @@ def surcharge_of(targets: list[Target], message: Message) -> i64:
 
 
 def copies_at_once(message: Message, targets: list[Target]) -> i64:
-    """Return how many of very many targets get a message in one step.
+    """Return how many of very many targets get a message at once.
 
-    The steps are so few that their records take at most `FAN_OUT_RECORDED_BYTES` in addition to one
+    The parts are so few that their records take at most `FAN_OUT_RECORDED_BYTES` in addition to one
     copy.
     """
     parts: i64 = max(1, FAN_OUT_RECORDED_BYTES // max(1, message.size))
