@@ -188,7 +188,7 @@ def alive(node: Node) -> list[Message]:
             found += [message for _, message in kept(exchange.delayed)]
     letters = node.core.scheduler.letters
     for _ in range(letters.count()):
-        # From the front to the end, so that the order stays.
+        # Each goes from the front to the end, so that the order stays the same.
         letter = letters.next()
         assert isinstance(letter, DeadLetter)
         found.append(letter.message)

@@ -54,7 +54,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     config = {
         "spark.sql.warehouse.dir": str(warehouse),
         "spark.log.level": "ERROR",
-        # To compile each plan, and to plan again as it runs, takes most of the time with few rows.
+        # With few rows, compiling each plan and planning again as it runs take most of the time.
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",

@@ -152,7 +152,7 @@ class Share:
     def admits(self, messages: i64, size: i64) -> bool:
         """Return whether there may be so much more; count a refusal.
 
-        A message that takes another's place is no more messages.
+        A message that replaces another one adds bytes, but no message.
         """
         self.count()
         for use in self.uses:

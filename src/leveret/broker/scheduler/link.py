@@ -116,6 +116,6 @@ class Link(SyncWaiter):
 def may_go_on(link: Link) -> bool:
     """Return whether anything is left of a connection's slice.
 
-    A function, because it is called for each message and a method's call takes thrice as long.
+    It is called for each message.  The compiler inlines a function, but no method of this class.
     """
     return link.scheduler.spent < link.slice_end

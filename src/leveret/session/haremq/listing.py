@@ -77,6 +77,7 @@ def _list_bindings(
 ) -> None:
     """Add a line for each of the first bindings to a queue."""
     found = vhost.exchanges.bindings_to(queue, HAREMQ_LISTED_MAX + 1)
+    # Each is checked against the permissions, and written.
     connection.scheduler.spent += 2 * len(found)
     for binding in found:
         source = binding.source.name
