@@ -1,1 +1,1 @@
-"""What the whole broker shares: accounts, quotas, ownership, counters."""
+"""State shared by the whole broker: accounts, quotas, ownership, counters."""

@@ -1,8 +1,8 @@
-"""What all of the broker shares: its journal, scheduler, memory, accounts and effects.
+"""State shared by the whole broker: journal, scheduler, memory, accounts and effects.
 
-The core does no I/O.  What it needs of the shell it notes as *effects* (`scheduler/effects.py`):
-connections that have output, chunks to read, and whether there is more to do.  The shell looks at
-them once per batch of input, never once per message.
+The core does no I/O.  It records its requests to the shell as *effects* (`scheduler/effects.py`):
+connections that have output, chunks to read, and whether more work is left.  The shell handles them
+once per batch of input, never once per message.
 
 Invariant: nothing here calls into the shell.
 """
@@ -36,37 +36,38 @@ if TYPE_CHECKING:
     from leveret.broker.scheduler.link import Link
     from leveret.store.journal.journal import Journal
 
-#: No sequence has these bits all zero: they begin at 1.
+#: A mask that no sequence matches: sequences begin at 1.
 NO_EVENTS: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 
 @final
 class Core:
-    """What all of the broker shares."""
+    """State shared by the whole broker."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
-        #: Where queues put what their memory has no room for, and what reads it at once.
+        #: The files to which queues write messages that do not fit in memory, and the reader that
+        #: reads them back at once.
         self.spill = Spill(SegmentNumbers(1))
         self.reader = ChunkReader()
         self.scheduler: Final = Scheduler(journal, self.spill)
         self.syncs: Final = self.scheduler.syncs
         self.timers: Final = self.scheduler.timers
         self.memory: Final = self.scheduler.memory
-        #: What the shell must do after the batch: chunks to read, and damaged ones to report and to
+        #: Work for the shell after the batch: chunks to read, and damaged ones to report and to
         #: keep a copy of.
         self.wanted: list[ChunkWanted] = []
         self.damaged: list[DamagedChunk] = []
         self._spill_waiters: list[SyncWaiter] = []
-        #: What takes memory and is no message.
+        #: Memory that is not messages.
         self.accounts: Final = Accounts()
-        #: What each user has of that which a quota may limit, and the limits of users.
+        #: The use of quotas by each user, and the users' limits.
         self.quotas: Final = Quotas(self)
-        #: Messages of streams that are cached in memory although chunks have them.
+        #: Stream messages that are cached in memory although chunks have them.
         self.stream_cache: Final = StreamCache(self.memory)
         #: Wall time in ms, set by the shell once per batch; it never goes back or jumps.
         self.now_ms: i64 = 0
-        # Since the start: what the metrics tell, the sizes of published messages, the journal's
+        # Since the start: counters for the metrics, the sizes of published messages, the journal's
         # writes, damaged records and chunks, and messages that could not be dead-lettered.
         self.counts: Final = Counts()
         self.sizes: Final = MessageSizes()
@@ -76,29 +77,29 @@ class Core:
         #: Records the life of a sample of messages: those whose sequence has none of these bits.
         self.events: MessageEvents | None = None
         self.event_mask: i64 = NO_EVENTS
-        #: True while the disk is nearly full: what can wait is not written.
+        #: True while the disk is nearly full: deferrable data are not written.
         self.disk_short = False
         #: The number of the newest consumer.
         self.consumer_number: i64 = 0
-        #: The shortest `x-consumer-timeout` that any queue ever had, in ms; 0 for none.
+        #: The shortest `x-consumer-timeout` that any queue ever had, in ms; 0: none.
         self.consumer_timeout_ms_min: i64 = 0
-        #: How long a publisher may be idle before its numbers are forgotten.
+        #: How long a publisher may be idle before its deduplication state is dropped.
         self.publisher_expiry_ms: i64 = PUBLISHER_EXPIRY_MS
 
     def attach(self, journal: Journal, spill: Spill, reader: ChunkReader) -> None:
-        """Go on with the journal and the files of a data directory that was recovered."""
+        """Continue with the journal and the files of a recovered data directory."""
         self.journal = journal
         self.spill = spill
         self.reader = reader
         self.scheduler.attach(journal, spill)
 
     def follow(self, events: MessageEvents | None) -> None:
-        """Record events with `events` from now on, or none."""
+        """Record events with `events` from now on; stop recording if it is None."""
         self.events = events
         self.event_mask = NO_EVENTS if events is None else events.mask
 
     def limit_acks(self, timeout_ms: i64) -> None:
-        """Note that there is such a limit for how long a delivery may stay unacked."""
+        """Remember the shortest limit for how long a delivery may stay unacked."""
         if timeout_ms > 0 and (
             self.consumer_timeout_ms_min == 0 or timeout_ms < self.consumer_timeout_ms_min
         ):
@@ -117,7 +118,7 @@ class Core:
     # -- calls of the shell ------------------------------------------------------------------------
 
     def needs_files(self) -> bool:
-        """Return whether the shell has chunks to read, to write or to remove, or damage to tell."""
+        """Return whether the shell has chunks to read, to write or to remove, or damage."""
         return (
             len(self.wanted) > 0
             or len(self.damaged) > 0
@@ -126,7 +127,7 @@ class Core:
         )
 
     def take_woken(self, limit: i64) -> list[Link]:
-        """Return the connections that the shell must look at, up to `limit`, and take them out."""
+        """Remove and return up to `limit` connections that the shell must handle."""
         woken = self.scheduler.take_woken(limit)
         if self.consumer_timeout_ms_min > 0:
             for link in woken:
@@ -146,7 +147,7 @@ class Core:
             self._spill_waiters.append(waiter)
 
     def spilled(self, batch: SpillBatch) -> None:
-        """Take note that chunks are written, and call all that wait for it."""
+        """Mark chunks as written, and call all waiters."""
         self.spill.written(batch)
         waiters = self._spill_waiters
         self._spill_waiters = []

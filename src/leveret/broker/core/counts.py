@@ -1,13 +1,14 @@
-"""Counts of what the broker did since its start, for metrics: they only grow.
+"""Counters of the broker since its start, for metrics: they only grow.
 
-Queues, channels and connections count for themselves, which costs the path of a message nothing
-more.  Who wants totals walks over those that are there (`admin.metrics`) and adds what is kept here
-of those that went.  Others have their turns during a walk.  What goes after the walk saw it is
-taken off again once, by `seen`: so a walk counts each object once, and a total never falls.
+Queues, channels and connections have their own counters, so the path of a message pays nothing
+more.  For totals, `admin.metrics` walks over all live objects and adds the counters kept here for
+objects that are gone.  Other work runs in between.  If an object goes after the walk saw it, its
+counters are subtracted again once, with the help of `seen_queues` and `seen_links`: so a walk
+counts each object once, and a total never falls.
 
 No limit or decision depends on these figures.
 
-Invariants: at most one walk goes on at a time; what has ended is added once.
+Invariants: at most one walk runs at a time; the counters of an object that is gone are added once.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-#: The upper ends of the classes of message sizes, in bytes, as RabbitMQ has them; larger ones are
-#: in a class of their own.
+#: The upper bounds of the message size classes, in bytes, as in RabbitMQ; larger messages have a
+#: class of their own.
 SIZE_CLASSES: Final = (100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 50_000_000, 100_000_000)
 
 
 @final
 class QueueCounts:
-    """What queues of one type did."""
+    """The counters of all queues of one type."""
 
     def __init__(self) -> None:
         self.published: i64 = 0
@@ -37,7 +38,7 @@ class QueueCounts:
         self.acked: i64 = 0
 
     def add(self, other: QueueCounts, sign: i64 = 1) -> None:
-        """Add what another one has, or take it off where `sign` is -1."""
+        """Add another object's counters, or subtract them if `sign` is -1."""
         self.published += sign * other.published
         self.delivered += sign * other.delivered
         self.delivered_no_ack += sign * other.delivered_no_ack
@@ -49,7 +50,7 @@ class QueueCounts:
 
 
 def counts_of(by_kind: dict[str, QueueCounts], kind: str) -> QueueCounts:
-    """Return the counts of a type of queues."""
+    """Return the counters of a queue type."""
     counts = by_kind.get(kind)
     if counts is None:
         counts = by_kind[kind] = QueueCounts()
@@ -58,11 +59,12 @@ def counts_of(by_kind: dict[str, QueueCounts], kind: str) -> QueueCounts:
 
 @final
 class LinkCounts:
-    """What connections did; a packet is one read or write of a socket."""
+    """The counters of connections; a packet is one read or write of a socket."""
 
     def __init__(self) -> None:
         self.published: i64 = 0
-        #: Publishes on channels that confirm, and how many of them were confirmed by a basic.ack.
+        #: Publishes on channels in confirm mode, and how many of them were confirmed by a
+        #: basic.ack.
         self.confirming: i64 = 0
         self.confirmed: i64 = 0
         self.received_bytes: i64 = 0
@@ -71,7 +73,7 @@ class LinkCounts:
         self.sent_packets: i64 = 0
 
     def add(self, other: LinkCounts, sign: i64 = 1) -> None:
-        """Add what another one has, or take it off where `sign` is -1."""
+        """Add another object's counters, or subtract them if `sign` is -1."""
         self.published += sign * other.published
         self.confirming += sign * other.confirming
         self.confirmed += sign * other.confirmed
@@ -83,7 +85,7 @@ class LinkCounts:
 
 @final
 class MessageSizes:
-    """The sizes of the bodies that were published, in the classes of `SIZE_CLASSES`."""
+    """The sizes of published bodies, in the classes of `SIZE_CLASSES`."""
 
     def __init__(self) -> None:
         self.bytes: i64 = 0
@@ -91,7 +93,7 @@ class MessageSizes:
         self._to_1k: i64 = 0
         self._to_10k: i64 = 0
         self._to_100k: i64 = 0
-        #: Those of the larger classes.
+        #: The larger classes.
         self._larger: Final = [0] * (len(SIZE_CLASSES) - 3)
 
     def note(self, size: i64) -> None:
@@ -109,7 +111,7 @@ class MessageSizes:
             self._larger[bisect_left(SIZE_CLASSES, size) - 4] += 1
 
     def classes(self) -> list[int]:
-        """Return how many bodies are in each class; the last class has no upper end."""
+        """Return how many bodies are in each class; the last class has no upper bound."""
         return [
             int(self._to_100),
             int(self._to_1k),
@@ -121,10 +123,10 @@ class MessageSizes:
 
 @final
 class Counts:
-    """The counts of one broker."""
+    """The counters of one broker."""
 
     def __init__(self) -> None:
-        # Clients' connections count from their connection.open on.
+        # Client connections count from their connection.open on.
         self.connections_opened: i64 = 0
         self.connections_closed: i64 = 0
         self.channels_opened: i64 = 0
@@ -133,15 +135,14 @@ class Counts:
         self.queues_declared: i64 = 0
         self.queues_created: i64 = 0
         self.queues_deleted: i64 = 0
-        #: Messages that no queue took: dropped, or given back to their publisher.
+        #: Messages that were routed to no queue: dropped, or returned to their publisher.
         self.unroutable_dropped: i64 = 0
         self.unroutable_returned: i64 = 0
-        #: Messages that died, by the queue's type and what it does with dead letters, then by the
-        #: reason.
+        #: Dead messages, by the queue's type and its dead-letter strategy, then by the reason.
         self.deaths: dict[tuple[str, str], dict[str, int]] = {}
-        #: Letters of the strategy `at-least-once` that a queue took.
+        #: Dead letters of the strategy `at-least-once` that a queue confirmed.
         self.letters_confirmed: i64 = 0
-        #: The data directory's id, what its recovery found, and how long that took.
+        #: The data directory's id, the result of its recovery, and how long it took.
         self.identity = ""
         self.recovered_records: i64 = 0
         self.recovered_messages: i64 = 0
@@ -151,31 +152,32 @@ class Counts:
         self.checkpoints: i64 = 0
         self.checkpoint_ms: i64 = 0
         self.checkpoint_since_ms: i64 = 0
-        #: Publishes that a quota refused.
+        #: Publishes that were refused by a quota.
         self.quota_refused: i64 = 0
-        #: The queues that are gone, by their type, and the connections that are gone.
+        #: The counters of deleted queues, by their type, and of closed connections.
         self.gone_queues: dict[str, QueueCounts] = {}
         self.gone_links = LinkCounts()
-        #: The number of the walk that goes on, or was the last; what it saw and is gone since.
+        #: The number of the current or last walk, and the counters of objects that it saw and that
+        #: are gone since.
         self.walk: i64 = 0
         self.seen_queues: dict[str, QueueCounts] = {}
         self.seen_links = LinkCounts()
 
     def begin_walk(self) -> i64:
-        """Begin a walk over all queues and connections; return its number, by which it marks."""
+        """Begin a walk over all queues and connections; return the walk's number."""
         self.walk += 1
         self.seen_queues = {}
         self.seen_links = LinkCounts()
         return self.walk
 
     def queue_gone(self, kind: str, counts: QueueCounts, walk: i64) -> None:
-        """Keep the counts of a queue that is deleted; `walk` is the one that saw it last."""
+        """Keep the counts of a queue that is deleted; `walk` is the last walk that saw it."""
         counts_of(self.gone_queues, kind).add(counts)
         if walk == self.walk:
             counts_of(self.seen_queues, kind).add(counts)
 
     def link_gone(self, counts: LinkCounts, walk: i64) -> None:
-        """Keep the counts of a connection that is gone; `walk` is the one that saw it last."""
+        """Keep the counters of a closed connection; `walk` is the last walk that saw it."""
         self.gone_links.add(counts)
         if walk == self.walk:
             self.seen_links.add(counts)

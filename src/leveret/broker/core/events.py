@@ -1,6 +1,6 @@
-"""Who notes what happens to messages, as queues and connections see it.
+"""The recorder of message events, as queues and connections see it.
 
-Invariant: nothing is looked at per message while events are off, but one mask (`Core.event_mask`).
+Invariant: while events are off, one mask (`Core.event_mask`) is the only check per message.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from leveret.message import Message
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class MessageEvents:
-    """Takes note of events; this one of none."""
+    """Records message events; this base class records none."""
 
     def __init__(self, mask: i64) -> None:
-        #: Sequences with these bits all zero are followed.
+        #: Messages whose sequence has these bits all zero are recorded.
         self.mask: i64 = mask
-        #: True while publishers are blocked: nothing is noted.
+        #: True while publishers are blocked: no events are recorded.
         self.paused = False
-        #: Events that were dropped: too many in a turn, or there is no stream.
+        #: Events that were dropped: too many in a round, or there is no stream.
         self.dropped: i64 = 0
 
     def queue_event(
@@ -34,15 +34,15 @@ class MessageEvents:
         reason: str = "",
         count: i64 = 0,
     ) -> None:
-        """Record what happened in a queue; `count` is how often the message was requeued."""
+        """Record an event of a message in a queue; `count` is its number of requeues."""
 
     def published(
         self, vhost: str, message: Message, queues: i64, targets: Sequence[object]
     ) -> None:
-        """Record a publish, of a client or from staging, and how many `queues` it reached."""
+        """Record a publish, from a client or from staging, and how many `queues` it reached."""
 
     def forget_vhost(self, vhost: str) -> None:
-        """Drop what was noted in a virtual host, because it is deleted."""
+        """Drop the pending events of a virtual host that is deleted."""
 
     def flush(self) -> None:
-        """Write what was noted; outside of any other record of the journal."""
+        """Write the pending events, outside of any other journal record."""

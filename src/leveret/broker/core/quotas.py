@@ -1,22 +1,22 @@
-"""Quotas: what a user, and what a virtual host, has of queues, bindings and messages, and may have.
+"""Quotas: the queues, bindings and messages of users and virtual hosts, and their limits.
 
-What a client makes counts for its user, who is told by name and number (`ownership.py`), and for
-the vhost that it is in.  A queue and a binding count for who declared them.  A message counts for
-the user of the queue that it is in, not for its publisher: the queue's user is in its record and so
-the same after a restart, and it is he who may purge it, delete it or bound its length.
+Everything that a client creates counts for its user, identified by name and number
+(`ownership.py`), and for its vhost.  A queue and a binding count for the user who declared them.  A
+message counts for the user of its queue, not for its publisher: that user is in the queue's record,
+so it is the same after a restart, and can purge the queue, delete it or limit its length.
 
-A quota refuses what is new, and nothing that is there; what the operator imports is counted and not
-refused.
+A quota refuses new objects and never removes existing ones; imports by the operator are counted and
+not refused.
 
-Messages are not counted one by one.  Every queue knows how many it holds; its `Share` says how
-many of them were counted last.  As long as a quota is far, a queue is counted again after so many
-messages at most (`QUOTA_SLACK_MESSAGES`, `QUOTA_SLACK_BYTES`), and its publishers pay nothing.
-When all queues together might reach the quota before they are counted again, it is *watched*: then
-each publish is judged, and counted as it is taken.
+Messages are not counted one by one.  Every queue knows how many it holds; its `Share` has the
+number at the last count.  While a quota is far from its limit, a queue is counted again after at
+most `QUOTA_SLACK_MESSAGES` messages or `QUOTA_SLACK_BYTES` bytes, and its publishers pay nothing.
+If all queues together could reach the quota before they are counted again, it is *watched*: then
+each publish is checked, and counted as it is accepted.
 
-Invariants: of a quota that is not watched, less is used than it allows, whatever was published
-since the last count; of one that is watched, never more is used than is counted, once all queues
-were counted.
+Invariants: for a quota that is not watched, the use is below the limit, including everything
+published since the last count; for a watched quota, the use never exceeds the count, once all
+queues were counted.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ MAX_BINDINGS: Final = "max-bindings"
 MAX_MESSAGES: Final = "max-messages"
 MAX_MESSAGE_BYTES: Final = "max-message-bytes"
 
-#: The limits of users and of vhosts that are quotas of what they hold.
+#: The limits of users and of vhosts that are quotas.
 QUOTAS: Final = (MAX_QUEUES, MAX_BINDINGS, MAX_MESSAGES, MAX_MESSAGE_BYTES)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Share:
-    """What one queue has of the messages of its user and of its vhost."""
+    """The part of one queue in the message counts of its user and its vhost."""
 
     def __init__(self, vhost: Use, queues: i64) -> None:
         self.vhost: Final = vhost
-        #: The user who declared the queue, for whom it counts, and what he has; None for a queue
-        #: that was imported or that an earlier release recorded.
+        #: The user who declared the queue, and that user's counts; None for a queue that was
+        #: imported or recorded by an earlier release.
         self.owner: Owner | None = None
         self.user: Use | None = None
-        #: What its vhost has, and its user.
+        #: The counts of its vhost, and of its user.
         self.uses: list[Use] = [vhost]
-        #: How many of his queues it is: one, or none.
+        #: How many queues it counts for its user: one, or none.
         self._queues: Final[i64] = queues
-        #: Messages and their bytes, as they were counted last.
+        #: Messages and their bytes at the last count.
         self.messages: i64 = 0
         self.bytes: i64 = 0
-        #: True while each publish must be judged.
+        #: True while each publish must be checked.
         self.watched = False
-        #: Its places in the lists of these.
+        #: Its indexes in their lists of shares.
         self.vhost_place: i64 = -1
         self.user_place: i64 = -1
         vhost.add_share(self)
@@ -74,14 +74,14 @@ class Share:
 
     @abstractmethod
     def bytes_now(self) -> i64:
-        """Return the bytes (bodies and properties) of these."""
+        """Return the bytes (bodies and properties) of these messages."""
 
     @abstractmethod
     def follow(self) -> None:
-        """Have each publish judged by `takes`, or none, as `watched` says."""
+        """Have each publish checked by `takes` if `watched` is set, otherwise none."""
 
     def give(self, owner: Owner | None, user: Use | None) -> None:
-        """Count the queue and its messages for `owner`, who has `user`, from now on."""
+        """Count the queue and its messages for `owner`, with the counts `user`, from now on."""
         self._take_away()
         self.owner = owner
         self.user = user
@@ -103,26 +103,26 @@ class Share:
             user.remove_share(self)
 
     def judge(self) -> None:
-        """Watch the quotas that are near, and no others."""
+        """Watch the quotas that are near their limit, and no others."""
         self.count()
         for use in self.uses:
             use.judge()
         self.look()
 
     def look(self) -> None:
-        """Look whether a quota of its user or its vhost is watched."""
+        """Check whether a quota of its user or its vhost is watched."""
         watched = any(use.watched for use in self.uses)
         if watched != self.watched:
             self.watched = watched
             self.follow()
 
     def note(self) -> None:
-        """Take note that messages may have come: called before more than the slack have."""
+        """Update the counts: called before more messages than the slack have arrived."""
         if any(use.counts_messages for use in self.uses):
             self.judge()
 
     def count(self) -> None:
-        """Count what the queue holds now."""
+        """Count the messages that the queue holds now."""
         messages = self.messages_now() - self.messages
         size = self.bytes_now() - self.bytes
         if messages != 0 or size != 0:
@@ -143,16 +143,16 @@ class Share:
         return all(use.has_room(1, size) for use in self.uses)
 
     def takes(self, size: i64) -> bool:
-        """Count a message of `size` bytes that is about to be published, if it may be."""
+        """Count a message of `size` bytes before its publish; return False to refuse it."""
         taken = self.admits(1, size)
         if taken:
             self._add(1, size)
         return taken
 
     def admits(self, messages: i64, size: i64) -> bool:
-        """Return whether there may be so much more; count a refusal.
+        """Return whether the quotas allow this much more; count a refusal.
 
-        A message that replaces another one adds bytes, but no message.
+        A message that replaces another adds no message (`messages` is 0).
         """
         self.count()
         for use in self.uses:
@@ -162,13 +162,13 @@ class Share:
         return True
 
     def leaves(self, size: i64) -> None:
-        """Count a message no more that goes on to other queues at once."""
+        """Stop counting a message that moves on to other queues at once."""
         if self.watched:
             self.count()
             self._add(-1, -size)
 
     def end(self) -> None:
-        """Count nothing more: the queue is deleted."""
+        """Stop counting: the queue is deleted."""
         self._take_away()
         self.user = None
         self.vhost.messages -= self.messages
@@ -178,43 +178,44 @@ class Share:
 
 @final
 class Use:
-    """What one user or one vhost has, and what it may have; a negative limit is none."""
+    """The use of quotas by one user or one vhost, and its limits; negative: no limit."""
 
     def __init__(self, label: str, core: Core, owner: Owner | None = None) -> None:
-        #: Whose limits they are, in errors.
+        #: The owner of the limits, for errors.
         self.label: Final = label
         #: The user; None for a vhost.
         self.owner: Final = owner
-        #: True for a user who was deleted: what he had stays, without limits.
+        #: True for a deleted user: their objects stay, without limits.
         self.is_gone = False
         self._core: Final = core
         self.queues: i64 = 0
         self.queues_max: i64 = -1
         self.bindings: i64 = 0
         self.bindings_max: i64 = -1
-        #: Messages and their bytes, as they were counted last.
+        #: Messages and their bytes at the last count.
         self.messages: i64 = 0
         self.messages_max: i64 = -1
         self.bytes: i64 = 0
         self.bytes_max: i64 = -1
-        #: Publishes that a quota of messages refused.
+        #: Publishes that were refused by a message quota.
         self.refused: i64 = 0
-        #: True where there is a quota of messages.
+        #: True if there is a message quota.
         self.counts_messages = False
-        #: True while such a quota may be near.
+        #: True while a message quota may be near its limit.
         self.watched = False
-        #: The queues whose messages count, and the one that is counted again next.
+        #: The queues whose messages count, and the index of the one to count again next.
         self.shares: list[Share] = []
         self._next: i64 = 0
-        #: True while all of them are counted, and those that are left then.
+        #: True while all queues are being counted, and the queues left to count.
         self._counts_all = False
         self._uncounted: list[Share] = []
-        #: Queues that may still be counted again while `Scheduler.full_at` is this.
+        #: Queues that may still be counted again in the round in which `Scheduler.full_at` has this
+        #: value.
         self._recounts_left: i64 = QUOTA_RECOUNT_QUEUES
         self._recounts_until: i64 = 0
 
     def limit(self, limits: Mapping[str, int]) -> None:
-        """Apply limits, by their names."""
+        """Apply limits, given by their names."""
         self.queues_max = limits.get(MAX_QUEUES, -1)
         self.bindings_max = limits.get(MAX_BINDINGS, -1)
         self.messages_max = limits.get(MAX_MESSAGES, -1)
@@ -223,19 +224,19 @@ class Use:
         self._recount_all()
 
     def is_empty(self) -> bool:
-        """Return whether it has nothing."""
+        """Return whether nothing is counted."""
         return self.queues == 0 and self.bindings == 0 and not self.shares
 
     def add_share(self, share: Share) -> None:
         """Count the messages of a queue from now on.
 
-        They are in a list: a dict of very many that grows by one more moves all of them.
+        The shares are in a list: a very large dict would move all entries when it grows.
         """
         self._put(share, len(self.shares))
         self.shares.append(share)
 
     def remove_share(self, share: Share) -> None:
-        """Count the messages of a queue no more, if they are counted."""
+        """Stop counting the messages of a queue, if they are counted."""
         if not self.has_share(share):
             return
         place = self._place(share)
@@ -286,19 +287,19 @@ class Use:
     # -- messages ---------------------------------------------------------------------------------
 
     def count_messages(self) -> None:
-        """Count what all queues hold, for who looks at `messages` and `bytes`."""
+        """Count the messages of all queues, before a caller reads `messages` and `bytes`."""
         self._core.scheduler.spent += len(self.shares) // QUEUES_COUNTED_PER_COST
         for share in self.shares:
             share.count()
 
     def _fits(self, messages: i64, size: i64) -> bool:
-        """Return whether so much more is within the quota; where nothing comes, it is."""
+        """Return whether this much more is within the quota; adding nothing always is."""
         if messages > 0 and 0 <= self.messages_max < self.messages + messages:
             return False
         return messages + size == 0 or not 0 <= self.bytes_max < self.bytes + size
 
     def has_room(self, messages: i64, size: i64) -> bool:
-        """Return whether there is room for so many messages, or none, and `size` bytes.
+        """Return whether there is room for `messages` more messages of `size` bytes.
 
         Called while the quota is watched.
         """
@@ -308,9 +309,9 @@ class Use:
         return self._fits(messages, size)
 
     def _recount(self, messages: i64, size: i64) -> None:
-        """Count queues again until so much fits; the next call goes on.
+        """Count queues again until the message fits; the next call continues.
 
-        In one turn so many are counted: each of many queues to which one message goes asks.
+        The number per round is limited: one message may be routed to many queues, and each asks.
         """
         core = self._core
         if self._recounts_until != core.scheduler.full_at:
@@ -332,8 +333,8 @@ class Use:
         core.scheduler.spent += 1 + looked // QUEUES_COUNTED_PER_COST
 
     def judge(self) -> None:
-        """Watch the quota where all queues together may reach it before they are counted again."""
-        # Not on and off with every message.
+        """Watch the quota if all queues together may reach it before they are counted again."""
+        # Hysteresis: do not switch with every message.
         slack: i64 = (len(self.shares) + 1) * (2 if self.watched else 1)
         near = self.counts_messages and not self._fits(
             slack * QUOTA_SLACK_MESSAGES, slack * QUOTA_SLACK_BYTES
@@ -343,9 +344,9 @@ class Use:
             self._recount_all()
 
     def _recount_all(self) -> None:
-        """Count all queues, have them follow `watched`, and judge again.
+        """Count all queues, have them follow `watched`, and check again.
 
-        What is published meanwhile to those that were not reached is not judged.
+        Messages published meanwhile to queues that were not reached yet are not checked.
         """
         self._uncounted = list(self.shares)
         self._core.scheduler.spent += len(self._uncounted) >> 6
@@ -366,22 +367,22 @@ class Use:
 
 @final
 class Quotas:
-    """What all users have; vhosts keep theirs themselves."""
+    """The use of quotas by all users; vhosts keep their own."""
 
     def __init__(self, core: Core) -> None:
         self._core: Final = core
         #: The limits of each user that has any (`Users.limits`).
         self.user_limits: Final[dict[str, dict[str, int]]] = {}
-        #: The limits of users for whom others are not set; of a broker whose data are old, none.
+        #: Limits for users without limits of their own; empty for a broker with an old data
+        #: directory.
         self.defaults: dict[str, int] = {}
-        #: The bytes of messages that belong to the defaults, if there are any; negative for no
-        #: limit.
+        #: The default limit of message bytes, if there are defaults; negative: no limit.
         self.message_bytes: i64 = -1
-        #: Those who have anything, by `Owner.key`.
+        #: Users with any counted objects, by `Owner.key`.
         self.users: dict[str, Use] = {}
 
     def of(self, owner: Owner | None) -> Use | None:
-        """Return what a user has; None for nobody."""
+        """Return a user's counts; None for no owner."""
         if owner is None:
             return None
         use = self.users.get(owner.key)
@@ -391,7 +392,7 @@ class Quotas:
         return use
 
     def set_defaults(self, defaults: Mapping[str, int]) -> None:
-        """Set the limits of users for whom others are not set; without any, none has a limit."""
+        """Set the default limits of users; if empty, there are no default limits."""
         self.defaults = dict(defaults)
         if defaults and self.message_bytes >= 0:
             self.defaults.setdefault(MAX_MESSAGE_BYTES, int(self.message_bytes))
@@ -400,7 +401,7 @@ class Quotas:
                 use.limit(self.limits_of(use.owner.name))
 
     def limits_of(self, name: str) -> dict[str, int]:
-        """Return the limits of a user, with the defaults where he has none of his own."""
+        """Return the limits of a user: their own, and the defaults for the others."""
         return {**self.defaults, **self.user_limits.get(name, {})}
 
     def check_bindings(self, owner: Owner, source: str, count: i64) -> None:
@@ -413,6 +414,6 @@ class Quotas:
                 self.forget_unused(use)
 
     def forget_unused(self, use: Use | None) -> None:
-        """Forget a user who has nothing any more."""
+        """Drop the counts of a user who has no objects any more."""
         if use is not None and use.owner is not None and use.is_empty():
             self.users.pop(use.owner.key, None)

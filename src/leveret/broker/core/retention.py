@@ -1,11 +1,12 @@
-"""What queues and exchanges keep of messages that everybody has had: one share of the memory.
+"""Messages retained after delivery by queues and exchanges: one share of the memory.
 
-Acked messages that a queue retains, and the histories of exchanges, lie in memory, and nobody has
-to take them out of it.  So all together have a share.  While they exceed it, each has an equal part
-of it: who keeps one more message has two others looked at, in their turn, and whoever has more than
-his part drops his oldest.  Beyond twice the share who keeps one more drops all that he has.
+Acked messages that a queue retains, and the histories of exchanges, are in memory, and no client
+has to take them out.  So all of them together have a share.  While they exceed it, each keeper may
+have an equal part: when a keeper adds a message, two others are checked, in turn, and a keeper with
+more than its part drops its oldest messages.  Beyond twice the share, a keeper that adds a message
+drops all its messages.
 
-Invariant: the total is the sum of what all keepers have booked.
+Invariant: the total is the sum of the bookings of all keepers.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import Final, final
 
 from mypy_extensions import i64, trait
 
-#: What a keeper may have where the share is not reached.
+#: A keeper's part while the share is not exceeded.
 _ANYTHING: Final = 1 << 62
 
-#: Others that are looked at for each message that is kept.
+#: Other keepers that are checked for each message added.
 _LOOKED_AT: Final = 2
 
 
@@ -27,21 +28,21 @@ class RetentionShare:
 
     def __init__(self) -> None:
         self.bytes: i64 = 0
-        #: Those that keep anything, in any order, and the place of the one looked at last.
+        #: The keepers that have any messages, in any order, and the index of the last one checked.
         self.keepers: list[Keeper] = []
         self._place: i64 = 0
-        #: The share; below 0 there is no limit.
+        #: The share; negative: no limit.
         self.bytes_max: i64 = -1
 
     def part(self) -> i64:
-        """Return what one keeper may have now."""
+        """Return how many bytes one keeper may have now."""
         most = self.bytes_max
         if most < 0 or self.bytes <= most:
             return _ANYTHING
         return 0 if self.bytes > 2 * most else most // max(len(self.keepers), 1)
 
     def look(self) -> None:
-        """Have some keepers drop what they have beyond their part, while the share is exceeded."""
+        """While the share is exceeded, have some keepers drop messages beyond their part."""
         left: i64 = _LOOKED_AT
         while left > 0 and 0 <= self.bytes_max < self.bytes and self.keepers:
             left -= 1
@@ -57,28 +58,28 @@ class Shrinking:
 
     @abstractmethod
     def shrink(self) -> None:
-        """Drop some of the oldest that are beyond `Keeper.is_over`."""
+        """Drop some of the oldest messages while `Keeper.is_over`."""
 
 
 @final
 class Keeper:
-    """What one queue or exchange keeps, in bytes; `of` has the messages."""
+    """The bytes retained by one queue or exchange, which has the messages."""
 
     def __init__(self, share: RetentionShare, of: Shrinking) -> None:
         self.bytes: i64 = 0
-        #: None once it is deleted.
+        #: None once the queue or exchange is deleted.
         self._of: Shrinking | None = of
         self._share: Final = share
-        #: Its place among the keepers, if it is one.
+        #: Its index in the list of keepers; negative if it is not listed.
         self.place: i64 = -1
 
     def shrink(self) -> None:
-        """Drop some of the oldest that are beyond `is_over`."""
+        """Drop some of the oldest messages while `is_over`."""
         if self._of is not None:
             self._of.shrink()
 
     def end(self) -> None:
-        """Keep nothing any more: the queue or exchange is deleted."""
+        """Book out everything: the queue or exchange is deleted."""
         self.book(-self.bytes)
         self._of = None
 
@@ -100,5 +101,5 @@ class Keeper:
             share.look()
 
     def is_over(self) -> bool:
-        """Return whether it has more than it may."""
+        """Return whether it has more than its part."""
         return self.bytes > self._share.part()

@@ -1,11 +1,11 @@
 """The cache of stream blocks that are stored in files, shared by all streams.
 
 A block is added when it was written or read back, and the least recently used block is dropped when
-there is no more room.  So the tail of a busy stream is read from memory, many readers of one place
+the cache is full.  So the tail of a busy stream is read from memory, many readers at one offset
 share a block, and a slow reader holds no memory.
 
-Invariants: a cached block is in a file and visible; all of them take `bytes_max` at most, or there
-is one block.
+Invariants: a cached block is in a file and visible; the blocks take at most `bytes_max`, or there
+is only one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from leveret.limits import MESSAGE_OVERHEAD_BYTES, STREAM_CACHE_BYTES_MAX
 
 
 class CachedBlock:
-    """A block of a stream, as the cache knows it."""
+    """A block of a stream, as seen by the cache."""
 
     def __init__(self) -> None:
         self.count: i64 = 0
@@ -32,18 +32,18 @@ class CachedBlock:
 
 @final
 class StreamCache:
-    """The blocks, the least recently used first."""
+    """The cached blocks, the least recently used first."""
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.blocks: dict[CachedBlock, None] = {}
-        #: Memory that the blocks take, and how much of it is bodies and properties.
+        #: Memory of the blocks, and the part of it that is bodies and properties.
         self.bytes: i64 = 0
         self.message_bytes: i64 = 0
         self.bytes_max: i64 = STREAM_CACHE_BYTES_MAX
 
     def put(self, block: CachedBlock) -> None:
-        """Add a block, whose memory is counted already."""
+        """Add a block whose memory is already counted."""
         self.blocks[block] = None
         self.bytes += block.size + block.count * MESSAGE_OVERHEAD_BYTES
         self.message_bytes += block.size
@@ -51,7 +51,7 @@ class StreamCache:
             self.drop(next(iter(self.blocks)))
 
     def use(self, block: CachedBlock) -> None:
-        """Make a block that is read the most recently used one."""
+        """Mark a block that is read as the most recently used one."""
         if block in self.blocks:
             del self.blocks[block]
             self.blocks[block] = None

@@ -1,19 +1,20 @@
-"""The memory of messages that were delivered and wait for their ack: one share for all connections.
+"""The memory of unacked messages: one share for all connections.
 
-What a consumer holds unacked stays in memory until it acks or its channel ends.  So that one who
-never acks cannot keep publishers blocked, all connections together have a share.  While it is
-reached, each user may hold an equal part of it, and each connection of a user an equal part of
-that; who holds as much gets no more deliveries until he has acked some.  All connections of a user
-together may hold two parts, so that one of them that holds all leaves room for others; beyond twice
-the share they may hold half a part, so that what users take one after the other has an end.
+Messages that a consumer holds unacked stay in memory until it acks or its channel ends.  To prevent
+a consumer that never acks from blocking publishers, all connections together have a share.  While
+it is reached, each user may hold an equal part of it, and each connection of a user an equal part
+of that; a connection at its limit gets no more deliveries until it has acked some.  All connections
+of a user together may hold two parts, so that one connection that holds everything leaves room for
+the others; beyond twice the share they may hold half a part, so that users who join one after the
+other cannot take memory without end.
 
 A connection reserves a little more than it holds and asks again when that is used up.  So a
-delivery and its ack cost an addition each, and once a second what is not used is given back.  When
-the share is reached, all have to ask for each delivery, so that room which was reserved for small
+delivery and its ack cost one addition each, and once a second the unused part is given back.  When
+the share is reached, every connection must ask for each delivery, so that room reserved for small
 messages is not used for a large one.
 
-Invariants: the total of the share is what all connections have reserved; none holds more than it
-has reserved; none has a limit while the share is reached.
+Invariants: the total of the share is the sum of all reservations; no connection holds more than it
+has reserved; no connection has a limit while the share is reached.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from mypy_extensions import i64
 
 from leveret.limits import MESSAGE_OVERHEAD_BYTES
 
-#: What is reserved beyond what is held: as much again, at least and at most.
+#: Room reserved in advance: as much again as is held, between these limits.
 _AHEAD_LEAST: Final = 4096
 _AHEAD_MOST: Final = 65_536
 
@@ -34,7 +35,7 @@ class UnackedShare:
 
     def __init__(self) -> None:
         self.bytes: i64 = 0
-        #: The share; below 0 there is no limit.
+        #: The share; negative: no limit.
         self.bytes_max: i64 = -1
         #: The users whose connections have reserved anything.
         self.users: dict[str, UnackedUser] = {}
@@ -46,13 +47,13 @@ class UnackedShare:
         return 0 <= self.bytes_max <= self.bytes
 
     def limit_all(self, most: i64) -> None:
-        """Set the share; where it is reached already, nobody has to give anything back."""
+        """Set the share; if it is reached already, connections keep what they hold."""
         self.bytes_max = most
         if self.is_reached():
             self.unlimit_all()
 
     def limit(self, room: UnackedRoom) -> None:
-        """Let a connection take up to what it has reserved without asking."""
+        """Let a connection take up to its reservation without asking."""
         room.limit = room.reserved
         self._limited[room] = None
 
@@ -62,7 +63,10 @@ class UnackedShare:
         self._limited.pop(room, None)
 
     def unlimit_all(self) -> None:
-        """Have all ask: the share is reached.  Each has reserved anew since it was done last."""
+        """Have all connections ask: the share is reached.
+
+        Each connection with a limit has reserved again since the last call.
+        """
         for room in self._limited:
             room.limit = 0
         self._limited.clear()
@@ -84,7 +88,7 @@ class UnackedShare:
 
 @final
 class UnackedUser:
-    """What the connections of one user have reserved, and how many of them have."""
+    """The bytes reserved by the connections of one user, and the number of those connections."""
 
     def __init__(self) -> None:
         self.bytes: i64 = 0
@@ -93,13 +97,13 @@ class UnackedUser:
 
 @final
 class UnackedRoom:
-    """What one connection holds unacked, with 200 bytes for each message, and has reserved."""
+    """The unacked bytes of one connection, plus 200 for each message, and its reservation."""
 
     def __init__(self, share: UnackedShare) -> None:
-        #: What is held now.
+        #: Bytes held now.
         self.bytes: i64 = 0
         self.reserved: i64 = 0
-        #: Before a delivery `reserve` must be called unless `bytes` is below it.
+        #: Before a delivery `reserve` must be called unless `bytes` is below this.
         self.limit: i64 = 0
         self.user = ""
         #: True while deliveries wait for room.
@@ -109,7 +113,7 @@ class UnackedRoom:
         self._ended = False
 
     def reserve(self) -> bool:
-        """Reserve room for the next deliveries; return whether there is some."""
+        """Reserve room for the next deliveries; return False if there is none."""
         share = self._share
         if share.is_reached() and not self._ended:
             self._book(self.bytes)
@@ -128,9 +132,9 @@ class UnackedRoom:
         return self.bytes < self.limit or self.reserve()
 
     def hold(self, size: i64) -> None:
-        """Count a delivered message of `size` bytes; reserve more if it takes more than the room.
+        """Count a delivered message of `size` bytes; reserve more if it exceeds the reservation.
 
-        Messages differ in size, so the last one may be larger than what is left.
+        Messages differ in size, so the last one may be larger than the room that is left.
         """
         self.bytes += size + MESSAGE_OVERHEAD_BYTES
         if self.bytes > self.limit and self.bytes > self.reserved and not self._ended:
@@ -139,7 +143,7 @@ class UnackedRoom:
                 self.limit = self.reserved
 
     def settle(self) -> bool:
-        """Give back what is not used; return whether deliveries that were refused may go on."""
+        """Give back unused room; return whether refused deliveries may continue."""
         if self._ended:
             return False
         needed: i64 = self.bytes
@@ -154,7 +158,7 @@ class UnackedRoom:
         return self.refused and self.has_room()
 
     def warning(self) -> str:
-        """Return what the log is to say, once for each connection, of deliveries that wait."""
+        """Return the log message about waiting deliveries, once for each connection, or ""."""
         if self._warned or not self.refused:
             return ""
         self._warned = True
@@ -164,13 +168,13 @@ class UnackedRoom:
         )
 
     def end(self) -> None:
-        """Give everything back: the connection is gone."""
+        """Give everything back: the connection ended."""
         self._book(0)
         self._share.unlimit(self)
         self._ended = True
 
     def _book(self, size: i64) -> None:
-        """Have so much reserved."""
+        """Set the reservation to `size` bytes."""
         more: i64 = size - self.reserved
         if more == 0:
             return
@@ -192,5 +196,5 @@ class UnackedRoom:
 
 
 def _ahead(size: i64) -> i64:
-    """Return what a connection that holds so much reserves beyond it."""
+    """Return how much a connection that holds `size` bytes reserves in advance."""
     return min(max(size, _AHEAD_LEAST), _AHEAD_MOST)
