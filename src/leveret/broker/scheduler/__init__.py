@@ -1,1 +1,1 @@
-"""Decides whose turn it is, and for how long."""
+"""The scheduler: which work runs next, and for how long."""

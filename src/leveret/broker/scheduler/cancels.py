@@ -1,6 +1,6 @@
-"""Consumers whose queue was deleted: who notifies them, when, and how many at a time.
+"""Consumers of deleted queues: they are notified in slices, after the deletion is durable.
 
-Invariant: none is notified before the deletion is durable.
+Invariant: no consumer is notified before the deletion is durable.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Cancellable:
 
     @abstractmethod
     def cancel(self) -> None:
-        """Tell the client that its consumer was cancelled."""
+        """Notify the client that its consumer was cancelled."""
 
 
 @final
 class CancelledConsumers(SyncWaiter):
-    """Consumers whose queue was deleted, until the deletion is durable.
+    """Consumers of a deleted queue, until the deletion is durable.
 
     The connection that deleted the queue notifies them right after its reply; otherwise they are
     notified when the sync is done.
@@ -40,7 +40,7 @@ class CancelledConsumers(SyncWaiter):
         self._consumers = consumers
 
     def synced(self, group: i64) -> None:
-        """Notify the consumers, unless that was done."""
+        """Notify the consumers, unless they have been notified."""
         self.notify()
 
     def notify(self) -> None:
@@ -52,41 +52,41 @@ class CancelledConsumers(SyncWaiter):
 
     def _notify(self, consumers: list[Cancellable]) -> Iterator[int]:
         for consumer in consumers:
-            # The end of one that reads many partitions counts its own beside this.
+            # A consumer of many partitions adds the cost of its end itself.
             consumer.cancel()
             yield 1
-        # Most are known to nobody else any more.
+        # Most of these consumers have no other reference.
         self._scheduler.memory.free(consumers)
 
 
 @final
 class Cancels:
-    """Consumers whose queue was deleted in the batch at hand."""
+    """Consumers of queues that were deleted in the current batch."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler: Final = scheduler
         self._consumers: list[Cancellable] = []
-        #: The group with the last record of such a deletion; 0 for none.
+        #: The group with the last record of these deletions; 0: none.
         self._group: i64 = 0
 
     def add(self, consumers: Sequence[Cancellable], group: i64) -> None:
-        """Notify consumers of a queue when `group`, which has the record of its end, is synced."""
+        """Notify a queue's consumers when `group`, with the record of its deletion, is synced."""
         self._consumers.extend(consumers)
         self._group = max(self._group, group)
 
     def are_due(self, group: i64) -> bool:
-        """Return whether there are any, and a sync of `group` suffices for all of them."""
+        """Return whether there are any, and a sync of `group` is enough for all of them."""
         return len(self._consumers) > 0 and self._group <= group
 
     def take(self) -> CancelledConsumers:
-        """Return them for the caller to notify, and clear the list."""
+        """Return the consumers for the caller to notify, and clear the list."""
         taken = CancelledConsumers(self._scheduler, self._consumers)
         self._consumers = []
         self._group = 0
         return taken
 
     def notify(self) -> None:
-        """Notify them now, or when the deletion is durable."""
+        """Notify the consumers now, or when the deletion is durable."""
         if not self._consumers:
             return
         group = self._group

@@ -1,7 +1,7 @@
-"""What the core requests from the shell, and the base classes of those who wait for it.
+"""Requests from the core to the shell, and the base classes of objects that wait for them.
 
-Each is a native base class that the rooms above extend; `Core` and the scheduler list them, and
-the shell runs them once per batch.
+Each is a native base class that higher packages extend; `Core` and the scheduler list them, and the
+shell runs them once per batch.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class ChunkWanted:
 
     @abstractmethod
     def arrived(self, data: bytes) -> None:
-        """Take the chunk's bytes, fewer than requested where the file ends early."""
+        """Process the chunk's bytes, fewer than requested if the file ends early."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ChunkReader:
     """Reads a stored chunk at once, for the few callers that cannot wait for it.
 
-    `reads`, `bytes_read` and `read_ns` (of a monotonic clock) say what that has cost since the
-    start; no decision depends on them.
+    `reads`, `bytes_read` and `read_ns` (of a monotonic clock) count its reads since the start; no
+    decision depends on them.
     """
 
     def __init__(self) -> None:
@@ -69,10 +69,10 @@ class ChunkReader:
         self.read_ns += took_ns
 
     def read(self, owner: i64, ref: ChunkRef, levels: i64) -> bytes:
-        """Return the chunk's bytes, fewer than requested where they cannot be read.
+        """Return the chunk's bytes, fewer than requested if they cannot be read.
 
-        Damaged messages of which there is another copy are repaired.  `levels` is the queue's
-        highest priority, or negative for delayed messages, whose rows alone say when they are due.
+        Damaged messages that have another copy are repaired.  `levels` is the queue's highest
+        priority, or negative for delayed messages, whose due times are only in the rows.
         """
         return b""
 
@@ -83,12 +83,12 @@ class DeadMessage:
 
     @abstractmethod
     def dead_letter(self) -> Iterator[int] | None:
-        """Dead-letter the message or drop it; return what is left of a long operation."""
+        """Dead-letter the message or drop it; return the rest of a long operation, or None."""
 
 
 @final
 class DamagedChunk:
-    """A stored chunk that failed its check when it was read, with the bytes that were there.
+    """A stored chunk that failed its check when it was read, with the bytes read.
 
     `what` describes the loss, `records` is the number of messages lost.
     """

@@ -1,9 +1,9 @@
 """The messages that wait to be dead-lettered, in the order in which they left their queues.
 
 They wait until the deliveries of the batch are done, or for later rounds if there are too many.
-How one is dead-lettered is its own matter (`DeadMessage`).
+`DeadMessage` implements the dead-lettering itself.
 
-Invariant: a letter is handed out once.
+Invariant: `next` returns a message only once.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from leveret.broker.scheduler.effects import DeadMessage
 
 @final
 class WaitingLetters:
-    """A list that is read from the front and added to at the end."""
+    """A list that is read from the front and extended at the end."""
 
     def __init__(self) -> None:
         self._added: list[DeadMessage] = []
-        #: What is being handed out, from `_done` on.
+        #: The list being read, from index `_done` on.
         self._begun: list[DeadMessage] = []
         self._done: i64 = 0
 
     def add(self, letter: DeadMessage) -> None:
-        """Have a message dead-lettered after all that wait."""
+        """Have a message dead-lettered after all waiting ones."""
         self._added.append(letter)
 
     def any(self) -> bool:
@@ -38,7 +38,7 @@ class WaitingLetters:
         return len(self._added) + len(self._begun) - self._done
 
     def next(self) -> DeadMessage | None:
-        """Return the next message, which waits no longer; None where none waits."""
+        """Remove and return the next message; None if no message waits."""
         if not self._begun:
             self._begun = self._added
             self._added = []
@@ -52,13 +52,13 @@ class WaitingLetters:
         return letter
 
     def put_aside(self) -> list[DeadMessage]:
-        """Return what was added and not begun; what comes from now on is told apart from it."""
+        """Remove and return the added messages, to separate them from later ones."""
         before = self._added
         self._added = []
         return before
 
     def put_back(self, before: list[DeadMessage]) -> list[DeadMessage]:
-        """Return what was added since `before` was put aside, and let `before` wait again."""
+        """Return the messages added since `before` was put aside, and let `before` wait again."""
         own = self._added
         self._added = before
         return own

@@ -1,4 +1,4 @@
-"""One client connection as the broker sees it, whatever protocol it speaks."""
+"""One client connection as seen by the broker, for any protocol."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Link(SyncWaiter):
-    """One client connection: the owner of exclusive queues, with output."""
+    """One client connection: it has output, and owns exclusive queues."""
 
     def __init__(self, scheduler: Scheduler, accounts: Accounts, name: str) -> None:
         super().__init__()
@@ -30,11 +30,11 @@ class Link(SyncWaiter):
         self.user = ""
         #: The vhost of the connection; empty before `connection.open`.
         self.vhost_name = ""
-        #: The user as the owner of what they make in the vhost; None before `connection.open`.
+        #: The user as the owner of objects created in the vhost; None before `connection.open`.
         self.as_owner: Owner | None = None
-        #: The memory that it holds beside messages.
+        #: The memory that it holds in addition to messages.
         self.account: Final = ConnectionAccount(accounts)
-        #: The messages that it was sent and has not acked.
+        #: The messages that were delivered to it and not acked.
         self.unacked: Final = UnackedRoom(scheduler.memory.unacked)
         #: False while the peer does not read: its consumers get nothing until it reads again.
         self.writable = True
@@ -43,7 +43,7 @@ class Link(SyncWaiter):
         self.slice_end: i64 = 0
 
     def wake(self) -> None:
-        """Note that the shell must look at this connection after the batch."""
+        """Have the shell handle this connection after the batch."""
         if not self.woken:
             self.woken = True
             self.scheduler.woken.append(self)
@@ -51,7 +51,7 @@ class Link(SyncWaiter):
     # -- its slice of the round --------------------------------------------------------------------
 
     def begin_slice(self) -> None:
-        """Begin a slice; once input has had its share, begin a late one or wait for a turn."""
+        """Begin a slice; if the share of input is used up, a late one, or wait for a turn."""
         scheduler = self.scheduler
         spent = scheduler.spent
         self.slice_end = spent + SLICE
@@ -62,14 +62,14 @@ class Link(SyncWaiter):
                 self.yield_turn()
 
     def spend(self, cost: i64) -> None:
-        """Count the cost of input; handle no more of it than the slice allows."""
+        """Count the cost of input, and stop handling input at the end of the slice."""
         scheduler = self.scheduler
         scheduler.spent += cost
         if scheduler.spent >= self.slice_end:
             self.yield_turn()
 
     def check_slice(self) -> None:
-        """End the slice if costs that were counted elsewhere have used it up."""
+        """End the slice if costs counted elsewhere have used it up."""
         if self.scheduler.spent >= self.slice_end:
             self.yield_turn()
 
@@ -81,11 +81,11 @@ class Link(SyncWaiter):
     def take_turn(self) -> None:
         """Handle a slice of the input: it is this connection's turn."""
 
-    # -- what it hears of --------------------------------------------------------------------------
+    # -- notifications -----------------------------------------------------------------------------
 
     @abstractmethod
     def alarm(self, blocked: bool, reason: str) -> None:
-        """Take note that publishers are blocked, or are not any more; `reason` says why."""
+        """Handle that publishers are blocked (with the `reason`), or are not any more."""
 
     @abstractmethod
     def channel_count(self) -> i64:
@@ -93,29 +93,29 @@ class Link(SyncWaiter):
 
     @abstractmethod
     def access_changed(self) -> None:
-        """Take note that the permissions of the user have changed."""
+        """Handle a change of the user's permissions."""
 
     @abstractmethod
     def check_consumers(self) -> Iterator[int]:
-        """End the consumers of queues that the user may no longer read (behaviour 74)."""
+        """Cancel consumers without read permission (behaviour 74: cached permissions)."""
 
     @abstractmethod
     def force(self, text: str) -> None:
         """Close the connection for the operator or the broker (320)."""
 
     def delivered(self) -> None:
-        """Take note that deliveries may have been written, where acks have a time limit."""
+        """Handle that deliveries may have been written, if acks have a time limit."""
 
     def superseded(self) -> None:
-        """Take note that its client has made another connection: this one is lost."""
+        """Handle that the client has opened another connection: this one is lost."""
 
     def lose_exclusive(self, queue_id: i64) -> None:
-        """Take note that an exclusive queue of the connection is deleted."""
+        """Handle the deletion of an exclusive queue of the connection."""
 
 
 def may_go_on(link: Link) -> bool:
     """Return whether anything is left of a connection's slice.
 
-    It is called for each message.  The compiler inlines a function, but no method of this class.
+    A function, because it is called for each message and a method's call takes three times as long.
     """
     return link.scheduler.spent < link.slice_end

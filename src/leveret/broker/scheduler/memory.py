@@ -1,7 +1,7 @@
-"""What messages take of the memory, counted in one place by all parts of the core.
+"""The memory that messages take, counted in one place by all parts of the core.
 
-It knows how much is held, not by whom: who takes a message into memory books it here, and books it
-out when the message leaves.
+It counts bytes, not their holders: a caller that takes a message into memory books it here, and
+books it out when the message leaves.
 
 Invariants: a message that several queues hold counts once for each of them; only the methods here
 change the numbers.
@@ -24,40 +24,41 @@ from leveret.wire.content.body_buffer import BodyBuffer
 if TYPE_CHECKING:
     from leveret.broker.scheduler.scheduler import Scheduler
 
-#: Objects, and bytes of messages, that are let go at once.
+#: Objects, and bytes of messages, that are freed at once.
 _FREED_AT_ONCE: i64 = 512
 _FREED_BYTES_AT_ONCE: i64 = 1 << 25
 
 
 @final
 class Memory:
-    """The account of the memory that messages take; sizes are bytes of bodies and properties."""
+    """The account of message memory; sizes are bytes of bodies and properties."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler: Final = scheduler
         #: Bytes and number of the messages held in memory, each counted once per queue.
         self.held_bytes: i64 = 0
         self.held_messages: i64 = 0
-        #: Bytes of contents that are not complete and of transactions that are not committed.
+        #: Bytes of incomplete contents and of uncommitted transactions.
         self.assembling_bytes: i64 = 0
-        #: Bytes of the delayed messages in memory, which are held too.
+        #: Bytes of the delayed messages in memory; part of the held bytes.
         self.delayed_bytes: i64 = 0
-        #: Bytes that streams hold in memory because no chunk has them yet.
+        #: Bytes that streams hold in memory because they are in no chunk yet.
         self.unchunked_bytes: i64 = 0
-        #: Memory that the waiting messages of one queue may fill; below 0 there is no limit.
+        #: Memory that the waiting messages of one queue may fill; negative: no limit.
         self.window_bytes: i64 = -1
-        #: It is looked at after each so many messages (a power of 2, less 1); pages are so large.
+        #: The interval of checks of that limit, in messages (a power of 2, less 1), and the size of
+        #: pages.
         self.window_mask: i64 = 63
         self.page_bytes: i64 = CHUNK_BYTES_MAX
-        #: True while messages hold far more memory than they may.
+        #: True while messages hold far more memory than allowed.
         self.overfull = False
-        #: What is kept of messages that everybody has had; its bytes are held too.
+        #: Messages retained after delivery; their bytes are part of the held bytes.
         self.retention: Final = RetentionShare()
-        #: What waits in memory for its retry; its bytes are held too.
+        #: Messages that wait in memory for their retry; their bytes are part of the held bytes.
         self.retries: Final = RetentionShare()
-        #: What connections hold unacked, which is held too where it is not of a stream.
+        #: Messages that connections hold unacked; part of the held bytes, except those of streams.
         self.unacked: Final = UnackedShare()
-        #: Lists and dicts whose objects nobody uses any more, which a task lets go of.
+        #: Lists and dicts of unused objects, which a task frees.
         self._lists: list[list[Any]] = []
         self._tables: list[dict[Any, Any]] = []
         self._frees = False
@@ -68,13 +69,13 @@ class Memory:
         self.held_messages += 1
 
     def release(self, size: i64) -> None:
-        """Book out a message of `size` bytes that a queue holds no longer."""
+        """Book out a message of `size` bytes that a queue no longer holds."""
         self.held_bytes -= size
         self.held_messages -= 1
         self.count_freed(size)
 
     def count_freed(self, size: i64) -> None:
-        """Count what it takes to free a message if it is large."""
+        """Count the cost of freeing a message if it is large."""
         if size >= LARGE_MESSAGE_BYTES:
             self._scheduler.spent += size // FREED_BYTES_PER_COST
 
@@ -89,35 +90,35 @@ class Memory:
         self.held_messages -= count
 
     def delay(self, size: i64) -> None:
-        """Book a delayed message that is in memory."""
+        """Book a delayed message in memory."""
         self.hold(size)
         self.delayed_bytes += size
 
     def end_delay(self, count: i64, size: i64) -> None:
-        """Book out so many of them."""
+        """Book out `count` delayed messages."""
         self.release_all(count, size)
         self.delayed_bytes -= size
 
     def begin_chunk(self, size: i64) -> None:
-        """Book bytes of a stream that no chunk has yet; `hold` books the message itself."""
+        """Book bytes of a stream that are in no chunk yet; `hold` books the message itself."""
         self.unchunked_bytes += size
 
     def end_chunk(self, size: i64) -> None:
-        """Book out such bytes: a chunk has them now, or the stream has dropped them."""
+        """Book out such bytes: they are in a chunk now, or the stream has dropped them."""
         self.unchunked_bytes -= size
 
     def assemble(self, size: i64) -> None:
-        """Book bytes of a content or a transaction that is not complete."""
+        """Book bytes of an incomplete content or transaction."""
         self.assembling_bytes += size
 
     def end_assembly(self, size: i64) -> None:
         """Book out such bytes: the content or the transaction has ended."""
         self.assembling_bytes -= size
 
-    # -- letting go of many objects ----------------------------------------------------------------
+    # -- freeing many objects ----------------------------------------------------------------------
 
     def free(self, items: list[Any]) -> None:
-        """Free the objects in a list that is no longer used: many of them in slices."""
+        """Free the objects in an unused list: many of them in slices."""
         count: i64 = len(items)
         if count <= _FREED_AT_ONCE and self._end_to_free(items) == count:
             items.clear()
@@ -125,19 +126,19 @@ class Memory:
             self.free_later(items)
 
     def free_table(self, table: dict[Any, Any]) -> None:
-        """Free the objects in a dict that is no longer used: many of them in slices."""
+        """Free the objects in an unused dict: many of them in slices."""
         if len(table) <= _FREED_AT_ONCE:
             self._empty_some(table)
         self.free_table_later(table)
 
     def free_later(self, items: list[Any]) -> None:
-        """Let go of the objects in a list, which is one of very many, in slices."""
+        """Free the objects in a list in slices: it is one of very many."""
         if items:
             self._lists.append(items)
             self._begin_freeing()
 
     def free_table_later(self, table: dict[Any, Any]) -> None:
-        """Let go of the objects in a dict, which is one of very many, in slices."""
+        """Free the objects in a dict in slices: it is one of very many."""
         if table:
             self._tables.append(table)
             self._begin_freeing()
@@ -148,7 +149,7 @@ class Memory:
             self._scheduler.start_later(self._free_all())
 
     def _free_all(self) -> Iterator[int]:
-        """Free what is no longer used: a million messages take a fifth of a second."""
+        """Free unused objects: a million messages take a fifth of a second."""
         while self._lists or self._tables:
             if self._lists:
                 items = self._lists[-1]
@@ -166,9 +167,9 @@ class Memory:
         self._frees = False
 
     def _end_to_free(self, items: list[Any]) -> i64:
-        """Return how many objects at the end of a list are let go at once, and count that.
+        """Return how many objects at the end of a list to free at once, and count the cost.
 
-        Where these are messages, or placed ones, they are fewer the larger they are.
+        Of messages, placed or not, it is fewer the larger they are.
         """
         most = min(i64(len(items)), _FREED_AT_ONCE)
         count: i64 = 0
@@ -180,7 +181,7 @@ class Memory:
         return count
 
     def _empty_some(self, table: dict[Any, Any]) -> None:
-        """Free some objects of a dict, fewer where these are large messages."""
+        """Free some objects of a dict, fewer if they are large messages."""
         count: i64 = 0
         size: i64 = 0
         while table and count < _FREED_AT_ONCE and size < _FREED_BYTES_AT_ONCE:
@@ -193,7 +194,7 @@ class Memory:
 
 
 def _body_bytes(item: Any) -> i64:
-    """Return the bytes of the body that is let go with an object, if it has one."""
+    """Return the bytes of the body that is freed with an object, if it has one."""
     if isinstance(item, Message):
         return len(item.body)
     if isinstance(item, PlacedMessage):

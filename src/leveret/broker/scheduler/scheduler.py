@@ -1,19 +1,19 @@
-"""Decides whose turn it is, and for how long.
+"""The scheduler: which work runs next, and for how long.
 
 A *round* is a budget with a target of some 8 ms.  It is spent on these, each up to its *share*
-(`costs`): input, deliveries, tasks, deadlines, dead letters, and whatever waited for a sync.
+(`costs`): input, deliveries, tasks, deadlines, dead letters, and objects that waited for a sync.
 Within a share, one connection or task has a *slice* of some 2 ms.  Unfinished work continues in a
-later round, so that no request keeps others waiting, however much it asks for.
+later round, so that no request keeps others waiting, however large it is.
 
-No clock is read.  Every part of the core adds the cost of what it does to `spent`, in a unit that
-is the same on every machine.  Inside the broker, only this package compares `spent` with a budget.
+No clock is read.  Every part of the core adds the cost of its work to `spent`, in a unit that is
+the same on every machine.  Inside the broker, only this package compares `spent` with a budget.
 
 The scheduler does not run by itself.  The runner (`server/runner.py`) ends each batch of input with
 `Broker.settle`, and begins a round when work is left over or the budget is nearly spent.  Batches
 that arrive in between draw on the same budget.
 
-Invariants: everything that waits is listed once; the lists are first in, first out, but the first
-slice of a task runs at once, as a part of the request that starts it.
+Invariants: every waiting object is listed once; the lists are first in, first out, except that the
+first slice of a task runs at once, as a part of the request that starts it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Dispatcher:
             self.scheduler.dispatchers.append(self)
 
     def hand_out(self) -> None:
-        """Deliver at once what the requests before this one allow, a slice at most.
+        """Deliver at once the messages that earlier requests allow, a slice at most.
 
         So requests that arrive in one read have the same results as requests that arrive one by
         one.
@@ -87,23 +87,23 @@ class Dispatcher:
 
 @final
 class Scheduler:
-    """What waits for its turn, and what has been spent."""
+    """Waiting work, and the cost spent."""
 
     def __init__(self, journal: Journal, spill: Spill) -> None:
         self._journal = journal
         self._spill = spill
-        #: The cost of everything that was done since the start (`costs`).
+        #: The cost of all work since the start (`costs`).
         self.spent: i64 = 0
-        #: Changes of shared state that were begun, without publishes, which each connection counts.
+        #: Number of changes of shared state begun, without publishes, which each connection counts.
         #: A change is counted before it begins: after an unexpected exception, the count tells
         #: whether anything may be half done.
         self.changes: i64 = 0
-        #: The memory that messages take, whose release has a cost too.
+        #: The memory of messages; freeing it has a cost too.
         self.memory: Final = Memory(self)
-        #: What waits for the journal, and consumers that are to be told that their queue is gone.
+        #: Objects that wait for the journal, and consumers to notify of a deleted queue.
         self.syncs: Final = Syncs(self, journal)
         self.cancels: Final = Cancels(self)
-        #: Long operations under way, the next one first.
+        #: Long operations in progress, the next one first.
         self.tasks: deque[Task] = deque()
         #: The slice of a task.  Only tests change it: 1 stops a generator at every yield.
         self.slice_cost: i64 = SLICE
@@ -113,34 +113,34 @@ class Scheduler:
         self.input_end: i64 = SHARE_OF_INPUT
         #: After that, a connection may still begin a `LATE_SLICE` until `spent` reaches this.
         self.late_end: i64 = SHARE_OF_INPUT
-        #: Connections that the shell must look at after the batch: they have output, or are over.
+        #: Connections that the shell must handle after the batch: they have output, or are closed.
         self.woken: list[Link] = []
-        #: Queues that have something to deliver, and those that have more than they could.
+        #: Queues that have messages to deliver, and those that used up their limit and have more.
         self.dispatchers: list[Dispatcher] = []
         self.continuing: list[Dispatcher] = []
         #: Deadlines, in the time of `Core.now_ms`.
         self.timers: Final = Timers()
         #: Messages to dead-letter after the deliveries of the batch.
         self.letters: Final = WaitingLetters()
-        #: The routing of a dead letter to very many queues; later ones wait for it.
+        #: The routing of a dead letter to very many queues; later dead letters wait for it.
         self._spreading: Task | None = None
-        #: What is left in this round for deliveries, dead letters and what deadlines bring.
+        #: The rest of this round's shares of deliveries, dead letters and deadlines.
         self._left_for_deliveries: i64 = SHARE_OF_DELIVERIES
         self._left_for_letters: i64 = SHARE_OF_DEAD_LETTERS
         self._left_for_deadlines: i64 = SHARE_OF_DEADLINES
-        #: The value of `spent` at which the round is full: what comes then has its least share.
+        #: The value of `spent` at which the round is full: later work has its minimum share.
         self.full_at: i64 = ROUND
         #: Whether another round must begin at once.
         self.resume = False
 
     def attach(self, journal: Journal, spill: Spill) -> None:
-        """Go on with the journal and the files of a data directory that was recovered."""
+        """Continue with the journal and the files of a recovered data directory."""
         self._journal = journal
         self._spill = spill
         self.syncs.journal = journal
 
     def is_writing_much(self) -> bool:
-        """Return whether so much waits to be written that the broker must not add to it."""
+        """Return whether so many bytes wait to be written that the broker must not add more."""
         return (
             self._spill.unwritten_bytes > SPILL_BYTES_MAX
             or self._journal.unsynced_bytes > UNSYNCED_BYTES_MAX
@@ -149,11 +149,11 @@ class Scheduler:
     # -- the round ---------------------------------------------------------------------------------
 
     def settle(self, now_ms: i64, new_round: bool) -> None:
-        """End a batch of input: deliver from the queues that it has scheduled, a slice of each.
+        """End a batch of input: deliver a slice from each queue that it has scheduled.
 
         With `new_round`, unfinished work continues first, and the shares are renewed.  Otherwise
-        the batch draws on what is left of the shares, so that many small batches take no longer
-        than a large one.
+        the batch draws on the rest of the shares, so that many small batches take no longer than a
+        large one.
         """
         if new_round:
             self.full_at = self.spent + ROUND
@@ -162,7 +162,7 @@ class Scheduler:
                 self.syncs.call(SLICE)
         self.cancels.notify()
         if new_round:
-            # Turns may have used it up.
+            # The connections' turns may have used it up.
             self._left_for_deliveries = max(self._left_for_deliveries, 2 * SHARE_MIN)
         self._deliver(new_round)
         if new_round:
@@ -172,7 +172,7 @@ class Scheduler:
         if self._left_for_deadlines > 0:
             before = self.spent
             fired = self.timers.fire(now_ms, DEADLINES_CALLED_PER_ROUND)
-            # Added only now: what was called has added its own.
+            # Added only now: the called objects have added their own costs.
             self.spent += fired
             self._left_for_deadlines -= self.spent - before
         if new_round:
@@ -184,7 +184,7 @@ class Scheduler:
             # request need not wait for the next round.
             self.late_end = max(self.spent, self.input_end) + SHARE_OF_LATE_INPUT
             self._left_for_deliveries = max(self._left_for_deliveries, SHARE_OF_LATE_INPUT)
-        # While much is being written, the end of a write resumes dead letters and deadlines.
+        # During large writes, the end of a write resumes dead letters and deadlines.
         self.resume = self.has_more() or (
             (self.letters.any() or self.due(now_ms)) and not self.is_writing_much()
         )
@@ -192,14 +192,14 @@ class Scheduler:
     def _begin_round(self) -> None:
         """Begin a round: give waiting connections their turns, up to the share of input.
 
-        The messages that a connection published are delivered before the next one has its turn,
-        while they are still in the processor's caches.  That counts neither against the user nor
-        against the share of input.
+        The messages that a connection published are delivered before the next connection's turn,
+        while they are still in the processor's caches.  These deliveries count neither against the
+        user nor against the share of input.
         """
         end = self.spent + SHARE_OF_INPUT
         stop_at = end
         self.input_end = end
-        # There are no late slices while turns are given.
+        # No late slices begin during turns.
         self.late_end = 0
         self._left_for_deliveries = SHARE_OF_DELIVERIES
         turns = self.turns
@@ -209,7 +209,7 @@ class Scheduler:
             while left > 0 and self.spent < min(slice_end, stop_at):
                 left -= 1
                 turns.next().take_turn()
-                # A connection that had nothing more to do must cost something too.
+                # A connection without more work must cost something too.
                 self.spent += 1
                 before = self.spent
                 if self.dispatchers and self._left_for_deliveries > 0:
@@ -231,15 +231,15 @@ class Scheduler:
         return self.spent >= end
 
     def _share(self, most: i64, least: i64) -> i64:
-        """Return the share of what comes now: what the round has left, from `least` to `most`.
+        """Return the share of the next kind of work: the rest of the round, from `least` to `most`.
 
         So a round in which connections, queues and tasks all have much to do takes little longer
-        than one in which any of them has.
+        than a round in which only one of them does.
         """
         return min(most, max(self.full_at - self.spent, least))
 
     def has_more(self) -> bool:
-        """Return whether the next round has something to do, not counting deadlines."""
+        """Return whether the next round has work, not counting deadlines."""
         return (
             len(self.dispatchers) > 0
             or len(self.continuing) > 0
@@ -249,7 +249,7 @@ class Scheduler:
         )
 
     def must_go_on(self) -> bool:
-        """Return whether another round must begin soon, whether input comes or not.
+        """Return whether another round must begin soon, even without input.
 
         One is due once less than a slice is left before `input_end`.  Beginning one after every
         small batch would slow down a busy connection by several per cent.
@@ -262,7 +262,7 @@ class Scheduler:
         )
 
     def take_woken(self, limit: i64) -> list[Link]:
-        """Return the connections that the shell must look at, up to `limit`, and take them out."""
+        """Remove and return up to `limit` connections that the shell must handle."""
         woken = self.woken
         if len(woken) > limit:
             self.woken = woken[limit:]
@@ -276,10 +276,10 @@ class Scheduler:
     # -- deliveries --------------------------------------------------------------------------------
 
     def _deliver(self, new_round: bool) -> None:
-        """Deliver from the queues that were scheduled, then from those that have more to deliver.
+        """Deliver from the scheduled queues, then from those that have more to deliver.
 
-        Queues that are not reached in one round come first in the next.  Those that have more have
-        a least share of each round, whatever was scheduled in it.
+        Queues that are not reached in one round come first in the next.  Queues with more to
+        deliver have a minimum share of each round, whatever was scheduled in it.
         """
         stop_at = self.spent + self._left_for_deliveries
         continuing: list[Dispatcher] | None = None
@@ -300,9 +300,9 @@ class Scheduler:
         self._left_for_deliveries = stop_at - self.spent
 
     def _deliver_from(self, listed: list[Dispatcher], stop_at: i64) -> i64:
-        """Deliver from each in turn until `stop_at` is spent; return how many had their turn.
+        """Deliver from each queue until `stop_at` is spent; return how many queues were reached.
 
-        Of many queues each delivers less, so that all have their share of the round.
+        With many queues each delivers less, so that all have their share of the round.
         """
         share: i64 = max((stop_at - self.spent) // len(listed), DELIVERIES_OF_ONE_MIN)
         limit: i64 = min(share, SLICE_MESSAGES)
@@ -355,12 +355,12 @@ class Scheduler:
                 task.ended()
 
     def _continue_later(self, task: Task) -> None:
-        """Continue a task in later rounds; one that waits for a sync comes back by itself."""
+        """Continue a task in later rounds, unless it waits for a sync, which resumes it."""
         if not task.parked:
             self.tasks.append(task)
 
     def park(self, task: Task) -> None:
-        """Continue a task once the journal's group that its reply must wait for is synced."""
+        """Continue a task once the journal group that its reply must wait for is synced."""
         self.syncs.wait(Parked(self, task), task.group)
 
     def wake(self, task: Task) -> None:
@@ -372,8 +372,9 @@ class Scheduler:
     def end_tasks(self) -> None:
         """Complete all tasks: the broker is stopping.
 
-        Once too much waits to be written, what is left is given up, as in a crash: dead letters
-        wait until it is written, and tasks may wait for them, but nothing is written here.
+        Once too many bytes wait to be written, the remaining tasks are abandoned, as in a crash:
+        dead letters wait for those writes, and tasks may wait for dead letters, but nothing is
+        written here.
         """
         while self.tasks and not self.is_writing_much():
             self.continue_tasks(SHARE_OF_TASKS)
@@ -389,9 +390,10 @@ class Scheduler:
         return next_ms != NO_DEADLINE and next_ms <= now_ms
 
     def dead_letter(self, cost: i64) -> None:
-        """Dead-letter messages in their order, for about `cost`, as far as the round has it.
+        """Dead-letter messages in order, up to about `cost` and the rest of the round's share.
 
-        They may push others out of full queues, which are dead-lettered after them, and so on.
+        They may push other messages out of full queues, which are dead-lettered after them, and so
+        on.
         """
         begun = self.spent
         stop_at = begun + min(cost, self._left_for_letters)
@@ -409,17 +411,17 @@ class Scheduler:
         self._left_for_letters -= self.spent - begun
 
     def _dead_letter(self, letter: DeadMessage) -> None:
-        """Dead-letter a message; what follows it waits while it goes to very many queues."""
+        """Dead-letter a message; later ones wait while it is routed to very many queues."""
         self.changes += 1
         rest = letter.dead_letter()
         if rest is not None:
             self._spreading = self.start(_in_turn(self._spreading, rest))
 
     def dead_letter_own(self, before: list[DeadMessage]) -> None:
-        """Dead-letter what was added since `before` was put aside, and put that list back first.
+        """Dead-letter the messages added since `before` was put aside, after restoring that list.
 
-        A transaction contains its own dead letters and no others.  Those that are too much work to
-        be done at once follow it, as any do.
+        A transaction includes its own dead letters and no others.  Those that are too much work to
+        be done at once follow later, like any others.
         """
         stop_at = self.spent + SHARE_OF_TRANSACTION_DEAD_LETTERS
         for letter in self.letters.put_back(before):
@@ -430,6 +432,6 @@ class Scheduler:
 
 
 def _in_turn(task: Task | None, operation: Iterator[int]) -> Iterator[int]:
-    """Do an operation after a task that is under way, if there is one."""
+    """Run an operation after a task in progress, if there is one."""
     yield from after(task)
     yield from operation

@@ -1,4 +1,4 @@
-"""What waits for the journal: nobody may hear of a record before its group is synced.
+"""Objects that wait for the journal: no effect of a record is visible before its group is synced.
 
 Invariant: each waiter is in one of the lists, once.
 """
@@ -27,7 +27,7 @@ class Resumption(SyncWaiter):
         self.dispatcher: Final = dispatcher
 
     def synced(self, group: i64) -> None:
-        """Have it dispatch."""
+        """Schedule the dispatcher."""
         self.dispatcher.schedule()
 
 
@@ -41,35 +41,35 @@ class Parked(SyncWaiter):
         self._task: Final = task
 
     def synced(self, group: i64) -> None:
-        """Have it continue in the next round."""
+        """Continue the task in the next round."""
         self._scheduler.wake(self._task)
 
 
 @final
 class Syncs:
-    """Everything that waits for groups of the journal."""
+    """All objects that wait for journal groups."""
 
     def __init__(self, scheduler: Scheduler, journal: Journal) -> None:
         self._scheduler: Final = scheduler
         self.journal = journal
-        #: The group whose sync the reply to the method at hand must wait for; 0 for none.
+        #: The group whose sync the reply to the current method must wait for; 0: none.
         self.reply_group: i64 = 0
         self._waiting: list[SyncWaiter] = []
-        #: The last group that is synced, and those who may be called for it.
+        #: The last group that is synced, and the waiters that may be called for it.
         self._group: i64 = 0
         self._ready: list[SyncWaiter] = []
 
     def recorded(self) -> None:
-        """Note that the method at hand wrote a record which its reply must wait for."""
+        """Have the reply to the current method wait for the record that it wrote."""
         self.reply_group = self.journal.group
 
     def wait_in_reply(self, group: i64) -> None:
-        """Have the reply to the method at hand wait for `group` too."""
+        """Have the reply to the current method wait for `group` too."""
         if group > self.journal.durable_group:
             self.reply_group = max(self.reply_group, group)
 
     def must_wait(self, group: i64) -> bool:
-        """Return whether what depends on the records up to `group` must wait for a sync."""
+        """Return whether an effect of the records up to `group` must wait for a sync."""
         journal = self.journal
         return group > journal.durable_group and (group < journal.group or journal.has_records())
 
@@ -80,7 +80,7 @@ class Syncs:
             self._waiting.append(waiter)
 
     def synced(self, group: i64) -> None:
-        """Call what waits for the groups up to `group`: a slice now, the rest in later rounds."""
+        """Call the waiters for the groups up to `group`: a slice now, the rest in later rounds."""
         self.journal.synced(group)
         self._group = group
         if self._ready:
@@ -91,11 +91,11 @@ class Syncs:
         self.call(SLICE)
 
     def has_ready(self) -> bool:
-        """Return whether some are still to be called for a group that is synced."""
+        """Return whether waiters are still to be called for a synced group."""
         return len(self._ready) > 0
 
     def call(self, cost: i64) -> None:
-        """Call those whose group is synced, until they have spent `cost`."""
+        """Call the waiters whose group is synced, until they have spent `cost`."""
         scheduler = self._scheduler
         group = self._group
         ready = self._ready
@@ -112,7 +112,7 @@ class Syncs:
                 else:
                     self._waiting.append(waiter)
         finally:
-            # Even if one of them raised, none is called twice.
+            # Even if a waiter raised an exception, none is called twice.
             if place == len(ready):
                 ready.clear()
             else:

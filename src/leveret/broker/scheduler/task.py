@@ -1,15 +1,15 @@
-"""Long operations, which are done a slice at a time so that others are served meanwhile.
+"""Long operations, which run in slices so that other work is done in between.
 
-An operation that may take long is a generator: a plain loop with a `yield` in it.  Each `yield`
-gives the cost of what was done since the one before, in the unit of `Scheduler.spent`.
+A long operation is a generator: a plain loop with a `yield` in it.  Each `yield` returns the cost
+of the work since the previous one, in the unit of `Scheduler.spent`.
 
-A `yield` stands only where state and journal agree.  Each record is applied as a whole, and no
-record is missing at a `yield`, so that a crash at any of them leaves a consistent state.  What is
-iterated may have changed when the generator continues, so it takes the next item out of a table or
-looks it up again.
+A `yield` is allowed only where state and journal agree.  Each record is applied as a whole, and no
+record is missing at a `yield`, so that a crash at any of them leaves a consistent state.  The
+collection being iterated may have changed when the generator continues, so it takes the next item
+out of a table or looks it up again.
 
-Invariant: a task that was started ends, even when the connection that wanted it is lost.  Only a
-request of the HTTP API may close its generator early.
+Invariant: a started task runs to its end, even when the connection that requested it is lost.  Only
+a request of the HTTP API may close its generator early.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from leveret.errors import AmqpError
 if TYPE_CHECKING:
     from leveret.broker.scheduler.scheduler import Scheduler
 
-#: Yielded to poll: continue in the next round, to check again what the operation waits for.
+#: Yielded to poll: continue in the next round, to check the condition again.
 WAIT: Final = -1
 
-#: Yielded to wait until the journal's group that the reply must wait for is synced.
+#: Yielded to wait until the journal group that the reply must wait for is synced.
 SYNC: Final = -2
 
 _NOTHING: Final[tuple[int, ...]] = ()
@@ -45,7 +45,7 @@ class EndWaiter:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Task:
-    """An operation under way; `Scheduler.start` makes and begins it."""
+    """An operation in progress; `Scheduler.start` creates and begins it."""
 
     def __init__(self, scheduler: Scheduler, operation: Iterator[int]) -> None:
         #: Whether its first slice is done, and whether it is over.
@@ -55,20 +55,20 @@ class Task:
         #: The generator; an empty one once it is over.
         self.operation = operation
         self._waiters: list[EndWaiter] = []
-        #: The last group of the journal that the reply must wait for, carried from slice to slice.
+        #: The last journal group that the reply must wait for, carried from slice to slice.
         self.group: i64 = scheduler.syncs.reply_group
         #: True while it waits for a sync, and is not in `Scheduler.tasks`.
         self.parked = False
 
     def tell(self, waiter: EndWaiter) -> None:
-        """Tell `waiter` when it is over, at once where it is."""
+        """Notify `waiter` when the task is over, at once if it is already."""
         if self.over:
             waiter.work_ended()
         else:
             self._waiters.append(waiter)
 
     def step(self, cost: i64) -> bool:
-        """Continue until it has spent about `cost`; return whether anything is left."""
+        """Continue until it has spent about `cost`; return whether work is left."""
         scheduler = self._scheduler
         scheduler.changes += 1
         scheduler.syncs.reply_group = self.group
@@ -86,7 +86,7 @@ class Task:
         return left
 
     def _continue(self, stop_at: i64) -> bool:
-        """Continue until `stop_at` is spent; return whether anything is left."""
+        """Continue until `stop_at` is spent; return whether work is left."""
         scheduler = self._scheduler
         for yielded in self.operation:
             cost: i64 = yielded
@@ -98,13 +98,13 @@ class Task:
         return False
 
     def keeps(self, error: AmqpError) -> bool:
-        """Keep an error that ended the operation, or return False: then it is raised."""
+        """Keep an error that ended the operation and return True, or return False to raise it."""
         return False
 
     def ended(self) -> None:
-        """Let go of the operation, and tell those who wait."""
+        """Release the operation, and notify the waiters."""
         self.over = True
-        # A generator keeps what it refers to, and that may refer to the task.
+        # A generator keeps its references, which may include the task.
         self.operation = iter(_NOTHING)
         waiters = self._waiters
         self._waiters = []

@@ -1,18 +1,18 @@
-"""Deadlines: objects that are called when a time has come.
+"""Deadlines: objects that are called at a given time.
 
-The core has no clock; it notes deadlines here, the shell looks at the earliest after each batch and
-comes back when it is due.  Times are ms of `Core.now_ms`, which never steps.
+The core has no clock; it records deadlines here, and the shell checks the earliest after each batch
+and calls `fire` when it is due.  Times are ms of `Core.now_ms`, which never jumps.
 
-A deadline that is set enters the heap at the next look at it: so one that moves with each message
-of a batch costs one entry.  Of very many some enter at each look, and nothing is called before all
-have.
+A deadline enters the heap at the next check, not when it is set: so one that moves with each
+message of a batch costs one entry.  If there are very many, each check enters some of them, and
+nothing is called before all have entered.
 
-What was cancelled or moved leaves an entry that no longer counts.  When these are the most, the
-heap is put aside, and each change moves some of its entries that count to a new one: so no call
-takes long, however many deadlines there are.
+A cancelled or moved deadline leaves a stale entry.  When most entries are stale, the heap is put
+aside, and each change moves some of its valid entries to a new one: so no call takes long, however
+many deadlines there are.
 
-Invariants: a `Timed` has at most one deadline; what is due is called once, in the order of the
-deadlines; what was cancelled or moved is not called at its old one.
+Invariants: a `Timed` has at most one deadline; due objects are called once, in the order of their
+deadlines; a cancelled or moved object is not called at its old deadline.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.broker.scheduler.costs import VISITED_PER_COST
 from leveret.clock import NO_DEADLINE
 
-#: Entries of the heap that are worth sorting out those that no longer count.
+#: Size of the heap from which on removing stale entries is worthwhile.
 _SORT_OUT_AT: Final = 64
 
-#: Entries of a heap that was put aside which each change looks at, and each look at the clock.
+#: Entries of a heap put aside that are examined at each change, and at each check.
 _SORTED_OUT_BY_CHANGE: Final = 8
 _SORTED_OUT_BY_LOOK: Final = 32
 
-#: Entries that no longer count which `fire` takes out beside each that it may call.
+#: Stale entries that `fire` may remove for each object that it may call.
 _PASSED_BY: Final = 8
 
-#: Deadlines that enter the heap in one look at it.
+#: Deadlines that enter the heap in one check.
 _ENTERED_AT_ONCE: Final = 1024
 
-#: When to look again while some have not entered: before any of them.
+#: Time of the next check while some deadlines have not entered: before any of them.
 _AT_ONCE: Final = 0
 
 
@@ -49,12 +49,12 @@ class Timed:
 
     def __init__(self) -> None:
         self.deadline_ms: i64 = NO_DEADLINE
-        #: Whether `Timers` has it among those whose deadlines are to enter the heap.
+        #: Whether its deadline is in the list of deadlines to enter the heap.
         self.enters = False
 
     @abstractmethod
     def due(self, now_ms: i64) -> None:
-        """Handle the deadline, which is not set any more."""
+        """Handle the deadline, which is no longer set."""
 
 
 @final
@@ -63,15 +63,15 @@ class Timers:
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timed]] = []
-        #: The heap that was put aside, until all that counts in it has moved to the other.
+        #: The heap put aside, until all its valid entries have moved to the other.
         self._aside: list[tuple[int, int, Timed]] = []
-        #: Those whose deadlines are to enter the heap, each once.
+        #: Objects whose deadlines are to enter the heap, each once.
         self._entering: list[Timed] = []
         self._entries: i64 = 0
         self._live: i64 = 0
 
     def set(self, timed: Timed, deadline_ms: i64) -> None:
-        """Call `timed` at `deadline_ms`, in place of any deadline set before."""
+        """Call `timed` at `deadline_ms`, replacing any deadline set before."""
         if timed.deadline_ms == deadline_ms:
             return
         if timed.deadline_ms == NO_DEADLINE:
@@ -86,11 +86,11 @@ class Timers:
         if timed.deadline_ms != NO_DEADLINE:
             timed.deadline_ms = NO_DEADLINE
             self._live -= 1
-            # What is deleted must not stay in memory until its deadline, which may be in years.
+            # A deleted object must not stay in memory until its deadline, which may be years away.
             self._sort_out()
 
     def _enter(self) -> bool:
-        """Have some deadlines enter the heap that were set; return whether all have entered."""
+        """Enter some new deadlines into the heap; return whether all have entered."""
         entering = self._entering[:_ENTERED_AT_ONCE]
         del self._entering[:_ENTERED_AT_ONCE]
         for timed in entering:
@@ -103,7 +103,7 @@ class Timers:
         return not self._entering
 
     def _sort_out(self) -> None:
-        """Begin to sort out where that is worth it, or go on with it."""
+        """Begin to remove stale entries if that is worthwhile, or continue."""
         if self._aside:
             self._go_on(_SORTED_OUT_BY_CHANGE)
             return
@@ -113,17 +113,17 @@ class Timers:
             self._heap = []
 
     def _go_on(self, entries: i64) -> None:
-        """Look at some entries of the heap that was put aside."""
+        """Move the valid ones of some entries from the heap put aside."""
         aside = self._aside
         while aside and entries > 0:
             entries -= 1
-            # Without its last entry a heap is still one.
+            # A heap without its last entry is still a heap.
             entry = aside.pop()
             if entry[2].deadline_ms == entry[0]:
                 heapq.heappush(self._heap, entry)
 
     def _first(self) -> list[tuple[int, int, Timed]]:
-        """Return the heap with the earliest entry; it is empty where there is none."""
+        """Return the heap with the earliest entry; it is empty if there are no entries."""
         heap = self._heap
         aside = self._aside
         if not aside or (heap and (heap[0][0], heap[0][1]) < (aside[0][0], aside[0][1])):
@@ -133,8 +133,8 @@ class Timers:
     def next_ms(self) -> i64:
         """Return the earliest deadline, or NO_DEADLINE.
 
-        It may be an earlier one, at which nothing is called: where many were set or cancelled at
-        once.
+        If many were set or cancelled at once, the result may be too early; then nothing is called
+        at that time.
         """
         if self._entering and not self._enter():
             return _AT_ONCE
@@ -149,10 +149,10 @@ class Timers:
         return heap[0][0] if heap else NO_DEADLINE
 
     def fire(self, now_ms: i64, limit: i64) -> i64:
-        """Call up to `limit` whose deadline is at or before `now_ms`, the earliest first.
+        """Call up to `limit` objects with deadlines at or before `now_ms`, the earliest first.
 
-        Deadlines that they set are looked at in the next turn.  Returns the steps of this work,
-        without what they did when they were called.
+        Deadlines that they set are examined in the next round.  Returns the cost of this work,
+        without the costs of the called objects.
         """
         if self._entering and not self._enter():
             return _ENTERED_AT_ONCE // VISITED_PER_COST

@@ -1,12 +1,12 @@
-"""Whose input is handled next: connections with much input take turns, user by user.
+"""Fair order of input: connections with much input take turns, user by user.
 
-A connection handles a slice of its input at a time.  One that has more waits here for its next
-turn, and so do all others once the share of input is used up.  Users take turns, and so do the
-connections of one user, so that opening more connections gains a user nothing.  A user's turn is
-one slice in total, however many connections share it: ten connections with small requests are all
-served in it.
+A connection handles a slice of its input at a time.  A connection with more input waits here for
+its next turn, and so do all others once the share of input is used up.  Users take turns, and so do
+the connections of one user, so that opening more connections gains a user nothing.  A user's turn
+is one slice in total, however many connections share it: ten connections with small requests are
+all served in it.
 
-Invariants: a connection waits at most once; the first to come is the first to be served.
+Invariants: a connection waits at most once; the order is first in, first out.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Turns:
         self._count: i64 = 0
 
     def add(self, link: Link) -> None:
-        """Give a connection a turn after those that wait already."""
+        """Add a connection after the waiting ones."""
         waiting = self._by_user.get(link.user)
         if waiting is None:
             self._by_user[link.user] = waiting = deque()
@@ -40,7 +40,7 @@ class Turns:
         self._count += 1
 
     def any(self) -> bool:
-        """Return whether anybody waits."""
+        """Return whether any connection waits."""
         return self._count > 0
 
     def begin_user(self) -> i64:
@@ -50,7 +50,7 @@ class Turns:
         return len(self._taking)
 
     def next(self) -> Link:
-        """Take out and return the next connection of this user; there must be one."""
+        """Remove and return the next connection of this user; there must be one."""
         self._count -= 1
         return self._taking.popleft()
 
