@@ -59,7 +59,7 @@ REFUSED: dict[str, tuple[Callable[[Node], object], str]] = {
     ),
     "a new vhost with bad tags": (
         lambda node: node.broker.put_vhost("v1", {"description": "x", "tags": [1]}, {}),
-        "tags are a list of texts",
+        "tags must be a list of strings",
     ),
     "a new vhost with bad limits": (
         lambda node: node.broker.put_vhost("v1", {}, {"max-queues": "many"}),
@@ -67,7 +67,7 @@ REFUSED: dict[str, tuple[Callable[[Node], object], str]] = {
     ),
     "a vhost's name of half a character": (
         lambda node: node.broker.add_vhost("\udcff"),
-        "half a character",
+        "an unpaired surrogate",
     ),
     "a topic permission of a bad name": (
         lambda node: node.broker.users.set_topic_permission("guest", "/", "x" * 256, "", ""),

@@ -78,7 +78,7 @@ def test_operator_policies_and_limits_are_parameters(node: Node, parameters: Par
         ("operator_policy", "o", {"definition": {}}, "Key 'pattern' not found in o"),
         ("operator_policy", "o", {"pattern": "a", "more": 1}, "Unrecognised term 'more' in o"),
         ("operator_policy", "o", "x", "should be an object"),
-        ("operator_policy", "o", {"pattern": 1, "definition": {}}, "should be texts"),
+        ("operator_policy", "o", {"pattern": 1, "definition": {}}, "should be strings"),
         (
             "operator_policy",
             "o",

@@ -1,12 +1,12 @@
-"""What one connection may do in its vhost: its user's permissions, remembered by name.
+"""The permissions of one connection in its vhost, cached by name.
 
-Where each is asked for is RabbitMQ's choice: declare and delete want *configure*; publish and being
-bound want *write*; consume, get, purge and binding from an exchange want *read*; the default
-exchange is asked for as `amq.default`.  A passive declare wants any of the three, so that names
-tell nothing to those who may do nothing with them.
+The permission checked for each operation follows RabbitMQ: declare and delete need *configure*;
+publishing and being bound need *write*; consume, get, purge and binding from an exchange need
+*read*; the default exchange is checked as `amq.default`.  A passive declare needs any of the three,
+so that users without permissions learn nothing from names.
 
-Invariants: what is remembered is of the permissions as they are: `forget` is called when they
-change; the memory is bounded.
+Invariants: the cache agrees with the current permissions: `forget` is called when they change; its
+memory is bounded.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ if TYPE_CHECKING:
 
 _WORDS: Final = {CONFIGURE: "configure", WRITE: "write", READ: "read"}
 
-#: By how many bits a permission that is granted lies above one that was asked for.
+#: Distance in bits from a checked permission to the same permission as granted.
 _GRANTED: Final = 3
 
-#: The name under which the default exchange is asked for.
+#: The name under which the default exchange is checked.
 _DEFAULT_EXCHANGE: Final = Name("amq.default")
 
 
 @final
 class Access:
-    """The access of one connection."""
+    """The permissions of one connection."""
 
     def __init__(self, users: Users, user: str, vhost: str) -> None:
         self._users = users
         self.user: Final = user
         self.vhost: Final = vhost
-        #: The user as the owner of what he makes by use.
+        #: The user as the owner of objects created by use.
         self.owner: Final = users.owner(user)
-        #: By name: the permissions that were asked for, and `_GRANTED` bits above them those that
-        #: are granted.
+        #: By name: the permissions already checked, and `_GRANTED` bits above them the granted
+        #: ones.
         self._known: dict[Name, int] = {}
-        #: How often the permissions changed: what takes several turns looks whether they did.
+        #: Number of permission changes: an operation over several rounds checks it for changes.
         self.revision: i64 = 0
-        #: How many places in patterns were looked at, some 0.1 µs each.
+        #: Pattern positions examined so far, some 0.1 µs each.
         self.walked: i64 = 0
 
     def forget(self) -> None:
-        """Remember nothing more: the permissions changed."""
+        """Clear the cache: the permissions changed."""
         self.revision += 1
         self._known.clear()
 
     def has_tag(self, tag: str) -> bool:
-        """Tell whether the user has a tag."""
+        """Return whether the user has a tag."""
         return self._users.has_tag(self.user, tag)
 
     def allows(self, what: int, name: Name) -> bool:
-        """Tell whether `CONFIGURE`, `WRITE` or `READ` is allowed with a queue or an exchange."""
+        """Return whether `CONFIGURE`, `WRITE` or `READ` is allowed for a queue or an exchange."""
         known = self._known.get(name, 0)
         if known & what:
             return known & what << _GRANTED != 0
@@ -76,7 +76,7 @@ class Access:
         return allowed
 
     def check(self, what: int, kind: str, name: Name) -> None:
-        """Check a right (`CONFIGURE`, `WRITE` or `READ`) for a `queue` or an `exchange`.
+        """Check a permission (`CONFIGURE`, `WRITE` or `READ`) for a `queue` or an `exchange`.
 
         Raises: AccessRefused (403).
         """
@@ -92,15 +92,15 @@ class Access:
         self.check(CONFIGURE, kind, name)
 
     def write(self, kind: str, name: Name) -> None:
-        """Check that it may be written to.  Raises: AccessRefused (403)."""
+        """Check write permission.  Raises: AccessRefused (403)."""
         self.check(WRITE, kind, name)
 
     def read(self, kind: str, name: Name) -> None:
-        """Check that it may be read from.  Raises: AccessRefused (403)."""
+        """Check read permission.  Raises: AccessRefused (403)."""
         self.check(READ, kind, name)
 
     def see(self, kind: str, name: Name) -> None:
-        """Check that anything may be done with it.  Raises: AccessRefused (403)."""
+        """Check that the user has any permission for it.  Raises: AccessRefused (403)."""
         asked = _asked(kind, name)
         if not (
             self.allows(CONFIGURE, asked) or self.allows(WRITE, asked) or self.allows(READ, asked)
@@ -108,17 +108,18 @@ class Access:
             raise AccessRefused(f"access to {self._where(kind, asked)}")
 
     def is_limited(self, exchange: Name) -> bool:
-        """Tell whether a topic permission limits what the user does with an exchange."""
+        """Return whether a topic permission restricts the user for an exchange."""
         return self._topic_permission(exchange) is not None
 
     def has_topic_limits(self) -> bool:
-        """Tell whether topic permissions limit what the user does in this vhost."""
+        """Return whether topic permissions restrict the user in this vhost."""
         return (self.user, self.vhost) in self._users.topic_permissions
 
     def check_topic(self, what: int, exchange: Name, routing_key: str) -> None:
-        """Check `WRITE` for the key of a publish, or `READ` for that of a binding.
+        """Check `WRITE` for the routing key of a publish, or `READ` for a binding key.
 
-        The exchange matches keys by words.  Without a topic permission for it all is allowed.
+        The exchange matches keys by words.  Without a topic permission for it, everything is
+        allowed.
 
         Raises: AccessRefused (403).
         """
@@ -130,7 +131,7 @@ class Access:
             )
 
     def write_topics(self, exchange: Name, start: str) -> None:
-        """Check that every key which begins with `start` may be published to a topic exchange.
+        """Check that every key that begins with `start` may be published to a topic exchange.
 
         Raises: AccessRefused (403).
         """
@@ -143,13 +144,13 @@ class Access:
     def _topic_permission(self, exchange: Name) -> TopicPermission | None:
         permissions = self._users.topic_permissions
         if not permissions:
-            # Most brokers have none, and this is asked for each new routing key.
+            # Most brokers have no topic permissions, and this runs for each new routing key.
             return None
         of_user = permissions.get((self.user, self.vhost))
         return of_user.get(exchange) if of_user is not None else None
 
     def _finds(self, pattern: Pattern | None, text: str) -> bool:
-        """Tell whether there is a pattern and it is found in `text`; count the work of that."""
+        """Return whether there is a pattern that is found in `text`; count its cost."""
         if pattern is None:
             return False
         before = pattern.walked
@@ -163,5 +164,5 @@ class Access:
 
 
 def _asked(kind: str, name: Name) -> Name:
-    """Return the name that a permission is asked for."""
+    """Return the name under which a permission is checked."""
     return name if name or kind != "exchange" else _DEFAULT_EXCHANGE

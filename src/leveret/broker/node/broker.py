@@ -1,6 +1,6 @@
 """The broker: its vhosts, its connections, and the alarms that block publishers.
 
-The composition root makes it, feeds it time, and runs the effects that its turn noted.
+The composition root creates it, sets its time, and runs the effects recorded by the core.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from leveret.store.journal.journal import Journal
 
 
 def _share_memory(core: Core, bytes_max: i64) -> None:
-    """Limit what has a share of the memory that clients may take."""
-    # What files have must not keep the alarm on.
+    """Set the limits that are shares of the memory limit."""
+    # Memory of data that are in files anyway must not keep the alarm on.
     core.memory.retention.bytes_max = bytes_max // RETENTION_SHARE
     core.accounts.mark_bytes_max = bytes_max // MARK_SHARE
     core.accounts.request_bytes_max = bytes_max // REQUEST_SHARE
@@ -64,14 +64,14 @@ class Broker:
         self.core = Core(journal)
         self.ids = Ids(stream_ids)
         self.vhosts: dict[str, Vhost] = {}
-        #: Those that are being deleted: nobody finds them, and their names are not free yet.
+        #: Vhosts being deleted: they cannot be found, and their names are still in use.
         self.dissolving: dict[str, Vhost] = {}
         #: A dict for its order: when an alarm ends, connections resume in the order they opened.
         self.links: dict[Link, None] = {}
-        #: One ended connection of each protocol, whose parts others refer to after their end
-        #: (`ClientSession.untie`).
+        #: One closed connection of each protocol: other objects refer to its parts after their own
+        #: connection is closed (`ClientSession.untie`).
         self.ended_links: dict[str, Link] = {}
-        #: Those that are in a vhost, by user and by vhost.
+        #: Connections that are in a vhost, by user and by vhost.
         self._links_of_users: dict[str, dict[Link, None]] = {}
         self._links_of_vhosts: dict[str, dict[Link, None]] = {}
         self.users = Users(self.core, self.vhosts, self.links)
@@ -83,11 +83,11 @@ class Broker:
         #: Publishers are blocked while clients take more memory than this.
         self.memory_bytes_max: i64 = memory_bytes_max
         _share_memory(self.core, memory_bytes_max)
-        #: The disk space that must stay free, and what was free when it was last checked.
+        #: The disk space that must stay free, and the free space at the last check.
         self.disk_free_bytes_min: i64 = 0
         self.disk_free_bytes: i64 = 0
         self.memory_alarm = False
-        #: True while whoever runs the broker asks for a memory alarm.
+        #: True while the operator forces a memory alarm.
         self.forced_alarm = False
         self.disk_alarm = False
         #: True while either alarm is on; the reason names both.
@@ -95,7 +95,10 @@ class Broker:
         self.blocked_reason = ""
 
     def vhost(self, name: str) -> Vhost:
-        """Return a vhost.  Raises: NotAllowed (530) if it does not exist (behaviour 6)."""
+        """Return a vhost.
+
+        Raises: NotAllowed (530) if it does not exist (behaviour 6: unknown vhost).
+        """
         vhost = self.vhosts.get(name)
         if vhost is None:
             raise NotAllowed(f"vhost {name} not found")
@@ -104,7 +107,7 @@ class Broker:
     def add_vhost(self, name: str) -> Vhost:
         """Return the vhost `name`; if it is new, create and journal it.
 
-        Raises: PreconditionFailed (406) for a name that cannot be, or too many.
+        Raises: PreconditionFailed (406) for an invalid name, or too many vhosts.
         """
         vhost = self.vhosts.get(name)
         return self.put_vhost(name, {}, {}) if vhost is None else vhost
@@ -114,10 +117,10 @@ class Broker:
     ) -> Vhost:
         """Create or change the vhost `name` by one record, and return it.
 
-        What `metadata` does not name stays, and the limits too where `limits` is empty.  The user
-        `maker` gets all permissions in a new vhost, as in RabbitMQ.
+        Fields that `metadata` does not name stay, and so do the limits if `limits` is empty.  The
+        user `maker` gets all permissions in a new vhost, as in RabbitMQ.
 
-        Raises: PreconditionFailed (406) for a name, metadata or limits that cannot be, or too many
+        Raises: PreconditionFailed (406) for an invalid name, metadata or limits, or too many
         vhosts; then nothing is changed.
         """
         vhost = self.vhosts.get(name)
@@ -152,10 +155,10 @@ class Broker:
     def delete_vhost(self, name: str) -> Task:
         """Delete a vhost with its contents, and close its connections (320).
 
-        From now on nobody finds it, and nothing can be declared in it.  At the end of the task
-        nothing is left in it, and its name is free.
+        From now on it cannot be found, and nothing can be declared in it.  When the task ends, it
+        is empty and its name is free.
 
-        Raises: NotFound (404); PreconditionFailed (406) for one that is protected.
+        Raises: NotFound (404); PreconditionFailed (406) for a protected vhost.
         """
         vhost = self.vhosts.get(name)
         if vhost is None:
@@ -164,7 +167,7 @@ class Broker:
             raise PreconditionFailed(f"vhost '{name}' is protected from deletion")
         self.core.scheduler.changes += 1
         vhost.end()
-        # The record stands for all that is in it, so that a crash leaves all or nothing.
+        # The record includes the deletion of the contents, so that a crash leaves all or nothing.
         self.core.journal.define("vhost", vhost.metadata.record())
         del self.vhosts[name]
         self.dissolving[name] = vhost
@@ -173,16 +176,16 @@ class Broker:
         return self.core.scheduler.start(self._dissolve(vhost))
 
     def _dissolve(self, vhost: Vhost) -> Iterator[int]:
-        """Delete all that is in a vhost: its connections, then exchanges and queues, one by one.
+        """Delete the contents of a vhost: its connections, then exchanges and queues, one by one.
 
         A start that reads the record of the deletion completes it.  Each recorded queue is named by
-        a record of its own: a checkpoint under way may come too late to tell whose it was.
+        a record of its own: a checkpoint in progress may be too late to find out its vhost.
         """
         name = vhost.name
         links = list(self._links_of_vhosts.get(name, ()))
         yield from close_links(links, f"vhost '{name}' is deleted", vhost=name)
         yield from vhost.dissolve()
-        # A queue of a vhost of the same name that is made later is none of it.
+        # A queue in a later vhost of the same name does not belong to this one.
         last_queue_id = int(self.ids.last_queue_id)
         self.core.journal.delete("vhost", {"name": name, "last_queue_id": last_queue_id})
         self.core.syncs.recorded()
@@ -191,15 +194,17 @@ class Broker:
             self.core.events.forget_vhost(name)
 
     def all_vhosts(self) -> list[Vhost]:
-        """Return the vhosts of which anything is there, those too that are being deleted."""
+        """Return all vhosts with any contents, including those being deleted."""
         return [*self.vhosts.values(), *self.dissolving.values()]
 
     def enter(self, link: Link, name: str) -> Vhost:
-        """Let a connection whose user is known into a vhost, and return it.
+        """Let an authenticated connection into a vhost, and return the vhost.
 
-        Raises: NotAllowed (530) for a vhost that is not there, not the user's, or full, and for a
-        user who has as many connections as he may.  Who has no permission in a vhost is not told
-        whether it is there, unless he is an administrator.
+        A user without permissions in a vhost does not learn whether it exists, unless they are an
+        administrator.
+
+        Raises: NotAllowed (530) for an unknown vhost, one without permissions for the user, or a
+        full one, and if the user has too many connections.
         """
         user = link.user
         where = f"access to vhost '{name}' refused for user '{user}'"
@@ -209,7 +214,7 @@ class Broker:
             raise NotAllowed(where)
         vhost = self.vhost(name)
         if self.core.accounts.is_crowded():
-            raise NotAllowed(f"{where}: connections take more memory than they may")
+            raise NotAllowed(f"{where}: connections exceed their memory limit")
         most = vhost.metadata.limits.get("max-connections", -1)
         if most >= 0 and len(self._links_of_vhosts.get(name, ())) >= most:
             raise NotAllowed(f"{where}: connection limit ({most}) is reached")
@@ -225,12 +230,12 @@ class Broker:
         return vhost
 
     def connection_count(self, *, user: str = "", vhost: str = "") -> int:
-        """Return how many connections a user, or all users of a vhost, have open."""
+        """Return how many open connections a user has, or all users have in a vhost."""
         of_user = self._links_of_users.get(user, {})
         return len(of_user) + len(self._links_of_vhosts.get(vhost, {}))
 
     def leave(self, link: Link) -> None:
-        """Count a connection no more among those of its user and its vhost: it ends."""
+        """Stop counting a connection for its user and its vhost: it ends."""
         if link.vhost_name:
             _take_out(self._links_of_users, link.user, link)
             _take_out(self._links_of_vhosts, link.vhost_name, link)
@@ -265,7 +270,7 @@ class Broker:
         return vhost
 
     def memory_bytes(self) -> i64:
-        """Return an estimate of the memory that clients have made grow: messages and the rest."""
+        """Return an estimate of the memory that depends on clients: messages and accounts."""
         return self.message_bytes() + self.core.accounts.counted()
 
     def message_bytes(self) -> i64:
@@ -275,7 +280,7 @@ class Broker:
         return held + core.memory.assembling_bytes
 
     def limit_memory(self, bytes_max: i64) -> None:
-        """Block publishers from now on while clients take more memory than this."""
+        """Block publishers from now on while clients take more memory than `bytes_max`."""
         self.memory_bytes_max = bytes_max
         _share_memory(self.core, bytes_max)
 
@@ -285,7 +290,7 @@ class Broker:
         return self.memory_bytes() > most + min(most // 2, OVERFULL_BYTES_MAX)
 
     def wants_chunks(self) -> bool:
-        """Return whether a checkpoint would free much: half the memory is used, much by streams."""
+        """Return whether a checkpoint would free much: half the memory is used, 1/8 by streams."""
         most = self.memory_bytes_max
         return self.memory_bytes() > most // 2 and self.core.memory.unchunked_bytes > most // 8
 
@@ -301,7 +306,7 @@ class Broker:
         """Block publishers above the watermark; unblock them at nine tenths of it."""
         held = self.memory_bytes()
         self.core.memory.overfull = self.is_overfull()
-        # What cannot go to the disk may leave messages less than their window.
+        # Memory that cannot be moved to disk may reduce the messages' share below their window.
         others = self.core.accounts.counted()
         spare = (self.memory_bytes_max - self.eviction.bytes_max) // 2
         self.eviction.judge(held - min(others, max(spare, 0)))
@@ -313,24 +318,25 @@ class Broker:
             self._notify_alarms()
 
     def force_alarm(self, on: bool) -> None:
-        """Block publishers as if memory were short, or let them go on if it is not."""
+        """Block publishers as if memory were short, or unblock them if it is not."""
         self.forced_alarm = on
         self._notify_alarms()
 
     def checkpoint_bytes(self) -> i64:
         """Return about how much a checkpoint would write: live messages that only the journal has.
 
-        It had them all since the last checkpoint, and they are all in memory.
+        The journal got all of them since the last checkpoint, and all of them are in memory.
         """
         core = self.core
         held = core.memory.held_bytes - core.stream_cache.message_bytes
         return min(core.journal.bytes_since_roll, held)
 
     def judge_disk(self, free_bytes: i64, owed_bytes: i64 = 0) -> None:
-        """Block publishers if too little space stays free; unblock them with an eighth more.
+        """Block publishers if too little space is left; unblock them with an eighth more.
 
-        What was accepted and is not written yet is taken off, and what the next checkpoint will
-        write, or the one that runs (`owed_bytes`): acks and deletes give no room back before it.
+        Subtracted are accepted bytes that are not written yet, and the bytes that the next
+        checkpoint will write, or the current one (`owed_bytes`): acks and deletes free no space
+        before it.
         """
         self.disk_free_bytes = free_bytes
         least = self.disk_free_bytes_min
@@ -350,7 +356,7 @@ class Broker:
     def _notify_alarms(self) -> None:
         """Notify the connections when the first alarm starts or the last one ends.
 
-        The reason is in RabbitMQ's words (`rabbit_reader:blocked_by_message`).
+        The reason has RabbitMQ's wording (`rabbit_reader:blocked_by_message`).
         """
         causes: list[str] = []
         if self.memory_alarm or self.forced_alarm:
@@ -367,18 +373,18 @@ class Broker:
                 link.alarm(blocked, self.blocked_reason)
 
     def _close_greediest(self) -> None:
-        """Close the connection that holds most memory, if that is much; the next tick goes on."""
+        """Close the connection with the most memory, if it is much; the next tick continues."""
         greediest = max(self.links, key=lambda link: link.account.bytes, default=None)
         if greediest is not None and greediest.account.bytes > GREEDY_CONNECTION_BYTES:
             greediest.force(
-                f"it holds {greediest.account.bytes} bytes of memory beside messages, the most of "
-                f"all, and together they may hold {self.core.accounts.connection_bytes_max}"
+                f"this connection takes {greediest.account.bytes} bytes of memory without messages, "
+                f"the most of all; together they may take {self.core.accounts.connection_bytes_max}"
             )
 
     def journal_stop(self, time_ms: i64) -> None:
-        """Journal which messages were delivered before, which only a clean stop knows.
+        """Journal which messages were delivered before, which is known only at a clean stop.
 
-        Long operations come to their end first.
+        Long operations are completed first.
         """
         self.core.scheduler.end_tasks()
         journal = self.core.journal
@@ -389,7 +395,7 @@ class Broker:
         journal.clean_stop(time_ms)
 
     def tick(self) -> None:
-        """Do what depends on the time alone: memory, and retention of streams."""
+        """Do the time-dependent work: memory, and retention of streams."""
         self.publish_sessions.tick()
         self.eviction.ask_again()
         if self.core.accounts.is_crowded() and not self.publish_sessions.shed():
@@ -398,7 +404,7 @@ class Broker:
             self.core.scheduler.start(self._retain_all())
 
     def _retain_all(self) -> Iterator[int]:
-        """Drop from all streams what exceeds their retention."""
+        """Drop messages beyond their retention from all streams."""
         self._retains = True
         for vhost in list(self.vhosts.values()):
             yield 1
@@ -410,7 +416,7 @@ class Broker:
 
 
 def _take_out(index: dict[str, dict[Link, None]], key: str, link: Link) -> None:
-    """Take a connection out of an index, and the key with the last one."""
+    """Remove a connection from an index, and the key with its last connection."""
     links = index[key]
     del links[link]
     if not links:

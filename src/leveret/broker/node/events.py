@@ -1,18 +1,18 @@
-"""The event stream: what happened to messages, as messages of a stream.
+"""The event stream: events of messages, as messages of a stream.
 
 Every n-th message of each queue (by its sequence) is followed through its life in that queue, from
-when it came in to its ack or its death; who asks for 1 gets them all.  The events of a vhost go to
-its stream `amq.leveret.events`, which is made when the first one is there.  An event is a message
-whose routing key is the event's name and whose body is JSON.
+its arrival to its ack or its death; with n = 1 these are all messages.  The events of a vhost go to
+its stream `amq.leveret.events`, which is created with the first event.  An event is a message with
+the event's name as routing key and a JSON body.
 
-It is not the messages: no body is copied.  Classic and quorum queues tell of themselves; streams
-have offsets and keep what they have.  Hidden queues tell nothing: what is staged is told of when it
-goes on, as a publish of that moment.
+Events do not contain the messages: no body is copied.  Classic and quorum queues record events;
+streams do not, as they have offsets and keep their messages.  Hidden queues record none: a staged
+message appears as a publish when it is released.
 
-Invariants: nothing is looked at per message while events are off, but one mask; an event never
-makes another event; events wait for the end of the turn, so that no record of the journal is
-written inside another; while an alarm blocks publishers no event is noted, so that events never
-fill what is nearly full.  What is not written is counted in `dropped`.
+Invariants: while events are off, one mask is the only check per message; an event never causes
+another event; events wait for the end of the batch, so that no journal record is written inside
+another; while an alarm blocks publishers no event is recorded, so that events never fill a disk or
+memory that is nearly full.  Events that are not written are counted in `dropped`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _ADDRESSES: Final = {
 
 @final
 class Events(MessageEvents):
-    """What is noted in a turn, and the way from there to the streams."""
+    """The events of a batch, and their way to the streams."""
 
     def __init__(self, core: Core, vhosts: dict[str, Vhost], every: i64) -> None:
         # `every` is a power of 2.
@@ -75,9 +75,9 @@ class Events(MessageEvents):
         #: The broker's virtual hosts by their names.
         self.vhosts = vhosts
         self._publishes: i64 = 0
-        # The virtual hosts' names and the events.
+        # Pending events, each with its virtual host's name.
         self._noted: list[tuple[str, Message]] = []
-        # Names and addresses as JSON, which most events have in common.
+        # Names and addresses as JSON, shared by most events.
         self._texts: dict[str, str] = {}
         self._places: dict[tuple[bytes, bytes], str] = {}
 
@@ -91,7 +91,7 @@ class Events(MessageEvents):
         reason: str = "",
         count: i64 = 0,
     ) -> None:
-        """Record what happened in a queue; `count` is how often the message was requeued."""
+        """Record an event in a queue; `count` is how often the message was requeued."""
         what = f'"queue":{self._quoted(queue)},"sequence":{sequence}'
         if reason:
             what += f',"reason":{self._quoted(reason)}'
@@ -102,7 +102,7 @@ class Events(MessageEvents):
     def published(
         self, vhost: str, message: Message, queues: i64, targets: Sequence[object]
     ) -> None:
-        """Note every n-th publish, of a client or out of staging, and that it found no queue."""
+        """Record every n-th publish, of a client or out of staging, or that it was unroutable."""
         self._publishes += 1
         if self._publishes & self.mask != 0:
             return
@@ -116,12 +116,12 @@ class Events(MessageEvents):
         self._note(vhost, PUBLISHED if queues > 0 else UNROUTABLE, message, what)
 
     def _note(self, vhost: str, event: str, message: Message | None, what: str) -> None:
-        """Note an event; `what` are the fields between those of all events and the message's."""
+        """Record an event; `what` has the fields between the common ones and the message's."""
         if self.paused or len(self._noted) >= EVENTS_PER_TURN_MAX:
             self.dropped += 1
             return
         now_ms = self.core.now_ms
-        # Text by text: an encoder of JSON took two thirds of what an event costs.
+        # String by string: a JSON encoder took two thirds of the cost of an event.
         text = f'{{"event":"{event}","at_ms":{now_ms},"vhost":{self._quoted(vhost)},{what}'
         if message is not None:
             place = self._place(message.address)
@@ -143,7 +143,7 @@ class Events(MessageEvents):
         return known
 
     def _place(self, address: Address) -> str:
-        """Return where a message was published to as fields of JSON."""
+        """Return a message's exchange and routing key as JSON fields."""
         names = (address.exchange, address.routing_key)
         known = self._places.get(names)
         if known is None:
@@ -156,13 +156,13 @@ class Events(MessageEvents):
         return known
 
     def forget_vhost(self, vhost: str) -> None:
-        """Drop what was noted in a virtual host, because it is deleted."""
+        """Drop the pending events of a virtual host that is deleted."""
         left = [entry for entry in self._noted if entry[0] != vhost]
         self.dropped += len(self._noted) - len(left)
         self._noted = left
 
     def flush(self) -> None:
-        """Write what was noted; outside of any other record of the journal."""
+        """Write the pending events, outside of any other journal record."""
         if not self._noted:
             return
         noted = self._noted
@@ -179,7 +179,7 @@ class Events(MessageEvents):
                 vhost.publish(message, [stream.target], None)
 
     def _stream(self, vhost: Vhost) -> Queue | None:
-        """Return the vhost's stream, made where it is not there; None where it cannot be had."""
+        """Return the vhost's stream, created if it is missing; None if that is impossible."""
         stream = vhost.queues.by_name.get(EVENT_STREAM)
         if stream is not None:
             return stream if isinstance(stream, Stream) else None
@@ -191,8 +191,8 @@ class Events(MessageEvents):
         try:
             return vhost.queues.create(EVENT_STREAM, QueueAttributes(True, arguments=arguments))
         except AmqpError:
-            # The vhost is full; its owner's queues come first.
+            # The vhost is full; its users' queues have priority.
             return None
         finally:
-            # No method of a client waits for it.
+            # No client's method waits for this record.
             self.core.syncs.reply_group = reply_group

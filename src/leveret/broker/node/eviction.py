@@ -1,10 +1,10 @@
-"""The memory of all queues together: where it fills, what waits goes to the disk early.
+"""The memory of all queues together: when it fills, waiting messages go to disk early.
 
 Each queue keeps a window in memory (`pages.py`).  Many queues can fill the node's memory with
-windows that are not full; so above a share of it the windows are made small, and one queue after
-the other is asked to write what it holds, until enough is free again.
+windows that are not full; so above a share of it the windows are narrowed, and one queue after the
+other is asked to write its messages, until enough is free again.
 
-Invariant: no queue is asked while much waits to be written.
+Invariant: no queue is asked while many bytes wait to be written.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from leveret.broker.scheduler.task import Task
     from leveret.broker.vhost.vhost import Vhost
 
-#: What it costs to ask a queue, which may make a chunk of what it holds.
+#: The cost of asking a queue, which may make a chunk of its messages.
 _ASKED: Final = 32
 
 
 @final
 class Eviction:
-    """Keeps what waits in memory within `bytes_max`; below 0 there is no limit."""
+    """Keeps the waiting messages in memory within `bytes_max`; negative: no limit."""
 
     def __init__(self, core: Core, vhosts: dict[str, Vhost]) -> None:
         self.core = core
@@ -41,22 +41,22 @@ class Eviction:
         self.window_bytes: i64 = -1
         #: True while the memory is fuller than it should be.
         self.full = False
-        #: What asks queues; it may be over.
+        #: The task that asks queues; it may be over.
         self._evicting: Task | None = None
-        #: Asks one queue after the other; it goes on where the task before has stopped.
+        #: Asks one queue after the other; it continues where the previous task stopped.
         self._asking: Iterator[int] | None = None
-        #: What was held when all queues had been asked; they are asked again when it grows.
+        #: Bytes held when all queues had been asked; they are asked again when it grows.
         self._asked_at: i64 = -1
 
     def configure(self, window_bytes: i64, bytes_max: i64) -> None:
-        """Take the settings, at the start or later."""
+        """Apply the settings, at the start or later."""
         self.window_bytes = window_bytes
         self.bytes_max = bytes_max
         narrow = min(window_bytes, QUEUE_WINDOW_BYTES_LEAST)
         self.core.memory.window_bytes = narrow if self.full else window_bytes
 
     def judge(self, held: i64) -> None:
-        """Make queues write from when `held` exceeds the limit until it is under nine tenths."""
+        """Have queues write once `held` exceeds the limit, until it is at nine tenths of it."""
         if self.bytes_max < 0:
             return
         if not self.full:
@@ -76,11 +76,11 @@ class Eviction:
             self._evicting = self.core.scheduler.start(self._evict(held))
 
     def ask_again(self) -> None:
-        """Ask all queues again, as what was handed out may have come back since."""
+        """Ask all queues again, as unacked messages may have been requeued since."""
         self._asked_at = -1
 
     def _evict(self, held: i64) -> Iterator[int]:
-        """Ask queues to write what they hold, until much waits to be written."""
+        """Ask queues to write their messages, until many bytes wait to be written."""
         while self.full and self.core.spill.unwritten_bytes < SPILL_BATCH_BYTES:
             if self._asking is None:
                 self._asking = self._ask_all()
@@ -92,7 +92,7 @@ class Eviction:
             yield cost
 
     def _ask_all(self) -> Iterator[int]:
-        """Ask each queue, and each store of an exchange, until it has nothing more to write."""
+        """Ask each queue, and each store of delayed messages, until it has nothing to write.""" ""
         for vhost in list(self.vhosts.values()):
             for queue in list(vhost.queues.by_name.values()):
                 if isinstance(queue, WaitingQueue) and queue.ready_bytes() > 0:

@@ -4,10 +4,11 @@ A component is a part of the broker that is configured while it runs.  There are
 `operator_policy`, whose values are operator policies, and `vhost-limits`.  Parameters of any other
 component, such as RabbitMQ's `shovel`, are refused, except in definitions: those are kept and
 exported, and have no effect.  Policies are not set this way, as in RabbitMQ.
-Global parameters belong to no component, and any name may have any value but
+
+Global parameters belong to no component.  Any name may have any value, except
 `default_user_limits`, whose value is an object of limits.
 
-Invariants: a value that is kept can be journaled; each change is journaled.
+Invariants: every stored value can be journaled; each change is journaled.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
 OPERATOR_POLICY: Final = "operator_policy"
 VHOST_LIMITS: Final = "vhost-limits"
 
-#: The global parameter with the limits of users for whom others are not set.  A broker that makes a
-#: data directory sets it; one that opens an older directory has none.
+#: The global parameter with the limits of users without limits of their own.  A broker sets it when
+#: it creates a data directory; an older directory has none.
 DEFAULT_USER_LIMITS: Final = "default_user_limits"
 
-#: The one name that a parameter of `vhost-limits` has.
+#: The only name of a parameter of `vhost-limits`.
 LIMITS: Final = "limits"
 
 _POLICY_FIELDS: Final = ("pattern", "definition", "priority", "apply-to")
@@ -52,7 +53,7 @@ class Parameters:
     def __init__(self, core: Core, vhosts: dict[str, Vhost]) -> None:
         self._core: Final = core
         self._vhosts: Final = vhosts
-        #: Values by vhost, component and name; without those that a vhost keeps itself.
+        #: Values by vhost, component and name, except those that a vhost keeps itself.
         self.values: dict[tuple[str, str, str], object] = {}
         self.global_values: dict[str, object] = {}
 
@@ -62,14 +63,14 @@ class Parameters:
             raise NotFound(f"no vhost '{name}'")
         return vhost
 
-    # -- of a vhost -------------------------------------------------------------------------------
+    # -- parameters of a vhost ---------------------------------------------------------------------
 
     def runs(self, component: str) -> bool:
-        """Return whether a component exists; parameters of others are kept without effect."""
+        """Return whether a component exists; parameters of other components have no effect."""
         return component in (OPERATOR_POLICY, VHOST_LIMITS)
 
     def check(self, component: str, name: str, value: object, others: bool = False) -> object:
-        """Judge a parameter as `set` does, and set nothing; return it in the form of `find`.
+        """Check a parameter as `set` does without setting it; return it in the form of `find`.
 
         Raises: PreconditionFailed (406) for a bad name or value, or an unknown component.
         """
@@ -83,8 +84,8 @@ class Parameters:
         check_value(value)
         if not others:
             raise PreconditionFailed(
-                f"Validation failed: component {component} not found: nothing here runs its "
-                "parameters"
+                f"Validation failed: component {component} not found: use "
+                "operator_policy or vhost-limits"
             )
         return value
 
@@ -93,10 +94,10 @@ class Parameters:
     ) -> None:
         """Set a parameter of a vhost; it applies at once.
 
-        `others` allows what is not known here: components, and keys in an operator policy.
+        `others` allows unknown components, and unknown keys in an operator policy.
 
         Raises: NotFound (404) without the vhost; PreconditionFailed (406) for a bad name or value,
-        an unknown component, or one too many, in number or in memory.
+        an unknown component, or too many parameters, in number or in memory.
         """
         vhost = self._vhost(vhost_name)
         self.check(component, name, value, others)
@@ -132,7 +133,7 @@ class Parameters:
         self._core.journal.delete("parameter", _key_record(vhost_name, component, name))
 
     def find(self, vhost_name: str, component: str, name: str) -> object:
-        """Return the value of a parameter, None where there is none.  Raises: NotFound (404)."""
+        """Return the value of a parameter, or None.  Raises: NotFound (404) without the vhost."""
         vhost = self._vhost(vhost_name)
         if component == OPERATOR_POLICY:
             policy = vhost.policies.operator_by_name.get(name)
@@ -144,7 +145,7 @@ class Parameters:
     def of_vhost(self, vhost_name: str) -> list[tuple[str, str, object]]:
         """Return component, name and value of each parameter.  Raises: NotFound (404).
 
-        It costs a look at those of all vhosts.
+        This walks over the parameters of all vhosts.
         """
         own = [
             (key[1], key[2], value) for key, value in self.values.items() if key[0] == vhost_name
@@ -152,9 +153,9 @@ class Parameters:
         return self._of_components(vhost_name) + own
 
     def of_vhosts(self, vhost_names: Iterable[str]) -> Iterator[list[tuple[str, str, str, object]]]:
-        """Return, for one vhost after the other, its name with what `of_vhost` returns.
+        """Return, for each vhost, the vhost's name with the results of `of_vhost`.
 
-        One that is deleted meanwhile has none.
+        A vhost that is deleted meanwhile has no parameters.
         """
         own: dict[str, list[tuple[str, str, object]]] = {}
         for key, value in self.values.items():
@@ -165,7 +166,7 @@ class Parameters:
             yield [(vhost_name, component, name, value) for component, name, value in found]
 
     def _of_components(self, vhost_name: str) -> list[tuple[str, str, object]]:
-        """Return those that components keep.  Raises: NotFound (404)."""
+        """Return the parameters kept by components.  Raises: NotFound (404)."""
         vhost = self._vhost(vhost_name)
         found: list[tuple[str, str, object]] = [
             (OPERATOR_POLICY, policy.name, policy_value(policy))
@@ -176,18 +177,18 @@ class Parameters:
         return found
 
     def forget_vhost(self, vhost: str) -> None:
-        """Forget the parameters of a vhost that is deleted; its record stands for them."""
+        """Remove the parameters of a deleted vhost, whose record includes their deletion."""
         for key in [key for key in self.values if key[0] == vhost]:
             self._take_out(key)
 
     def _put(self, key: tuple[str, str, str], value: object) -> None:
-        """Keep a value, on account of its vhost."""
+        """Store a value, and book it for its vhost."""
         self._take_out(key)
         self.values[key] = value
         self._book(key[0], _memory(key[2], value))
 
     def _take_out(self, key: tuple[str, str, str]) -> None:
-        """Keep a value no longer, if there is one."""
+        """Remove a value, if it exists."""
         if key in self.values:
             self._book(key[0], -_memory(key[2], self.values.pop(key)))
 
@@ -197,23 +198,23 @@ class Parameters:
             vhost.account.book(size)
 
     def _put_global(self, name: str, value: object) -> None:
-        """Keep a global value."""
+        """Store a global value."""
         self._take_out_global(name)
         self.global_values[name] = value
         self._core.accounts.definition_bytes += _memory(name, value)
 
     def _take_out_global(self, name: str) -> None:
-        """Keep a global value no longer, if there is one."""
+        """Remove a global value, if it exists."""
         if name in self.global_values:
             size = _memory(name, self.global_values.pop(name))
             self._core.accounts.definition_bytes -= size
 
-    # -- global -----------------------------------------------------------------------------------
+    # -- global parameters -------------------------------------------------------------------------
 
     def set_global(self, name: str, value: object) -> None:
         """Set a global parameter.
 
-        Raises: PreconditionFailed (406) for a name or value that cannot be, or one too many, in
+        Raises: PreconditionFailed (406) for an invalid name or value, or too many parameters, in
         number or in memory.
         """
         check_names(name)
@@ -240,9 +241,9 @@ class Parameters:
             self.apply_defaults()
 
     def apply_defaults(self) -> None:
-        """Apply the limits of users for whom others are not set."""
+        """Apply the limits of users without limits of their own."""
         value = self.global_values.get(DEFAULT_USER_LIMITS)
-        # An older release may have kept any value under that name.
+        # An older release may have stored any value under that name.
         limits = value.items() if isinstance(value, dict) else ()
         numbers = {name: most for name, most in limits if isinstance(most, int)}
         self._core.quotas.set_defaults(numbers)
@@ -261,7 +262,7 @@ class Parameters:
         return found
 
     def restore(self, kind: str, record: dict[str, object], there: bool) -> None:
-        """Restore the value of a record, or remove it if it is no longer `there`."""
+        """Restore the value of a record, or remove it if `there` is False."""
         name = str(record.get("name", ""))
         held = record.get("value")
         value = held.get("value") if isinstance(held, dict) else None
@@ -279,7 +280,7 @@ class Parameters:
 
 
 def _memory(name: str, value: object) -> i64:
-    """Return the bytes of memory that a value takes with its name."""
+    """Return the bytes of memory of a value and its name."""
     return table_bytes({name: value})
 
 
@@ -306,7 +307,7 @@ def check_value(value: object) -> None:
 
 
 def _limits(name: str, value: object) -> Arguments:
-    """Return the limits that a parameter holds.  Raises: PreconditionFailed (406)."""
+    """Return the limits in a parameter.  Raises: PreconditionFailed (406)."""
     if name != LIMITS:
         raise PreconditionFailed(f"a parameter of {VHOST_LIMITS} is named '{LIMITS}'")
     limits = as_table(value, "limits")
@@ -315,7 +316,7 @@ def _limits(name: str, value: object) -> Arguments:
 
 
 def operator_policy(name: str, value: object, others: bool) -> Policy:
-    """Return the operator policy that a parameter holds.  Raises: PreconditionFailed (406)."""
+    """Return the operator policy in a parameter.  Raises: PreconditionFailed (406)."""
     fields = as_table(value, f"operator policy '{name}'")
     for field in fields:
         if field not in _POLICY_FIELDS:
@@ -324,11 +325,11 @@ def operator_policy(name: str, value: object, others: bool) -> Policy:
 
 
 def policy_of(name: str, fields: Arguments, apply_to: str, operator: bool, others: bool) -> Policy:
-    """Return the policy that JSON fields describe; `apply_to` is for those that do not say.
+    """Return the policy that JSON fields describe; `apply_to` is the default for that field.
 
-    `others` allows keys that are not known here.
+    `others` allows unknown keys.
 
-    Raises: PreconditionFailed (406) for anything in it that cannot be.
+    Raises: PreconditionFailed (406) for any invalid field.
     """
     for field in ("pattern", "definition"):
         if field not in fields:
@@ -338,7 +339,7 @@ def policy_of(name: str, fields: Arguments, apply_to: str, operator: bool, other
     priority = fields.get("priority", 0)
     applied = fields.get("apply-to", apply_to)
     if not isinstance(pattern, str) or not isinstance(applied, str):
-        raise PreconditionFailed("Validation failed: pattern and apply-to should be texts")
+        raise PreconditionFailed("Validation failed: pattern and apply-to should be strings")
     if not is_int(priority) or not isinstance(priority, int):
         raise PreconditionFailed(
             f"Validation failed: priority should be a number, actually was {priority}"
@@ -350,7 +351,7 @@ def policy_of(name: str, fields: Arguments, apply_to: str, operator: bool, other
 
 
 def policy_value(policy: Policy) -> Arguments:
-    """Return a policy's fields as RabbitMQ's JSON names them."""
+    """Return a policy's fields under their names in RabbitMQ's JSON."""
     return {
         "pattern": policy.pattern,
         "definition": policy.definition,
@@ -360,7 +361,7 @@ def policy_value(policy: Policy) -> Arguments:
 
 
 def as_table(value: object, what: str) -> Arguments:
-    """Return a JSON object; a list of pairs is taken for one: RabbitMQ exports an empty one as [].
+    """Return a JSON object; a list of pairs counts as one, as RabbitMQ exports an empty one as [].
 
     Raises: PreconditionFailed (406) for anything else.
     """

@@ -1,16 +1,16 @@
-"""Publish sessions: how far the publishes of clients came whose connection was lost.
+"""Publish sessions: the publishes that the broker handled for clients that lost their connection.
 
-A client that reconnects learns by it which messages the broker has, and sends the others again
-only: nothing is stored twice, and no message is numbered for it.  What both say is in
-`leveret.wire.content.publish_marks`.
+A client that reconnects learns from its session which messages the broker has, and resends only the
+others: nothing is stored twice, and messages need no publisher deduplication.  The fields that both
+sides send are in `leveret.wire.content.publish_marks`.
 
-A channel counts its publishes for its confirms anyway.  This is asked for that number when a group
-of the journal is sealed that has publishes of the channel, when the connection ends, and by a
-checkpoint; only what was *not* taken is noted when it happens.
+A channel counts its publishes for its confirms anyway.  That number is read when a journal group
+with publishes of the channel is sealed, when the connection ends, and by a checkpoint; only
+publishes that were *not* taken are recorded when they happen.
 
-Invariants: a session belongs to a user, and one connection at most has it; nothing is handled for a
-channel any more when its progress is told; what was told is durable; of a channel that is forgotten
-or was never known nothing is told, so that its client sends everything again.
+Invariants: a session belongs to a user, and at most one connection has it; no publish is handled
+for a channel after its progress was reported; reported progress is durable; no progress is reported
+for a forgotten or unknown channel, so its client resends everything.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from leveret.broker.core.core import Core
     from leveret.broker.scheduler.link import Link
 
-#: What they take in bytes, in the plain build: a session, a channel, and a run of publishes that
-#: were not taken.
+#: Bytes in the plain build: a session, a channel, and a run of publishes that were not taken.
 SESSION_BYTES: Final = 1_000
 CHANNEL_PROGRESS_BYTES: Final = 450
 GAP_BYTES: Final = 200
@@ -46,33 +45,34 @@ GAP_BYTES: Final = 200
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class PublishCounter(SyncWaiter):
-    """What counts the publishes of a channel in confirm mode, from 1 on."""
+    """A counter of the publishes of a channel in confirm mode, from 1 on."""
 
     @abstractmethod
     def handled(self) -> i64:
-        """Return the number of the last one that was handled."""
+        """Return the number of the last publish that was handled."""
 
 
 @final
 class ChannelProgress(LateRecord):
-    """How far the publishes of one channel have come; `counter` counts them while it is open."""
+    """The progress of the publishes of one channel; `counter` counts them while it is open."""
 
     def __init__(self, session: PublishSession, key: i64, before: i64) -> None:
         self.key: Final[i64] = key
-        #: The key that the same channel of the application had before, and has had since.
+        #: The key of the application's same channel before, and its key since.
         self.before: i64 = before
         self.after: i64 = 0
         self.counter: PublishCounter | None = None
-        #: True while a publish comes to its queues in parts, which a lost connection does not stop.
+        #: True while a publish is routed to its queues in slices, which continues if the connection
+        #: is lost.
         self.busy = False
-        #: Of the publishes up to here nothing is known; what was not taken of those after them.
+        #: The publishes up to `floor` are unknown; `gaps` has later ones that were not taken.
         self.floor: i64 = 0
         self.gaps: list[Gap] = []
-        #: Whether a record of it is in the journal or in a snapshot.
+        #: Whether it has a record in the journal or in a snapshot.
         self.recorded = False
         self._session = session
         self._through: i64 = 0
-        #: How far the journal says that it came.
+        #: The progress that the journal has.
         self._journaled: i64 = 0
         self._listed = False
         self._forgotten = False
@@ -83,13 +83,13 @@ class ChannelProgress(LateRecord):
         return self._through if counter is None else counter.handled()
 
     def marks(self) -> PublishMarks:
-        """Return what a client is told."""
+        """Return the progress to report to the client."""
         return PublishMarks(self.through(), self.floor, self.gaps)
 
     def not_taken(self, number: i64, kind: int) -> None:
-        """Note that a publish was refused or returned; of one that was both the last call counts.
+        """Record that a publish was refused or returned; if it was both, the last call counts.
 
-        The oldest are given up where there are too many: their client sends those again.
+        If there are too many gaps, the oldest are dropped: the client resends those publishes.
         """
         gaps = self.gaps
         if gaps and gaps[-1][1] == number:
@@ -104,7 +104,7 @@ class ChannelProgress(LateRecord):
         self._add_gap(int(number), int(number), kind)
 
     def _add_gap(self, first: int, last: int, kind: int) -> None:
-        """Add a run behind all others."""
+        """Add a run after all others."""
         gaps = self.gaps
         if gaps and gaps[-1][1] == first - 1 and gaps[-1][2] == kind:
             gaps[-1] = (gaps[-1][0], last, kind)
@@ -121,13 +121,13 @@ class ChannelProgress(LateRecord):
             self.floor = last
 
     def note_group(self) -> None:
-        """Have it recorded in the group of the journal that is being filled."""
+        """Have the progress recorded in the current journal group."""
         if not self._listed and not self._forgotten:
             self._listed = True
             self._session.core.journal.at_end(self)
 
     def append_to(self, journal: Journal) -> None:
-        """Record how far it has come since the last record."""
+        """Record the progress since the last record."""
         self._listed = False
         through = self.through()
         since = self._journaled
@@ -139,7 +139,7 @@ class ChannelProgress(LateRecord):
         self.recorded = True
 
     def record(self) -> PublishProgress:
-        """Return all of it as a record, for a snapshot."""
+        """Return the whole progress as a record, for a snapshot."""
         self.recorded = True
         return self._record(self.floor, self.through(), list(self.gaps))
 
@@ -148,7 +148,7 @@ class ChannelProgress(LateRecord):
         return PublishProgress(session.user, session.identity, self.key, since, through, gaps)
 
     def restore(self, progress: PublishProgress) -> None:
-        """Take a record, which may tell what is known, or miss some that was lost."""
+        """Apply a record, which may repeat known progress, or follow lost records."""
         known = self._through
         if progress.through <= known:
             return
@@ -161,7 +161,7 @@ class ChannelProgress(LateRecord):
         self.recorded = True
 
     def end(self) -> None:
-        """Take that the channel has ended: nothing more is counted."""
+        """End counting: the channel is closed."""
         counter = self.counter
         if counter is None:
             return
@@ -173,7 +173,7 @@ class ChannelProgress(LateRecord):
             self.append_to(self._session.core.journal)
 
     def count_late(self, kind: int) -> None:
-        """Count the publish that went on when the channel had ended; a taken one has the kind 0."""
+        """Count the publish that was completed after the channel ended; kind 0: taken."""
         self.busy = False
         self._through += 1
         if kind:
@@ -182,9 +182,10 @@ class ChannelProgress(LateRecord):
             self.append_to(self._session.core.journal)
 
     def close(self) -> None:
-        """Forget it, and what it was on a lost connection: the client knows of the channel's end.
+        """Forget the channel and its predecessor on a lost connection: the client closed it.
 
-        Where the broker closed it before any publish came, the client may try another in its place.
+        If the broker closed it before any publish arrived, the predecessor stays, as the client may
+        open another channel for it.
         """
         before = self._session.known(self.before)
         if before is not None and (self.counter is not None or self._through > 0):
@@ -192,7 +193,7 @@ class ChannelProgress(LateRecord):
         self.forget()
 
     def forget(self) -> None:
-        """Forget it: its client knows what became of everything."""
+        """Forget the channel: its client knows the result of every publish."""
         if self._forgotten:
             return
         self._forgotten = True
@@ -204,13 +205,13 @@ class ChannelProgress(LateRecord):
 
 @final
 class PublishSession:
-    """The channels of one client over all its connections; `link` is the one of now."""
+    """The channels of one client over all its connections; `link` is the current one."""
 
     def __init__(self, sessions: PublishSessions, user: bytes, identity: bytes) -> None:
         self.user: Final = user
         self.identity: Final = identity
         self.link: Link | None = None
-        #: When its connection was lost (`Core.now_ms`); 0 for a time before the start.
+        #: When its connection was lost (`Core.now_ms`); 0 if before the start.
         self.lost_ms: i64 = 0
         self.channels: dict[i64, ChannelProgress] = {}
         self.gap_count: i64 = 0
@@ -220,17 +221,17 @@ class PublishSession:
         sessions.book(SESSION_BYTES)
 
     def open(self, key: i64, before: i64) -> ChannelProgress | None:
-        """Return what is to count the publishes of a new channel; None for a key that cannot be.
+        """Return a progress for a new channel; None for an invalid key or too many channels.
 
-        `before` is the key that the channel had on a lost connection, or 0.
+        `before` is the channel's key on a lost connection, or 0.
         """
         if key <= self._newest or len(self.channels) >= PUBLISH_SESSION_CHANNELS_MAX:
             return None
         self._newest = key
         known = self.channels.get(before)
         if known is not None and known.counter is None:
-            # The client goes by `before` until it has published on `key`: what was before that is
-            # done with, and so is an attempt since then that came to nothing.
+            # The client uses `before` until it has published on `key`: predecessors of `before` are
+            # finished, and so is an earlier successor that never published.
             for other in (self.channels.get(known.before), self.channels.get(known.after)):
                 if other is not None and other.counter is None:
                     other.forget()
@@ -243,12 +244,12 @@ class PublishSession:
         return progress
 
     def known(self, key: i64) -> ChannelProgress | None:
-        """Return how far a channel of a lost connection came, if that is known."""
+        """Return the progress of a channel of a lost connection, if it is known."""
         progress = self.channels.get(key)
         return progress if progress is not None and progress.counter is None else None
 
     def restore(self, progress: PublishProgress) -> None:
-        """Take a record of one of its channels."""
+        """Apply a record of one of its channels."""
         known = self.channels.get(progress.channel)
         if progress.through == FORGOTTEN:
             if known is not None:
@@ -263,25 +264,25 @@ class PublishSession:
         known.restore(progress)
 
     def forget_channel(self, progress: ChannelProgress) -> None:
-        """Take out a channel."""
+        """Remove a channel."""
         if self.channels.get(progress.key) is progress:
             del self.channels[progress.key]
             self._sessions.book(-CHANNEL_PROGRESS_BYTES)
             self.count_gaps(-len(progress.gaps))
 
     def count_gaps(self, count: i64) -> None:
-        """Count runs of publishes that were not taken."""
+        """Book runs of publishes that were not taken."""
         self.gap_count += count
         self._sessions.book(count * GAP_BYTES)
 
     def lost(self, link: Link) -> None:
-        """Take the end of its connection, whose channels have ended before."""
+        """Handle the end of its connection, whose channels have already ended."""
         if self.link is link:
             self.link = None
             self._sessions.lost(self)
 
     def end(self) -> None:
-        """Forget it: the client has closed its connection."""
+        """Forget the session: the client has closed its connection."""
         self._sessions.forget(self)
 
 
@@ -291,9 +292,9 @@ class PublishSessions:
 
     def __init__(self, core: Core) -> None:
         self.core = core
-        #: What they take; it counts with the connections.
+        #: Their memory; it counts with the connections.
         self.held_bytes: i64 = 0
-        #: By user and identity; and those without a connection, the one lost first in front.
+        #: By user and identity; and the sessions without a connection, the one lost first in front.
         self._by_user: dict[bytes, dict[bytes, PublishSession]] = {}
         self._lost: dict[PublishSession, None] = {}
 
@@ -303,13 +304,13 @@ class PublishSessions:
         self.core.accounts.connection_bytes += size
 
     def all(self) -> list[PublishSession]:
-        """Return all of them."""
+        """Return all sessions."""
         return [one for of_user in self._by_user.values() for one in of_user.values()]
 
     def take(self, user: str, identity: bytes, link: Link) -> PublishSession | None:
-        """Give a connection the session of its user; None where he has too many.
+        """Give a connection its user's session; None if the user has too many.
 
-        Another connection that has it is lost: what it has not handled yet it never will.
+        Another connection that has the session is lost: its unhandled publishes are never handled.
         """
         name = user.encode("utf-8", "surrogateescape")
         if len(name) > 255:
@@ -338,7 +339,7 @@ class PublishSessions:
         return session
 
     def lost(self, session: PublishSession) -> None:
-        """Keep a session whose connection was lost for a while, if it has anything to tell."""
+        """Keep a session for a while after its connection was lost, if it has any progress."""
         if not session.channels:
             self.forget(session)
             return
@@ -346,7 +347,7 @@ class PublishSessions:
         self._lost[session] = None
 
     def forget(self, session: PublishSession) -> None:
-        """Forget a session, and record that where anything of it is recorded."""
+        """Forget a session, and record that if any part of it is recorded."""
         of_user = self._by_user.get(session.user)
         if of_user is None or of_user.get(session.identity) is not session:
             return
@@ -365,7 +366,7 @@ class PublishSessions:
             self.core.journal.publish_session(gone)
 
     def tick(self) -> None:
-        """Forget those whose client did not come back in time, some at a time."""
+        """Forget sessions whose client did not come back in time, up to `SLICE_MESSAGES`."""
         now_ms = self.core.now_ms
         for _ in range(SLICE_MESSAGES):
             oldest = next(iter(self._lost), None)
@@ -374,9 +375,9 @@ class PublishSessions:
             self.forget(oldest)
 
     def shed(self) -> bool:
-        """Forget the older half of those without a connection; return whether there were any.
+        """Forget the older half of the sessions without a connection; return whether any existed.
 
-        Connections take more memory than they may.
+        Called when connections take too much memory.
         """
         count = len(self._lost)
         for session in list(self._lost)[: count // 2 + 1]:
@@ -386,7 +387,7 @@ class PublishSessions:
     # -- after a start -----------------------------------------------------------------------------
 
     def restore(self, progress: PublishProgress) -> None:
-        """Take a record; all connections were lost with the stop."""
+        """Apply a record; all connections were lost when the broker stopped."""
         session = self._by_user.get(progress.user, {}).get(progress.session)
         if progress.through == FORGOTTEN and progress.channel == FORGOTTEN:
             if session is not None:
@@ -404,6 +405,6 @@ class PublishSessions:
         session.restore(progress)
 
     def restored(self) -> None:
-        """Have the time until they are forgotten begin now."""
+        """Start the expiry times of all restored sessions now."""
         for session in list(self._lost):
             session.lost_ms = self.core.now_ms

@@ -1,15 +1,15 @@
-"""Users: who may log in, with what password, and what each may do in which vhost.
+"""Users: their passwords, and their permissions in each vhost.
 
-A password is kept as a hash only.  New hashes are Argon2id; those of RabbitMQ, four bytes of salt
+Only a hash of a password is stored.  New hashes are Argon2id; RabbitMQ's hashes, four bytes of salt
 and a SHA-2 (until version 3.5 an MD5) of salt and password, are kept as they are, so that hashes
 can be moved between brokers.  Argon2id is slow, so a shell hashes and verifies in a thread and
-hands in the result.
+passes in the result.
 
-Every change is journaled and reaches the connections that are there: the deletion of a user closes
-his, a change of what he may do is looked at by each of his at once.  Whoever changes something
-outside a connection's input lets the shell run the effects afterwards.
+Every change is journaled and reaches open connections: deleting a user closes their connections,
+and a change of permissions is checked by each of them at once.  A caller that changes something
+outside a connection's input must have the shell run the effects afterwards.
 
-Invariants: a permission belongs to a user and a vhost that are there.
+Invariants: a permission belongs to an existing user and vhost.
 """
 
 from __future__ import annotations
@@ -60,21 +60,21 @@ SALT_BYTES: Final = 4
 #: The tag of users who may list the vhosts.
 ADMINISTRATOR: Final = "administrator"
 
-#: The names of the ways to hash: RabbitMQ's, and Argon2id in its usual text form.
+#: The names of the hashing algorithms: RabbitMQ's, and Argon2id in its usual text form.
 MD5: Final = "rabbit_password_hashing_md5"
 SHA256: Final = "rabbit_password_hashing_sha256"
 SHA512: Final = "rabbit_password_hashing_sha512"
 ARGON2: Final = "leveret_password_hashing_argon2id"
 
-#: The bytes of RabbitMQ's hashes with their salt.
+#: The length of RabbitMQ's hashes with their salt.
 _SALTED_BYTES: Final = {MD5: SALT_BYTES + 16, SHA256: SALT_BYTES + 32, SHA512: SALT_BYTES + 64}
 
-#: The functions that make them.
+#: The functions that compute them.
 _DIGESTS: Final = {MD5: "md5", SHA256: "sha256", SHA512: "sha512"}
 
 MAX_CONNECTIONS: Final = "max-connections"
 
-#: What can be limited for a user.
+#: The limits of a user.
 USER_LIMITS: Final = (
     MAX_CONNECTIONS,
     "max-channels",
@@ -85,29 +85,29 @@ USER_LIMITS: Final = (
 )
 
 
-#: Those of them that may have a default for all users.
+#: The limits that may have a default for all users.
 DEFAULT_LIMITS: Final = (MAX_CONNECTIONS, "max-channels", *QUOTAS)
 
 
 def hash_password(salt: bytes, password: bytes) -> bytes:
-    """Return RabbitMQ's hash of `password`; `salt` has four bytes of chance."""
+    """Return RabbitMQ's hash of `password`; `salt` has four random bytes."""
     if len(salt) != SALT_BYTES:
         raise PreconditionFailed("a salt has four bytes")
     return salt + hashlib.sha256(salt + password).digest()
 
 
 def default_algorithm(password_hash: bytes) -> str:
-    """Return the algorithm of a hash of RabbitMQ's that names none, as before version 3.6."""
+    """Return the algorithm of a RabbitMQ hash without an algorithm, as before version 3.6."""
     return MD5 if len(password_hash) == _SALTED_BYTES[MD5] else SHA256
 
 
 def can_verify(algorithm: str) -> bool:
-    """Tell whether hashes of an algorithm can be verified."""
+    """Return whether hashes of an algorithm can be verified."""
     return algorithm == ARGON2 or algorithm in _SALTED_BYTES
 
 
 def check_hash(algorithm: str, password_hash: bytes) -> None:
-    """Check that a hash is one that can be verified; an empty one is: nobody logs in with it.
+    """Check that a hash can be verified; an empty one is valid, and disables login.
 
     Raises: PreconditionFailed (406).
     """
@@ -124,11 +124,11 @@ def check_hash(algorithm: str, password_hash: bytes) -> None:
     else:
         right = len(password_hash) == _SALTED_BYTES[algorithm]
     if not right:
-        raise PreconditionFailed(f"the password hash is none of {algorithm}")
+        raise PreconditionFailed(f"the password hash is not a valid {algorithm} hash")
 
 
 def _is_bounded_argon2(password_hash: bytes) -> bool:
-    """Tell whether a hash is `$argon2id$v=19$m=…,t=…,p=…$salt$hash` of bearable cost."""
+    """Return whether a hash is `$argon2id$v=19$m=…,t=…,p=…$salt$hash` of acceptable cost."""
     parts = password_hash.split(b"$")
     if len(parts) != 6 or parts[0] or parts[1] != b"argon2id" or parts[2] != b"v=19":
         return False
@@ -163,7 +163,7 @@ def check_user_limits(limits: Mapping[str, object]) -> None:
 
 
 def check_default_limits(limits: Mapping[str, object]) -> None:
-    """Check the limits of users who have none of their own.  Raises: PreconditionFailed (406)."""
+    """Check default limits of users.  Raises: PreconditionFailed (406)."""
     check_user_limits(limits)
     for name in limits:
         if name not in DEFAULT_LIMITS:
@@ -171,13 +171,13 @@ def check_default_limits(limits: Mapping[str, object]) -> None:
 
 
 def _either(names: tuple[str, ...]) -> str:
-    """Return names as a choice in words."""
+    """Return names joined by commas and "or"."""
     return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 @final
 class User:
-    """A user: a name, the hash of its password, and tags such as `administrator`."""
+    """A user: a name, a password hash, and tags such as `administrator`."""
 
     def __init__(
         self, name: str, password_hash: bytes, tags: list[str], algorithm: str = SHA256
@@ -186,18 +186,18 @@ class User:
         self.password_hash: Final = password_hash
         self.tags: Final = tags
         self.algorithm: Final = algorithm
-        #: What tells it from all other users that ever had its name; of earlier releases' it is 0.
+        #: A number that no other user of that name ever had; 0 for users of earlier releases.
         self.number: i64 = 0
 
     def memory(self) -> i64:
-        """Return the bytes of memory that it takes, with the limits that it may have."""
+        """Return the bytes of memory of the user, including the limits that it may have."""
         size: i64 = USER_BYTES + sys.getsizeof(self.name) + sys.getsizeof(self.password_hash)
         for tag in self.tags:
             size += i64(sys.getsizeof(tag)) + 8
         return size
 
     def definition(self) -> dict[str, object]:
-        """Return the user as its journal record holds it."""
+        """Return the user in the form of its journal record."""
         return {
             "name": self.name,
             "password_hash": self.password_hash,
@@ -207,7 +207,7 @@ class User:
         }
 
     def verify_fast(self, password: bytes) -> bool:
-        """Tell whether `password` is the user's; never for a hash that is slow to verify."""
+        """Return whether `password` is the user's; always False for a slow hash."""
         known = self.password_hash
         if not known or not password or self.algorithm == ARGON2:
             return False
@@ -219,11 +219,11 @@ class User:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RightsWatcher:
-    """A listener for changed rights, for those who act for users without a connection."""
+    """A listener for changed permissions, for sessions of users without a connection."""
 
     @abstractmethod
     def rights_changed(self, user: str) -> None:
-        """Take note that a user, his password or his rights have changed."""
+        """Handle that a user, their password or their permissions have changed."""
 
 
 @final
@@ -234,20 +234,20 @@ class Users:
         self.core = core
         self._vhosts = vhosts
         self._links = links
-        #: Those who hear of changes beside the links.
+        #: Listeners in addition to the connections.
         self.watchers: list[RightsWatcher] = []
         self.by_name: dict[str, User] = {}
         #: By user and vhost.
         self.permissions: dict[tuple[str, str], Permission] = {}
         #: By user and vhost, then by exchange.
         self.topic_permissions: dict[tuple[str, str], dict[str, TopicPermission]] = {}
-        #: By user: what of `USER_LIMITS` is set; a negative number is no limit.
+        #: By user: their limits of `USER_LIMITS`; a negative number is no limit.
         self.limits = core.quotas.user_limits
-        #: What users and their permissions take of the memory.
+        #: The memory of users and their permissions.
         self.account: Final = Account(core.accounts)
-        #: The highest number that a user ever had.
+        #: The highest number that was ever given to a user.
         self.last_number: i64 = 0
-        #: Connections whose permissions have changed, and whether their consumers are looked at.
+        #: Connections whose permissions have changed, and whether a task checks their consumers.
         self._unchecked: dict[Link, None] = {}
         self._is_checking = False
 
@@ -262,7 +262,7 @@ class Users:
         return user is not None and user.number == owner.number
 
     def used(self, number: i64) -> None:
-        """Never give `number` or anything below it to a user."""
+        """Never give `number` or a lower one to a user."""
         self.last_number = max(self.last_number, number)
 
     def get(self, name: str) -> User:
@@ -273,16 +273,16 @@ class Users:
         return user
 
     def verify(self, name: str, password: bytes) -> bool:
-        """Tell whether `password` is the user's, by a hash that is fast to verify."""
+        """Return whether `password` is the user's, by a hash that is fast to verify."""
         user = self.by_name.get(name)
         return user is not None and user.verify_fast(password)
 
     # -- users ------------------------------------------------------------------------------------
 
     def put(self, user: User) -> None:
-        """Add a user, or replace name, password and tags of the one of that name.
+        """Add a user, or replace password and tags of the user of that name.
 
-        Raises: PreconditionFailed (406) for a name, a hash or tags that cannot be.
+        Raises: PreconditionFailed (406) for an invalid name, hash or tag, or too many users.
         """
         if not 0 < utf8_size(user.name) <= SHORT_STRING_BYTES_MAX:
             raise PreconditionFailed(f"a user's name has 1 to {SHORT_STRING_BYTES_MAX} bytes")
@@ -296,7 +296,7 @@ class Users:
             raise PreconditionFailed(f"there are at most {USERS_MAX} users")
         current = self.by_name.get(user.name)
         self._check_room(user.memory(), 0 if current is None else current.memory())
-        # Beyond all that were given, also by what a restart cannot know of any more.
+        # Higher than all given numbers, including those that a restart no longer knows.
         user.number = (
             max(self.last_number + 1, self.core.now_ms) if current is None else current.number
         )
@@ -305,14 +305,14 @@ class Users:
         self._changed(user.name, "")
 
     def change_password(self, name: str, password_hash: bytes, algorithm: str) -> None:
-        """Give a user another password.  Connections that are there stay, as in RabbitMQ.
+        """Change a user's password.  Open connections stay, as in RabbitMQ.
 
-        Raises: NotFound (404); PreconditionFailed (406) for a hash that cannot be.
+        Raises: NotFound (404); PreconditionFailed (406) for an invalid hash.
         """
         self.put(User(name, password_hash, self.get(name).tags, algorithm))
 
     def delete(self, name: str) -> Task:
-        """Delete a user with his permissions, and begin to close his connections (320).
+        """Delete a user with their permissions, and begin to close their connections (320).
 
         Raises: NotFound (404).
         """
@@ -330,17 +330,17 @@ class Users:
         )
 
     def has_tag(self, name: str, tag: str) -> bool:
-        """Tell whether a user has a tag."""
+        """Return whether a user has a tag."""
         user = self.by_name.get(name)
         return user is not None and tag in user.tags
 
     # -- permissions ------------------------------------------------------------------------------
 
     def set_permission(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
-        """Give a user a permission for a vhost, or replace the one that he has.
+        """Give a user a permission for a vhost, or replace the present one.
 
-        Raises: NotFound (404) without the user or the vhost; PreconditionFailed (406) for a
-        pattern that is none.
+        Raises: NotFound (404) without the user or the vhost; PreconditionFailed (406) for an
+        invalid pattern.
         """
         self._check_there(user, vhost)
         for pattern in (configure, write, read):
@@ -357,7 +357,7 @@ class Users:
         self._check_room(_memory(Permission(".*", ".*", ".*")), 0)
 
     def clear_permission(self, user: str, vhost: str) -> None:
-        """Remove a user's permission for a vhost.  Raises: NotFound (404) if he had none."""
+        """Remove a user's permission for a vhost.  Raises: NotFound (404) if there is none."""
         self._check_there(user, vhost)
         if (user, vhost) not in self.permissions:
             raise NotFound(f"user '{user}' has no permissions in vhost '{vhost}'")
@@ -369,13 +369,13 @@ class Users:
     def set_topic_permission(
         self, user: str, vhost: str, exchange: str, write: str, read: str
     ) -> None:
-        """Limit the routing keys that a user may use with a topic exchange.
+        """Restrict the routing keys that a user may use with a topic exchange.
 
-        Raises: NotFound (404); PreconditionFailed (406) for a pattern that is none, a name that no
-        exchange has, or too many.
+        Raises: NotFound (404); PreconditionFailed (406) for an invalid pattern, an exchange name
+        that is too long, or too many permissions.
         """
         self._check_there(user, vhost)
-        # In a topic permission `{username}` is compiled with the name of the user.
+        # In a topic permission `{username}` is replaced by the user's name, and compiled again.
         self.core.scheduler.spent += 2 * (compile_cost(write) + compile_cost(read))
         permission = TopicPermission(write, read, user, vhost)
         if utf8_size(exchange) > SHORT_STRING_BYTES_MAX:
@@ -401,7 +401,7 @@ class Users:
     def clear_topic_permission(self, user: str, vhost: str, exchange: str | None = None) -> None:
         """Remove a topic permission, or without an exchange all of a user in a vhost.
 
-        Raises: NotFound (404) where there is none.
+        Raises: NotFound (404) if there is none.
         """
         self._check_there(user, vhost)
         of_user = self.topic_permissions.get((user, vhost), {})
@@ -418,7 +418,7 @@ class Users:
         self._changed(user, vhost)
 
     def forget_vhost(self, vhost: str) -> None:
-        """Forget the permissions in a vhost that is deleted; its record stands for them."""
+        """Remove the permissions in a deleted vhost, whose record includes their deletion."""
         self._count_look()
         for key in [key for key in self.topic_permissions if key[1] == vhost]:
             self._drop_topic_permissions(key)
@@ -436,9 +436,9 @@ class Users:
             raise NotFound(f"no vhost '{vhost}'")
 
     def _changed(self, user: str, vhost: str) -> None:
-        """Let the connections of `user` in `vhost` (all for "") look at what he may do now."""
+        """Have the connections of `user` in `vhost` (all for "") check their permissions again."""
         if vhost:
-            # Routes that were resolved under the old permissions die with the revision.
+            # Routes that were resolved under the old permissions are invalid in the new revision.
             self._vhosts[vhost].revision += 1
         links = list(self._links)
         self.core.scheduler.spent += len(links) // LOOKED_AT_PER_COST
@@ -453,9 +453,9 @@ class Users:
         self._notify_watchers(user)
 
     def _check_consumers(self) -> Iterator[int]:
-        """Have connections end the consumers that their users may no longer have.
+        """Have connections end consumers that their users are no longer permitted to have.
 
-        A connection whose permissions change meanwhile is looked at once more.
+        A connection whose permissions change meanwhile is checked again.
         """
         while self._unchecked:
             yield from self._unchecked.popitem()[0].check_consumers()
@@ -464,15 +464,15 @@ class Users:
     # -- limits -----------------------------------------------------------------------------------
 
     def set_limits(self, name: str, limits: Mapping[str, int]) -> None:
-        """Set limits of a user beside those that are set; they count for what is opened next.
+        """Set limits of a user and keep the others; they apply to objects opened later.
 
-        Raises: NotFound (404); PreconditionFailed (406) for a limit that there is not, or for one
-        that is no number or too great; then none is set.
+        Raises: NotFound (404); PreconditionFailed (406) for an unknown limit, or for a value that
+        is not a number or too large; then no limit is set.
         """
         self.replace_limits(name, {**self.limits.get(name, {}), **limits})
 
     def replace_limits(self, name: str, limits: Mapping[str, int]) -> None:
-        """Set the limits of a user and take all others away, by one record.
+        """Set the limits of a user and remove all others, by one record.
 
         Raises: as `set_limits`.
         """
@@ -481,7 +481,7 @@ class Users:
         self._keep_limits(name, dict(limits))
 
     def clear_limits(self, name: str, limit: str | None = None) -> None:
-        """Take one limit of a user away, or all; one that is not set is fine.
+        """Remove one limit of a user, or all; a limit that is not set is ignored.
 
         Raises: NotFound (404) without the user.
         """
@@ -502,13 +502,13 @@ class Users:
         self._apply_quotas(name)
 
     def _apply_quotas(self, name: str) -> None:
-        """Apply the limits of a user to what he has; those of his name's former users have none."""
+        """Apply a user's limits to their quotas; deleted users of the same name have none.""" ""
         use = self.core.quotas.users.get(self.owner(name).key)
         if use is not None:
             use.limit(self.core.quotas.limits_of(name))
 
     def restore_quotas(self) -> None:
-        """Apply the limits of all users to what they have, once everything is restored."""
+        """Apply the limits of all users to their quotas, once everything is restored."""
         for use in list(self.core.quotas.users.values()):
             self.core.quotas.forget_unused(use)
             if use.owner is not None:
@@ -518,12 +518,12 @@ class Users:
             vhost.use.limit(vhost.metadata.limits)
 
     def limit(self, name: str, limit: str) -> int:
-        """Return a limit of a user, or the default where he has none; negative for none."""
+        """Return a limit of a user, or the default; negative: no limit."""
         default = self.core.quotas.defaults.get(limit, -1)
         limits = self.limits.get(name)
         return default if limits is None else limits.get(limit, default)
 
-    # -- putting back, without journal and checks -------------------------------------------------
+    # -- restoring, without journal and checks -----------------------------------------------------
 
     def restore_user(self, user: User) -> None:
         """Restore a user, without a record."""
@@ -533,7 +533,7 @@ class Users:
         self.used(user.number)
 
     def restore_deleted_user(self, name: str) -> None:
-        """Remove a user, his permissions and his limits, without a record."""
+        """Remove a user with their permissions and limits, without a record."""
         user = self.by_name.pop(name, None)
         if user is not None:
             self.account.book(-user.memory())
@@ -576,7 +576,7 @@ class Users:
             del self.topic_permissions[key]
 
     def _count_look(self) -> None:
-        """Count the work of a look at all permissions."""
+        """Count the cost of walking over all permissions."""
         all_of_them = len(self.permissions) + len(self.topic_permissions)
         self.core.scheduler.spent += all_of_them // LOOKED_AT_PER_COST
 
@@ -585,7 +585,7 @@ class Users:
             self.drop_topic_permission(key, exchange)
 
     def _check_room(self, size: i64, before: i64) -> None:
-        """Check that there is room for what takes `size` bytes in place of `before`.
+        """Check that there is room for a change from `before` to `size` bytes.
 
         Raises: PreconditionFailed (406).
         """
@@ -594,10 +594,10 @@ class Users:
 
 
 def _memory(permission: Permission) -> i64:
-    """Return the bytes of memory that a permission takes."""
+    """Return the bytes of memory of a permission."""
     return PERMISSION_BYTES + permission.memory()
 
 
 def _topic_memory(exchange: str, permission: TopicPermission) -> i64:
-    """Return the bytes of memory that a topic permission takes."""
+    """Return the bytes of memory of a topic permission."""
     return TOPIC_PERMISSION_BYTES + permission.memory() + i64(sys.getsizeof(exchange))

@@ -1,1 +1,1 @@
-"""Policies, and the keys that they may set."""
+"""Policies and their keys."""

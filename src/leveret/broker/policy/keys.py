@@ -1,11 +1,11 @@
-"""What a policy may say: its keys, what each may hold, and how it meets a queue's own arguments.
+"""Policy keys: their names, their valid values, and how they combine with a queue's own arguments.
 
-The keys are RabbitMQ's; those that speak of replicas say nothing here, because there are none, and
-are taken so that definitions move freely.  A value that cannot be is refused when the policy is
-set, so that nothing which a policy gives to a queue needs a look later.
+The keys are RabbitMQ's; keys for replicas have no effect, because there are no replicas, and are
+accepted so that definitions can be moved.  An invalid value is refused when the policy is set, so
+that values applied to a queue need no check later.
 
-Definitions of another broker may hold keys of parts that are not here, such as federation.  Such
-keys are kept and exported, and have no effect: `in_force` leaves them out.
+Definitions of another broker may have keys of missing features, such as federation.  Such keys are
+kept and exported, and have no effect: `in_force` leaves them out.
 
 Source: RabbitMQ's rabbit_policies and the callers of args_policy_lookup; the texts follow it.
 """
@@ -27,10 +27,10 @@ from leveret.limits import DEDUPLICATION_KEYS_MAX, SHORT_STRING_BYTES_MAX, TTL_M
 
 _SEGMENT_BYTES_MAX: Final = 3_000_000_000
 
-#: Names in `ha-params`: a record of the journal must hold them.
+#: Names in `ha-params`: a journal record must have room for them.
 _NODES_MAX: Final = 255
 
-#: The least and most of each numeric key, and what its value is called.
+#: The minimum and maximum of each numeric key, and a name for its value in errors.
 POLICY_NUMBERS: Final[dict[str, tuple[int, int, str]]] = {
     "message-ttl": (0, TTL_MS_MAX, "message TTL"),
     "expires": (1, TTL_MS_MAX, "queue expiry"),
@@ -54,7 +54,7 @@ POLICY_NUMBERS: Final[dict[str, tuple[int, int, str]]] = {
     "queue-version": (1, 2, "queue-version value"),
 }
 
-#: The words that each of these may hold, and what its value is called.
+#: The words that each of these keys may have, and a name for its value in errors.
 _WORDS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "overflow": (("drop-head", "reject-publish", "reject-publish-dlx"), "overflow value"),
     "dead-letter-strategy": (("at-most-once", "at-least-once"), "dead letter strategy"),
@@ -75,7 +75,7 @@ _WORDS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "ha-promote-on-failure": (("always", "when-synced"), "ha-promote-on-failure value"),
 }
 
-#: Those that hold a name, and what it is called.
+#: Keys whose value is a name, and a name for that value in errors.
 _NAMES: Final[dict[str, str]] = {
     "alternate-exchange": "alternate exchange name",
     "dead-letter-exchange": "dead letter exchange name",
@@ -83,7 +83,7 @@ _NAMES: Final[dict[str, str]] = {
     "deduplication-header": "deduplication header",
 }
 
-#: Those that hold an age such as `7D`, and what it is called.
+#: Keys whose value is an age such as `7D`, and a name for that value in errors.
 _AGES: Final[dict[str, str]] = {
     "max-age": "max age",
     "retain-acked": "age of retained messages",
@@ -91,10 +91,10 @@ _AGES: Final[dict[str, str]] = {
 
 _OTHERS: Final = ("ha-params", "delayed-message")
 
-#: All that a policy may hold.
+#: All keys that a policy may have.
 POLICY_KEYS: Final = (*POLICY_NUMBERS, *_WORDS, *_NAMES, *_AGES, *_OTHERS)
 
-#: What an operator policy may hold.
+#: All keys that an operator policy may have.
 OPERATOR_KEYS: Final = (
     "expires",
     "message-ttl",
@@ -107,10 +107,10 @@ OPERATOR_KEYS: Final = (
     "overflow",
 )
 
-#: Keys of exchanges; the others are of queues.
+#: Keys for exchanges; the others are for queues.
 EXCHANGE_KEYS: Final = ("alternate-exchange", "delayed-message")
 
-#: Of policy, operator policy and argument the least counts.
+#: For these keys, the minimum of policy, operator policy and argument applies.
 _LEAST: Final = (
     "message-ttl",
     "expires",
@@ -133,8 +133,8 @@ _OF_MIRRORS: Final = (
     "queue-master-locator",
 )
 
-#: A policy that holds one of these is none for a queue of that type, as in RabbitMQ.  A classic
-#: queue here has a delivery limit and a dead letter strategy, which RabbitMQ's has not.
+#: A policy with one of these keys does not apply to a queue of that type, as in RabbitMQ.  Unlike
+#: RabbitMQ's, a classic queue here has a delivery limit and a dead letter strategy.
 _UNSUPPORTED: Final[dict[str, tuple[str, ...]]] = {
     "classic": (*_OF_STREAMS, "queue-leader-locator", "initial-cluster-size"),
     "quorum": (*_OF_STREAMS, *_OF_MIRRORS, "queue-mode", "initial-cluster-size"),
@@ -165,9 +165,9 @@ _UNSUPPORTED: Final[dict[str, tuple[str, ...]]] = {
 
 
 def check_definition(definition: Arguments, operator: bool, others: bool = False) -> None:
-    """Refuse what no policy, or no operator policy, can hold.
+    """Refuse a definition that is invalid for a policy, or an operator policy.
 
-    `others` allows keys that are not known here; whether they can be kept is not looked at.
+    `others` allows unknown keys; whether they can be stored is not checked.
 
     Raises: PreconditionFailed (406).
     """
@@ -184,15 +184,15 @@ def check_definition(definition: Arguments, operator: bool, others: bool = False
 
 
 def is_known_key(key: str, operator: bool) -> bool:
-    """Return whether a policy, or an operator policy, can have an effect by that key."""
+    """Return whether a key can have an effect in a policy, or an operator policy."""
     return key in (OPERATOR_KEYS if operator else POLICY_KEYS)
 
 
 def in_force(definition: Arguments, operator: bool) -> Arguments:
     """Return the part of a definition that has an effect here.
 
-    Left out are keys that are not known, and values that cannot be: an earlier version may have
-    kept a key without knowing what it may hold.
+    Unknown keys and invalid values are left out: an earlier version may have stored a key without
+    knowing its valid values.
     """
     return {
         key: value
@@ -202,7 +202,7 @@ def in_force(definition: Arguments, operator: bool) -> Arguments:
 
 
 def _fault(key: str, value: object) -> str:
-    """Return what is wrong with the value of a known key, or an empty text."""
+    """Return an error for the value of a known key, or an empty string."""
     number = POLICY_NUMBERS.get(key)
     words = _WORDS.get(key)
     if number is not None:
@@ -244,20 +244,22 @@ def _is_short(text: str) -> bool:
 
 
 def utf8_size(text: str) -> int:
-    """Return the bytes of a text.  Raises: PreconditionFailed (406) where it is not Unicode."""
+    """Return the length in bytes.  Raises: PreconditionFailed (406) if it is not valid Unicode."""
     try:
         return len(text.encode())
     except UnicodeEncodeError:
-        raise PreconditionFailed("a text is not Unicode: it holds half a character") from None
+        raise PreconditionFailed(
+            "a text is not valid Unicode: it has an unpaired surrogate"
+        ) from None
 
 
 def suits(definition: Arguments, queue_type: str) -> bool:
-    """Return whether a queue of that type can have a policy of that definition."""
+    """Return whether a policy with this definition can apply to a queue of that type."""
     return definition.keys().isdisjoint(_UNSUPPORTED.get(queue_type, ()))
 
 
 def merge_operator(definition: Arguments, operator: Arguments) -> Arguments:
-    """Return what a policy and an operator policy say together: the latter, or the least."""
+    """Return a policy's definition changed by an operator policy's: its value, or the minimum."""
     merged = dict(definition)
     for key, value in operator.items():
         merged[key] = _least(key, definition[key], value) if key in definition else value
@@ -265,21 +267,22 @@ def merge_operator(definition: Arguments, operator: Arguments) -> Arguments:
 
 
 def _least(key: str, one: object, other: object) -> object:
-    """Return the smaller of two values of a key that has such; else `other`."""
+    """Return the smaller value if the key is in `_LEAST`; else `other`."""
     if key not in _LEAST or not isinstance(one, int) or not isinstance(other, int):
         return other
     if key == "delivery-limit" and (one < 0 or other < 0):
-        return max(one, other)  # negative is no limit, so the other one is the less
+        return max(one, other)  # negative is no limit, so the other value is lower
     return min(one, other)
 
 
 def merge_queue_arguments(
     arguments: Arguments, policy: Arguments, operator: Arguments, queue_type: str
 ) -> Arguments:
-    """Return the arguments of a queue as its policies change them.
+    """Return a queue's arguments with its policies applied.
 
-    The least of numeric limits counts.  Elsewhere the queue's own argument does, but for streams
-    and for `overflow` of quorum queues, where policies do, and for `overflow` of an operator.
+    For numeric limits the minimum applies.  Otherwise the queue's own argument applies; but
+    policies take precedence for streams, for `overflow` of quorum queues, and for an operator's
+    `overflow`.
     """
     merged = dict(arguments)
     for key, value in merge_operator(policy, operator).items():
@@ -300,7 +303,7 @@ def _policy_wins(key: str, queue_type: str, operator: Arguments) -> bool:
 
 
 def merge_exchange_arguments(arguments: Arguments, policy: Arguments) -> Arguments:
-    """Return the arguments of an exchange as its policy changes them: its own ones count."""
+    """Return an exchange's arguments with its policy applied: its own take precedence."""
     merged = dict(arguments)
     for key in EXCHANGE_KEYS:
         if key in policy and key not in arguments:

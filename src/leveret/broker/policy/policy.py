@@ -1,10 +1,10 @@
-"""Policies: what an administrator asks of all queues and exchanges whose names match a pattern.
+"""Policies: settings for all queues and exchanges whose names match a pattern.
 
-A queue or an exchange has one policy, that of the highest priority (of the first name where several
-have it), and a queue has one operator policy besides, which its users cannot exceed.  The policies
-of a vhost are in `vhost.policies`; what they may say is in `policy.keys`.
+A queue or an exchange has one policy, the one with the highest priority (and of these the first by
+name).  A queue also has one operator policy, which its users cannot exceed.  The policies of a
+vhost are in `vhost.policies`; their keys are in `policy.keys`.
 
-Invariants: a policy never changes; setting it again makes another one.
+Invariants: a policy never changes; setting it again creates a new object.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from leveret.errors import PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX
 from leveret.names import clean_argument
 
-#: What a policy may be applied to; each word of a queue type is RabbitMQ's.
+#: The valid targets of a policy; the names of the queue types are RabbitMQ's.
 APPLY_TO: Final = ("all", "queues", "exchanges", "classic_queues", "quorum_queues", "streams")
 
 _TYPES: Final = {"classic_queues": "classic", "quorum_queues": "quorum", "streams": "stream"}
 
-#: What stands for an exchange where else there is the type of a queue.
+#: The kind for exchanges, in places that otherwise have a queue type.
 EXCHANGE: Final = "exchange"
 
 
@@ -58,11 +58,11 @@ class Policy:
         self.pattern: Final = pattern
         self.definition: Final = definition
         self.apply_to: Final = apply_to
-        #: None for a pattern of an earlier version that is not valid any more; it matches nothing.
+        #: None for a pattern of an earlier version that is no longer valid; it matches nothing.
         self._compiled: Final = compiled
 
     def memory(self) -> i64:
-        """Return the bytes of memory that it takes."""
+        """Return the bytes of memory of the policy."""
         size: i64 = 0 if self._compiled is None else self._compiled.memory()
         size += 2 * i64(len(self.name) + len(self.pattern))
         return size + POLICY_BYTES + 2 * table_bytes(self.definition)
@@ -72,15 +72,15 @@ class Policy:
         return [key for key in self.definition if key not in self.in_force]
 
     def before(self, other: Policy) -> bool:
-        """Return whether this one counts where both match."""
+        """Return whether this policy takes precedence if both match."""
         if self.priority != other.priority:
             return self.priority > other.priority
         return self.name < other.name
 
     def fits(self, name: str, kind: str, looks: i64) -> bool:
-        """Return whether it applies to a queue of the type `kind`, or an `EXCHANGE`, of that name.
+        """Return whether it applies to `name`, a queue of the type `kind` or an `EXCHANGE`.
 
-        Its pattern has so many looks to find out.  No policy applies to the default exchange.
+        Its pattern may take up to `looks` steps.  No policy applies to the default exchange.
         """
         if kind == EXCHANGE:
             applies = self.apply_to in ("all", "exchanges") and name != ""
@@ -93,11 +93,11 @@ class Policy:
         return applies and self._compiled is not None and self._compiled.matches(name, looks)
 
     def walked(self) -> i64:
-        """Return the looks that the pattern has taken so far."""
+        """Return the steps that the pattern has taken so far."""
         return 0 if self._compiled is None else self._compiled.walked
 
     def record(self, vhost: str) -> dict[str, object]:
-        """Return the policy as its journal record holds it."""
+        """Return the policy in the form of its journal record."""
         return {
             "vhost": vhost,
             "name": self.name,
@@ -109,7 +109,7 @@ class Policy:
 
 
 def queue_type(arguments: Arguments) -> str:
-    """Return the queue type that the arguments of a declare name."""
+    """Return the queue type in the arguments of a declare."""
     kind = arguments.get("x-queue-type")
     return kind if isinstance(kind, str) else "classic"
 
@@ -123,9 +123,9 @@ def make_policy(
     operator: bool = False,
     others: bool = False,
 ) -> Policy:
-    """Return a policy, or an operator policy; `others` allows keys that are not known here.
+    """Return a policy, or an operator policy; `others` allows unknown keys.
 
-    Raises: PreconditionFailed (406) for anything in it that cannot be.
+    Raises: PreconditionFailed (406) for any invalid part.
     """
     definition = dict(definition)
     for key in ("dead-letter-exchange", "alternate-exchange"):
@@ -146,7 +146,7 @@ def make_policy(
 
 
 def restored_policy(record: dict[str, object], operator: bool) -> Policy:
-    """Return the policy, or operator policy, of a journal record; nothing is refused."""
+    """Return the policy, or operator policy, of a journal record, without validation."""
     definition = record.get("definition")
     priority = record.get("priority")
     pattern = str(record.get("pattern", ""))
@@ -166,10 +166,10 @@ def restored_policy(record: dict[str, object], operator: bool) -> Policy:
 
 
 def definition_in_force(policy: Policy | None) -> Arguments:
-    """Return the part of a policy's definition that has an effect; that of none is empty."""
+    """Return the part of a policy's definition that has an effect; empty for None."""
     return {} if policy is None else policy.in_force
 
 
 def effective_definition(policy: Policy | None, operator: Policy | None) -> Arguments:
-    """Return what both say together, as a listing shows it."""
+    """Return the merged definition of both policies, for listings."""
     return merge_operator(definition_in_force(policy), definition_in_force(operator))

@@ -242,7 +242,7 @@ def check_metadata(changes: Arguments) -> None:
     _type_name(changes.get("default_queue_type"))
     for name in _SWITCHES:
         if not isinstance(changes.get(name, False), bool):
-            raise PreconditionFailed(f"{name} of a vhost is true or false")
+            raise PreconditionFailed(f"{name} of a vhost must be true or false")
 
 
 def tag_list(tags: object) -> list[str]:
@@ -253,7 +253,7 @@ def tag_list(tags: object) -> list[str]:
     if isinstance(tags, str):
         return [tag.strip() for tag in tags.split(",") if tag.strip()]
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        raise PreconditionFailed("tags are a list of texts")
+        raise PreconditionFailed("tags must be a list of strings")
     return list(tags)
 
 
