@@ -377,7 +377,7 @@ class Broker:
         greediest = max(self.links, key=lambda link: link.account.bytes, default=None)
         if greediest is not None and greediest.account.bytes > GREEDY_CONNECTION_BYTES:
             greediest.force(
-                f"this connection takes {greediest.account.bytes} bytes of memory without messages, "
+                f"this connection takes {greediest.account.bytes} bytes of non-message memory, "
                 f"the most of all; together they may take {self.core.accounts.connection_bytes_max}"
             )
 

@@ -92,7 +92,7 @@ class Eviction:
             yield cost
 
     def _ask_all(self) -> Iterator[int]:
-        """Ask each queue, and each store of delayed messages, until it has nothing to write.""" ""
+        """Ask each queue, and each store of delayed messages, until it has nothing to write."""
         for vhost in list(self.vhosts.values()):
             for queue in list(vhost.queues.by_name.values()):
                 if isinstance(queue, WaitingQueue) and queue.ready_bytes() > 0:

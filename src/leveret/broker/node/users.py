@@ -502,7 +502,7 @@ class Users:
         self._apply_quotas(name)
 
     def _apply_quotas(self, name: str) -> None:
-        """Apply a user's limits to their quotas; deleted users of the same name have none.""" ""
+        """Apply a user's limits to their quotas; deleted users of the same name have none."""
         use = self.core.quotas.users.get(self.owner(name).key)
         if use is not None:
             use.limit(self.core.quotas.limits_of(name))
