@@ -1,1 +1,1 @@
-"""Staging queues and sinks: what is written and becomes visible by one commit."""
+"""Staging queues and sinks: messages that become visible together by one commit."""

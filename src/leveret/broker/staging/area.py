@@ -1,8 +1,8 @@
-"""The staging area of a virtual host: its staging queues, its sinks, and what they commit.
+"""The staging area of a virtual host: its staging queues, its sinks, and their commits.
 
-The decision about a batch is one record of the journal, which names the staging queues; from its
-sync on the batch is there, whatever happens.  What was staged for lower batches of the sink goes
-with it: nobody can commit that any more.
+The decision about a batch is one journal record, which names the staging queues; once it is synced,
+the batch is committed, whatever happens.  Messages staged for lower batches of the sink are deleted
+then: they can never be committed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import PreconditionFailed
 from leveret.limits import RELEASES_PER_SINK_MAX, SINKS_PER_VHOST_MAX
 
-#: The field of a sink's record that names whom it is being given to.
+#: The field of a sink's record with the user to whom it is being given.
 GIVES_TO: Final = "gives_to"
 
 
@@ -42,7 +42,7 @@ class StagingArea(StagingQueues):
     # -- staging queues ---------------------------------------------------------------------------
 
     def check(self, arguments: Arguments) -> None:
-        """Refuse a staging queue of a new sink whose name holds control characters.
+        """Refuse a staging queue of a new sink with control characters in its name.
 
         Raises: PreconditionFailed (406).
         """
@@ -66,23 +66,23 @@ class StagingArea(StagingQueues):
         return queue
 
     def release(self) -> None:
-        """Forget all staging queues and sinks, because the vhost is deleted."""
+        """Remove all staging queues and sinks: the vhost is deleted."""
         self.sinks.release()
 
     def _drop_lower(self, sink: Sink) -> None:
-        """Delete what its owner staged for lower batches, later."""
+        """Delete, in a task, the owner's staging queues for lower batches."""
         if not sink.drops_lower and self.sinks.has_staged(sink):
-            # A transaction may have many commits: it does nothing of this at once.
+            # A transaction may have many commits: nothing of this is done at once.
             sink.drops_lower = True
             self.vhost.core.scheduler.start_later(self._dropping(sink))
 
     def _dropping(self, sink: Sink) -> Iterator[int]:
-        """Delete what the owner of a sink staged for batches below its last one.
+        """Delete the owner's staging queues for batches below the sink's last one.
 
         A queue that is being committed stays.
         """
         batch: i64 = -1
-        # It may commit a higher one meanwhile.
+        # The sink may commit a higher batch meanwhile.
         while batch < sink.batch:
             batch = sink.batch
             queues = self.sinks.staged_of(sink)
@@ -105,7 +105,7 @@ class StagingArea(StagingQueues):
     # -- commits ----------------------------------------------------------------------------------
 
     def check_room(self, name: str, destination: str, by: Owner | None) -> None:
-        """Check that a sink of `by` may commit one batch more.
+        """Check that a sink of `by` may commit one more batch.
 
         Raises: PreconditionFailed (406).
         """
@@ -119,7 +119,7 @@ class StagingArea(StagingQueues):
                 )
             if not self.sinks.account.has_room():
                 raise PreconditionFailed(
-                    "what queues, streams and sinks remember beside messages takes all of its "
+                    "publishers, deduplication keys, stored offsets and sinks take all of their "
                     "share of the memory: forget sinks that are not used any more "
                     "(leveret ctl delete_sink)"
                 )
@@ -140,8 +140,8 @@ class StagingArea(StagingQueues):
     ) -> None:
         """Commit a batch of `by`, who owns the sink or owns it from now on.
 
-        The release begins once the current group is synced.  What was staged for lower batches of
-        the sink is deleted, because nobody can commit it any more.
+        The release begins once the current group is synced.  Staging queues for lower batches of
+        the sink are deleted, because they can never be committed.
         """
         journal = self.vhost.core.journal
         sink = self.sinks.find(name, destination, by)
@@ -154,14 +154,14 @@ class StagingArea(StagingQueues):
             self._take(sink, destination, by)
         sink.batch = batch
         sink.time_ms = self.vhost.core.now_ms
-        # A commit holds nothing that cannot be written: see `commit.read_command`.
+        # Every value in a commit can be written: see `commit.read_command`.
         journal.define("sink", self._definition(sink, batch, queues, unroutable))
         if queues:
             self._release(sink, batch, queues, unroutable, journal.group)
         self._drop_lower(sink)
 
     def repeated(self, name: str, destination: str, by: Owner | None) -> bool:
-        """Count a commit of a batch that is committed; return whether it wrote a record."""
+        """Count a repeated commit of a committed batch; return whether it wrote a record."""
         sink = self.sinks.find(name, destination, by)
         if sink is None:
             return False
@@ -174,7 +174,7 @@ class StagingArea(StagingQueues):
     def _take(self, sink: Sink, destination: str, by: Owner | None) -> bool:
         """Give a sink the owner and the destination of its commit; return whether it changed.
 
-        Where it has another owner, it was nobody's or is to be forgotten.
+        A sink with another owner here had none, or is about to be forgotten.
         """
         owned = by is not None and not by.is_same(sink.owner)
         placed = bool(destination) and not sink.destination
@@ -197,7 +197,7 @@ class StagingArea(StagingQueues):
     def _release(
         self, sink: Sink, batch: i64, queues: list[StagingQueue], unroutable: str, group: i64
     ) -> None:
-        """Release a committed batch from the sync of `group` on."""
+        """Release a committed batch once `group` is synced."""
         release = Release(self.vhost, sink, batch, list(queues), unroutable)
         for queue in queues:
             queue.release = release
@@ -205,13 +205,13 @@ class StagingArea(StagingQueues):
         release.begin(group)
 
     def go_on(self) -> None:
-        """Resume all releases, because what they waited for may be over."""
+        """Resume all releases, because their reason to wait may be over."""
         for sink in self.sinks.by_place.values():
             if sink.releases:
                 sink.releases[0].go_on()
 
     def definitions(self) -> Iterator[dict[str, object]]:
-        """Yield the sinks as records of a checkpoint; they may change meanwhile."""
+        """Yield the sinks as checkpoint records; they may change meanwhile."""
         for sink in list(self.sinks.by_place.values()):
             releases = list(sink.releases)
             for release in releases:
@@ -222,7 +222,7 @@ class StagingArea(StagingQueues):
     def _definition(
         self, sink: Sink, batch: i64, queues: Sequence[WaitingQueue], unroutable: str
     ) -> dict[str, object]:
-        """Return the decision about a batch as the journal holds it."""
+        """Return the decision about a batch as a journal record."""
         return {
             "vhost": self.vhost.name,
             "name": sink.name,
@@ -237,7 +237,7 @@ class StagingArea(StagingQueues):
         }
 
     def last_record(self, sink: Sink) -> dict[str, object]:
-        """Return the last decision of a sink as the journal holds it."""
+        """Return the last decision of a sink as a journal record."""
         for release in sink.releases:
             if release.batch == sink.batch:
                 return self._definition(sink, sink.batch, release.left(), release.unroutable)

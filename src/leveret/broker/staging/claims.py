@@ -1,7 +1,8 @@
-"""The sinks of a name, claimed by a request that forgets them or hands them over.
+"""The sinks of a name, claimed by a request that forgets them or gives them to another user.
 
 A name may have many destinations.  A request collects claims one by one, and changes nothing until
-it has all.  A long operation changes the sinks then, each only while it is as it was claimed.
+it has all of them.  A long operation then changes the sinks, each only if it is still as it was
+when it was claimed.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from leveret.errors import PreconditionFailed
 @final
 @mypyc_attr(acyclic=True)
 class Claim:
-    """A sink as it was when somebody was allowed to change it."""
+    """A sink in its state when a user was permitted to change it."""
 
     def __init__(self, sink: Sink, takes: bool = False, offers: bool = False) -> None:
         self.sink: Final = sink
         self.batch: Final[i64] = sink.batch
         self.owner: Final = sink.owner
         self.offered: Final = sink.offered
-        #: True for one that was offered and is taken, and for one that is offered only.
+        #: True for an offered sink that is accepted, and for a sink that is only offered.
         self.takes: Final = takes
         self.offers: Final = offers
 
     def holds(self) -> bool:
-        """Return whether it may still be given or offered: nobody else gives it."""
+        """Return whether it may still be given or offered: no other request is giving it."""
         sink = self.sink
         if sink.gives_to is not None or key_of(sink.owner) != key_of(self.owner):
             return False
@@ -51,12 +52,12 @@ def check_given(sinks: Sinks, name: str, claims: Sequence[Claim]) -> None:
 
 
 def forget_sinks(sinks: Sinks, name: str, claims: Sequence[Claim]) -> Task:
-    """Begin to forget sinks of a name: they may begin anew.
+    """Begin to forget sinks of a name; their batches may start again.
 
-    One that has committed since, or was given to another user, stays.
+    A sink that has committed since, or was given to another user, stays.
 
-    Raises: PreconditionFailed (406) where one of them has batches that are not released, or is
-    being given to another user.
+    Raises: PreconditionFailed (406) if one of them has unreleased batches, or is being given to
+    another user.
     """
     for claim in claims:
         if claim.sink.releases:

@@ -1,18 +1,17 @@
-"""A commit: the decision whether a batch of staged messages is published, all of it or nothing.
+"""A commit: the decision whether a batch of staged messages is published, completely or not at all.
 
-It is a message to the default exchange with the routing key `amq.leveret.commit`, whose body names
-the sink, the batch, its staging queues in their order, and what becomes of a message that no queue
-takes.  It is looked at first: the user's rights, which its session checks, and each queue, which is
-sealed; what is staged must be synced, because a crash may keep any part of a group of the journal;
-and for `fail` every message must have a destination.  Then `settle` decides, by one record of the
-journal.
+It is a message to the default exchange with the routing key `amq.leveret.commit`.  Its body names
+the sink, the batch, its staging queues in order, and the handling of unroutable messages.  It is
+checked first: its session checks the user's permissions; each queue is sealed; the staged messages
+must be synced, because a crash may keep any part of a journal group; and with `fail` every message
+must have a destination.  Then `settle` decides, by one journal record.
 
-A sink is its name and, where the commit says one, its destination; a commit may also ask for a
-batch below the sink's last one to be refused, because nobody repeats such a batch by accident.
+A sink is identified by its name and, if the commit has one, its destination.  A commit may also ask
+to refuse a batch below the sink's last one, because such a batch is never repeated by accident.
 
-Invariants: while it is looked at nothing more is staged in its queues; a refused commit changes
-nothing; a batch that is committed already is known again, and what was staged for it once more is
-dropped.
+Invariants: while a commit is checked, nothing more is staged in its queues; a refused commit
+changes nothing; a batch that is already committed is recognized, and messages staged for it again
+are dropped.
 """
 
 from __future__ import annotations
@@ -52,23 +51,23 @@ COMMIT_KEY: Final = "amq.leveret.commit"
 
 _FIELDS: Final = ("sink", "destination", "batch", "queues", "unroutable", "lower")
 
-#: Messages of a queue that are passed over at once.
+#: Messages of a queue that are checked at once.
 _LOOKED_AT_ONCE: Final = 256
 
-#: How much of an unknown field's name an error quotes.
+#: Length at which an error cuts the name of an unknown field.
 _FIELD_CHARACTERS_QUOTED: Final = 64
 
-#: Values in the JSON of a commit, and strings: its queues, and twice its fields.
+#: Values and strings in the JSON of a commit: its queues, and twice its fields.
 _VALUES_MAX: Final[i64] = STAGING_QUEUES_PER_COMMIT_MAX + 32
 
-#: What becomes of a commit with a batch below the last one of its sink.
+#: The handling of a commit with a batch below the last one of its sink.
 LOWER_DROP: Final = "drop"
 LOWER_FAIL: Final = "fail"
 
 
 @final
 class Command:
-    """What a commit asks for."""
+    """The contents of a commit."""
 
     def __init__(
         self,
@@ -80,29 +79,29 @@ class Command:
         fails_lower: bool,
     ) -> None:
         self.sink: Final = sink
-        #: Empty for a sink that is its name alone.
+        #: Empty for a sink without a destination.
         self.destination: Final = destination
         self.batch: Final[i64] = batch
         self.queues: Final = queues
         self.unroutable: Final = unroutable
-        #: True where a batch below the last one is refused, not dropped.
+        #: True to refuse a batch below the last one instead of dropping it.
         self.fails_lower: Final = fails_lower
 
     @property
     def label(self) -> str:
-        """The sink as errors name it."""
+        """The sink's name in errors."""
         return f"sink '{self.sink}'" + (f" to '{self.destination}'" if self.destination else "")
 
     @property
     def dead_letter_exchange(self) -> Name | None:
-        """The exchange for what no queue takes, if any."""
+        """The exchange for unroutable messages, if any."""
         if self.unroutable.startswith(DEAD_LETTER):
             return Name(self.unroutable[len(DEAD_LETTER) :])
         return None
 
 
 def read_command(body: bytes) -> Command:
-    """Return what the body of a commit asks for.  Raises: PreconditionFailed (406)."""
+    """Parse the body of a commit.  Raises: PreconditionFailed (406)."""
     if len(body) > COMMIT_BYTES_MAX:
         raise _malformed(f"it has more than {COMMIT_BYTES_MAX} bytes")
     if _has_many_values(body):
@@ -110,14 +109,14 @@ def read_command(body: bytes) -> Command:
     try:
         fields = json.loads(body)
     except (ValueError, RecursionError):
-        raise _malformed("it is no JSON") from None
+        raise _malformed("it is not JSON") from None
     if not isinstance(fields, dict):
-        raise _malformed("it is no object")
+        raise _malformed("it is not a JSON object")
     unknown = [name for name in fields if name not in _FIELDS]
     if unknown:
         # JSON can hold unpaired surrogates, which are not valid Unicode text.
         name = unknown[0][:_FIELD_CHARACTERS_QUOTED].encode("utf-8", "replace").decode()
-        raise _malformed(f"there is no '{name}' in it")
+        raise _malformed(f"unknown field '{name}'")
     return Command(
         _text(fields.get("sink"), "sink"),
         _text(fields["destination"], "destination") if "destination" in fields else "",
@@ -132,7 +131,7 @@ def _has_many_values(body: bytes) -> bool:
     """Return whether JSON has more values than a commit: 700,000 of them take 0.15 s to read."""
     if body.count(b",") + body.count(b"[") + body.count(b"{") <= _VALUES_MAX:
         return False
-    # Queues may have them in their names, which is seldom.
+    # The names of queues may contain these characters, which is rare.
     parts = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"', 2 * _VALUES_MAX)
     if len(parts) > 2 * _VALUES_MAX:
         return True
@@ -144,25 +143,25 @@ def _has_many_values(body: bytes) -> bool:
 
 def _text(value: object, field: str) -> str:
     if not isinstance(value, str) or not value:
-        raise _malformed(f"its {field} is a text")
+        raise _malformed(f"its {field} must be a non-empty string")
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
         size = SHORT_STRING_BYTES_MAX + 1
     if size > SHORT_STRING_BYTES_MAX:
-        raise _malformed(f"its {field} is a text of 1 to {SHORT_STRING_BYTES_MAX} bytes")
+        raise _malformed(f"its {field} must be a string of 1 to {SHORT_STRING_BYTES_MAX} bytes")
     return value
 
 
 def _batch(value: object) -> int:
     if not is_int(value) or not isinstance(value, int) or not 0 <= value < 2**63:
-        raise _malformed("its batch is an integer from 0 to 2^63-1")
+        raise _malformed("its batch must be an integer from 0 to 2^63-1")
     return value
 
 
 def _queues(value: object) -> list[Name]:
     if not isinstance(value, list):
-        raise _malformed("its queues are a list")
+        raise _malformed("its queues must be a list")
     if len(value) > STAGING_QUEUES_PER_COMMIT_MAX:
         raise _malformed(f"it has more than {STAGING_QUEUES_PER_COMMIT_MAX} queues")
     names = [cleaned(_text(name, "queue")) for name in value]
@@ -178,12 +177,12 @@ def _unroutable(value: object) -> str:
         if value.startswith(DEAD_LETTER):
             name = _text(value[len(DEAD_LETTER) :], "dead-letter exchange")
             return DEAD_LETTER + cleaned(name)
-    raise _malformed(f"its unroutable is {FAIL}, {DROP_IT} or {DEAD_LETTER}<exchange>")
+    raise _malformed(f"its unroutable must be {FAIL}, {DROP_IT} or {DEAD_LETTER}<exchange>")
 
 
 def _fails_lower(value: object) -> bool:
     if value not in (LOWER_DROP, LOWER_FAIL):
-        raise _malformed(f"its lower is {LOWER_DROP} or {LOWER_FAIL}")
+        raise _malformed(f"its lower must be {LOWER_DROP} or {LOWER_FAIL}")
     return value == LOWER_FAIL
 
 
@@ -193,34 +192,34 @@ def _malformed(why: str) -> PreconditionFailed:
 
 @final
 class Commit:
-    """One commit on its way to a decision."""
+    """One commit, until it is decided."""
 
     def __init__(self, area: StagingArea, command: Command, by: Owner) -> None:
         self.area: Final = area
         self.vhost: Final = area.vhost
         self.command: Final = command
-        #: The user who commits.
+        #: The committing user.
         self.by: Final = by
-        #: The revision of the rights by which the user may commit its queues.
+        #: The permission revision under which the user may commit its queues.
         self.allowed: i64 = -1
-        #: Its staging queues, in their order.
+        #: Its staging queues, in order.
         self.staged: list[StagingQueue] = []
-        #: True once `settle` found that the batch is committed.
+        #: True once `settle` found that the batch is already committed.
         self.is_repeated = False
         self._routes: Final = StagedRoutes(area.vhost)
 
     def is_known(self) -> bool:
-        """Return whether the batch is committed already."""
+        """Return whether the batch is already committed."""
         command = self.command
         return self.area.sinks.has(command.sink, command.destination, command.batch, self.by)
 
     @property
     def label(self) -> str:
-        """The sink and its vhost, as errors name them."""
+        """The sink and its vhost, for errors."""
         return f"{self.command.label} in vhost '{self.vhost.name}'"
 
     def check_owner(self) -> None:
-        """Check that the sink is the user's, or nobody's, or new.
+        """Check that the sink belongs to the user or to nobody, or is new.
 
         Raises: AccessRefused (403).
         """
@@ -235,15 +234,14 @@ class Commit:
         sink = self.area.sinks.live(command.sink, command.destination, self.by)
         return sink is None or sink.owner is None
 
-    # -- looking at it ----------------------------------------------------------------------------
+    # -- checking ----------------------------------------------------------------------------------
 
     def check(self) -> Iterator[int]:
-        """Seal the queues, wait until what is staged is synced, and look at it for `fail`.
+        """Seal the queues, wait until their messages are synced, and check the routes for `fail`.
 
-        Raises: NotFound (404) for a queue or a dead-letter exchange that is not there;
-        PreconditionFailed (406) for a queue of another batch, or one that another commit has, and
-        for a message without a destination; AccessRefused (403) for a queue that another user
-        staged.
+        Raises: NotFound (404) for an unknown queue or dead-letter exchange; PreconditionFailed
+        (406) for a queue of another batch or another commit, and for a message without a
+        destination; AccessRefused (403) for a queue that another user staged.
         """
         command = self.command
         vhost = self.vhost
@@ -274,7 +272,7 @@ class Commit:
             raise NotFound(f"no {label}")
         staging = staging_of(queue)
         if staging is None:
-            raise PreconditionFailed(f"{label} is no staging queue")
+            raise PreconditionFailed(f"{label} is not a staging queue")
         command = self.command
         if not staging.is_part_of(command.sink, command.destination, command.batch):
             place = f" to '{staging.destination}'" if staging.destination else ""
@@ -290,7 +288,7 @@ class Commit:
     def _look(self, staging: StagingQueue) -> Iterator[int]:
         """Check that each message of a queue has a destination.
 
-        Raises: PreconditionFailed (406) for one that has none.
+        Raises: PreconditionFailed (406) for an unroutable message.
         """
         look = Look(staging, BrowseFilter())
         while not look.ended:
@@ -303,7 +301,7 @@ class Commit:
     def _check_routable(self, queue: StagingQueue, message: Message) -> None:
         core = self.vhost.core
         cost = header_cost(message.properties)
-        # They are gone through once, and where it was not routed yet four times.
+        # The headers are read once, and four times if the address was not routed yet.
         core.scheduler.spent += cost // 4
         staged = read_staged(message.properties)
         route = self._routes.find(staged)
@@ -322,14 +320,13 @@ class Commit:
     # -- deciding ---------------------------------------------------------------------------------
 
     def settle(self) -> i64:
-        """Decide, or recognize a batch that is committed; return what a publish would.
+        """Decide, or recognize a committed batch; return the outcome as a publish does.
 
-        What was staged once more for a batch that is committed is still to be dropped
-        (`drop_repeated`).
+        Messages staged again for a committed batch must still be dropped (`drop_repeated`).
 
-        Raises: PreconditionFailed (406) where a queue is gone meanwhile, or for a batch below the
-        last one that is to fail, or one sink too many; AccessRefused (403) where the sink or a
-        queue is another's by now; nothing was changed.
+        Raises: PreconditionFailed (406) if a queue was deleted meanwhile, if a batch below the last
+        one is to be refused, or for too many sinks; AccessRefused (403) if the sink or a queue now
+        belongs to another user.  Then nothing was changed.
         """
         command = self.command
         try:
@@ -355,7 +352,7 @@ class Commit:
         return RECORDED
 
     def _check_queues(self) -> None:
-        """Check what may have changed since the first look, or since another commit of it.
+        """Check again the state that may have changed since `check`, or since another commit.
 
         Raises: PreconditionFailed (406), AccessRefused (403).
         """
@@ -369,20 +366,20 @@ class Commit:
             self.area.check_room(command.sink, command.destination, self.by)
 
     def _check_lower(self) -> None:
-        """Refuse a batch below the last one where that was asked for.
+        """Refuse a batch below the last one if the commit asks for that.
 
         Raises: PreconditionFailed (406).
         """
         command = self.command
         last = self.area.sinks.last_batch(command.sink, command.destination, self.by)
         if command.fails_lower and command.batch < last:
-            # The number comes first: what a basic.return says is cut after 255 bytes.
+            # The number comes first: the text of a basic.return is cut after 255 bytes.
             raise PreconditionFailed(
                 f"batch {command.batch} is below {last}, the last batch of {command.label}"
             )
 
     def drop_repeated(self) -> Generator[int, None, bool]:
-        """Delete the queues in which the batch was staged although it is committed.
+        """Delete the queues in which a committed batch was staged again.
 
         Returns whether there were any.
         """
@@ -402,7 +399,7 @@ class Commit:
         return dropped
 
     def unseal(self) -> None:
-        """Unseal the queues, because nothing was decided."""
+        """Unseal the queues: nothing was decided."""
         self._routes.clear()
         for staging in self.staged:
             staging.sealed = False

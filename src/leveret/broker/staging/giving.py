@@ -1,11 +1,12 @@
-"""Giving sinks to another user, with what their owner staged for them; or only offering them.
+"""Giving sinks to another user, with their owner's staging queues; or only offering them.
 
-A sink with few staging queues is given at once, by one record.  Of one with many a record first
-says whom it is being given to; then queues go one by one, until few are left, which go with the
-sink: until then its owner commits.  A start that reads the first record completes what it says.
+A sink with few staging queues is given at once, by one record.  For a sink with many, a record
+first names the new owner; then the queues are given one by one, until few are left, which are given
+with the sink: until then its owner can commit.  A start that reads the first record completes the
+operation.
 
-Invariants: the sinks of a name are given to one user at a time; one that is forgotten meanwhile,
-has another owner, or is offered to somebody else than who takes it, is left as it is.
+Invariants: the sinks of a name are given to one user at a time; a sink is not given if meanwhile it
+is forgotten, has another owner, or is offered to a different user than the one who accepts it.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from leveret.broker.staging.release import Sink
 from leveret.broker.staging.staging import staging_of
 from leveret.errors import PreconditionFailed
 
-#: Staging queues that go with their sink by one record: more than those of most batches.
+#: Staging queues given with their sink by one record: more than most batches have.
 _GIVEN_AT_ONCE: Final = 128
 
 
 @final
 class Giving:
-    """What comes of giving some sinks to one user, or of offering them.
+    """An operation that gives some sinks to one user, or offers them, and its result.
 
-    `name` is what all of them are called where a request asked for it; a start completes each sink
-    by itself.
+    `name` is the common name of the sinks if a request started it; a start completes each sink
+    separately.
     """
 
     def __init__(self, area: StagingArea, to: Owner, name: str = "") -> None:
@@ -42,19 +43,19 @@ class Giving:
         self._name: Final = name
         #: The long operation, once a request has begun it.
         self.task: Task | None = None
-        #: True once one was given or offered.
+        #: True once a sink was given or offered.
         self.any_done = False
-        #: Why the user could not take one of them: he got others while he took these.
+        #: The error if the user could not take one of the sinks: they got others meanwhile.
         self.refusal: PreconditionFailed | None = None
 
     def run(self, claims: Sequence[Claim]) -> Iterator[int]:
-        """Give or offer what was claimed."""
+        """Give or offer the claimed sinks."""
         for claim in claims:
             yield 1
             if not self._name or (self._is_known(claim.sink) and claim.holds()):
                 yield from self._give_or_offer(claim)
         if self._name:
-            # Others may give sinks of that name.
+            # Other requests may give sinks of that name now.
             del self._area.sinks.giving[self._name]
 
     def _give_or_offer(self, claim: Claim) -> Iterator[int]:
@@ -70,14 +71,14 @@ class Giving:
             except PreconditionFailed as error:
                 self.refusal = error
                 return
-            # He may begin other sinks, or take some, while this one's queues are given.
+            # The user may begin or take other sinks while this one's queues are given.
             sinks.quota.add(self._to)
         self.any_done = True
         sink.gives_to = self._to
         yield from self._give(sink, claim.owner, claim.takes)
 
     def _give(self, sink: Sink, before: Owner | None, counts: bool) -> Iterator[int]:
-        """Give a sink with its queues; it `counts` as the user's, although it is not yet."""
+        """Give a sink with its queues; if it `counts`, it already counts for the new owner."""
         area = self._area
         journal = area.vhost.core.journal
         queues = area.sinks.staged_of(sink)
@@ -104,11 +105,11 @@ class Giving:
         yield SINK_GIVEN * (1 + len(queues)) if given else SINK_GIVEN
 
     def _is_owned(self, sink: Sink, by: Owner | None) -> bool:
-        """Return whether a sink is there and belongs to whom it is taken from."""
+        """Return whether a sink exists and belongs to `by`, its previous owner."""
         return self._is_known(sink) and key_of(sink.owner) == key_of(by)
 
     def _is_known(self, sink: Sink) -> bool:
-        """Return whether a sink is there."""
+        """Return whether a sink exists."""
         return self._area.sinks.known(sink.name, sink.destination) is sink
 
     def _give_queue(self, queue: WaitingQueue, before: Owner | None) -> None:
@@ -122,10 +123,10 @@ class Giving:
 
 
 def give_sinks(area: StagingArea, name: str, claims: Sequence[Claim], to: Owner) -> Giving:
-    """Begin to give sinks of a name, and what their owners staged for them, to `to`.
+    """Begin to give sinks of a name, with their owners' staging queues, to `to`.
 
-    Raises: PreconditionFailed (406) where `to` has no room for what he takes, or one of them is
-    being given already.
+    Raises: PreconditionFailed (406) if `to` has no room for the sinks, or one of them is already
+    being given.
     """
     sinks = area.sinks
     sinks.check_quota(to, sum(claim.takes for claim in claims))
@@ -137,6 +138,6 @@ def give_sinks(area: StagingArea, name: str, claims: Sequence[Claim], to: Owner)
 
 
 def give_later(area: StagingArea, sink: Sink, to: Owner) -> None:
-    """Complete after a start what a record says of a sink that was being given."""
+    """Complete after a start the giving of a sink that a record describes."""
     sink.gives_to = to
     area.vhost.core.scheduler.start_later(Giving(area, to).run([Claim(sink)]))

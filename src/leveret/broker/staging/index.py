@@ -1,8 +1,9 @@
-"""The staging queues of a virtual host by what finds their sink: its name and its destination.
+"""The staging queues of a virtual host by the name and the destination of their sink.
 
-One user may have very many queues in one place, or each in a place of its own.
+One user may have very many queues with one sink, or each with a sink of its own.
 
-Invariants: a place is here as long as a queue is; a name is as long as a place of that name.
+Invariants: a name and destination is listed as long as it has a queue; a name as long as it has a
+destination.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ class StagingIndex:
     """The staging queues of one vhost."""
 
     def __init__(self) -> None:
-        #: Of each name and destination the queues by their ids.
+        #: The queues by their ids, for each name and destination.
         self._places: LargeDict[tuple[str, str], LargeDict[i64, WaitingQueue]] = LargeDict()
-        #: How many destinations each name has.
+        #: The number of destinations of each name.
         self._names: LargeDict[str, int] = LargeDict()
 
     def add(self, name: str, destination: str, queue: WaitingQueue) -> None:
@@ -35,7 +36,7 @@ class StagingIndex:
         queues[queue.queue_id] = queue
 
     def remove(self, name: str, destination: str, queue: WaitingQueue) -> None:
-        """Remove a queue, if it is here."""
+        """Remove a queue, if it is listed."""
         place = (name, destination)
         queues = self._places.get(place)
         if queues is None:
@@ -50,23 +51,23 @@ class StagingIndex:
                 self._names[name] = left
 
     def has_name(self, name: str) -> bool:
-        """Return whether there are queues of a name."""
+        """Return whether a name has queues."""
         return name in self._names
 
     def has(self, name: str, destination: str) -> bool:
-        """Return whether there are queues of a name and a destination."""
+        """Return whether a name and a destination have queues."""
         return (name, destination) in self._places
 
     def queues_of(self, name: str, destination: str) -> list[WaitingQueue]:
-        """Return the queues of a name and a destination, as they are now."""
+        """Return the current queues of a name and a destination."""
         queues = self._places.get((name, destination))
         return [] if queues is None else queues.values()
 
     def places(self) -> list[tuple[str, str]]:
-        """Return the names and destinations of which there are queues."""
+        """Return the names and destinations that have queues."""
         return self._places.keys()
 
     def clear(self) -> None:
-        """Forget all queues."""
+        """Remove all queues."""
         self._places = LargeDict()
         self._names = LargeDict()

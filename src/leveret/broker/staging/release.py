@@ -1,14 +1,14 @@
-"""The release of a committed batch: staged messages go to their exchanges, part by part.
+"""The release of a committed batch: staged messages move to their exchanges, part by part.
 
-Each part is one record of the journal, in which messages leave their staging queue and enter their
-queues; the next one waits for its sync.  So a crash leaves a part here or there, and the batch in
-its order; the next start goes on where it was.  A queue that is empty is deleted.
+Each part is one journal record, by which messages leave their staging queue and enter their queues;
+the next part waits for its sync.  So after a crash a part is moved or not, and the batch stays in
+order; the next start continues there.  An empty staging queue is deleted.
 
-It waits while the disk is nearly full, while a queue that takes a message refuses more
-(`reject-publish`), and while what others have no memory for is written.
+A release waits while the disk is nearly full, while one of the target queues is full
+(`reject-publish`), and while messages that do not fit in memory are being written.
 
-Invariants: nothing is released before the decision is synced; one batch of a sink is released at a
-time, one queue after the other.
+Invariants: nothing is released before the decision is synced; a sink releases one batch at a time,
+one queue after the other.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from leveret.message import Address, Message
 from leveret.wire.properties import HEADERS, find_property, property_delivery_mode
 from leveret.wire.staged import Staged, read_staged, without_staged
 
-#: What becomes of a message that no queue takes.
+#: The handling of unroutable messages.
 FAIL: Final = "fail"
 DROP_IT: Final = "drop"
 DEAD_LETTER: Final = "dead-letter:"
 
 
-#: Bytes of properties that these have room for: the two headers alone take some 80.
+#: Length of short properties in bytes: the two headers alone take some 80.
 _SHORT_PROPERTIES: Final = 96
 
 
@@ -58,35 +58,36 @@ UNROUTABLE: Final = "unroutable"
 _PERSISTENT: Final = 2
 
 
-#: Targets of a route that is remembered: to find more is little beside giving them the message.
+#: Maximum of targets in a cached route: with more, finding them costs little compared with
+#: delivering.
 _TARGETS_KEPT_MAX: Final = ROUTE_TARGETS_CACHED_MAX // ROUTES_CACHED_MAX
 
 
 @final
 class StagedRoute:
-    """Where an address routes to, until the vhost's revision changes."""
+    """The route of an address, until the vhost's revision changes."""
 
     def __init__(self, address: Address, exchange: Exchange | None, routing_key: str) -> None:
         self.address: Final = address
         self.exchange: Final = exchange
         self.routing_key: Final = routing_key
-        #: Where each message goes that has no further keys; None while that is not known.
+        #: The destinations of each message without further keys; None if not known.
         self.found: Destinations | None = None
 
 
 @final
 class StagedRoutes:
-    """The addresses of staged messages, resolved."""
+    """The resolved addresses of staged messages."""
 
     def __init__(self, vhost: Vhost) -> None:
         self.vhost = vhost
         self._revision: i64 = -1
         self._known: dict[tuple[bytes, bytes], StagedRoute] = {}
-        #: The memory that is booked for them.
+        #: The memory booked for the routes.
         self._booked: i64 = 0
 
     def find(self, staged: Staged) -> StagedRoute:
-        """Return what is known of where an address routes to."""
+        """Return the cached or new route of an address."""
         vhost = self.vhost
         if self._revision != vhost.revision or len(self._known) >= ROUTES_CACHED_MAX:
             self.clear()
@@ -108,12 +109,12 @@ class StagedRoutes:
         self.vhost.account.book(size)
 
     def clear(self) -> None:
-        """Forget all: nothing is routed for now."""
+        """Remove all routes: nothing is routed for now."""
         self._known.clear()
         self._book(-self._booked)
 
     def destinations(self, route: StagedRoute, message: Message, copies: list[str]) -> Destinations:
-        """Return where one message goes: it is routed once, for that may take long."""
+        """Return the destinations of one message."""
         exchange = route.exchange
         if exchange is None:
             return Destinations([])
@@ -121,7 +122,7 @@ class StagedRoutes:
             return route.found
         routing = self.vhost.route(exchange, route.routing_key, message.properties, copies)
         if routing.refusal:
-            # What would be refused as a publish, such as a delay that is too long.
+            # A message that would be refused as a publish, such as one with too long a delay.
             return Destinations([])
         count: i64 = len(routing.targets)
         if not routing.dynamic and not copies and count <= _TARGETS_KEPT_MAX:
@@ -131,7 +132,7 @@ class StagedRoutes:
 
 
 def unstaged(message: Message, route: StagedRoute, now_ms: i64) -> Message:
-    """Return a staged message as its publisher meant it."""
+    """Return a staged message in the form in which its publisher meant it."""
     address = route.address
     message = blinded(message)
     if message.address.blind_bytes > 0:
@@ -146,12 +147,12 @@ def unstaged(message: Message, route: StagedRoute, now_ms: i64) -> Message:
 
 
 def header_cost(properties: bytes) -> i64:
-    """Return what it costs, beyond short ones, to read and to write properties anew."""
+    """Return the cost of reading and rewriting properties beyond short ones."""
     return max(i64(len(properties)) - _SHORT_PROPERTIES, 0) // TABLE_BYTES_PER_COST
 
 
 def copies_of(message: Message) -> list[str]:
-    """Return the keys of CC and BCC; they were checked when the message was staged."""
+    """Return the keys of CC and BCC, which were checked when the message was staged."""
     keys = blind_copies(message.address)
     properties = message.properties
     if find_property(properties, HEADERS) >= 0 and special_headers(properties) & COPIES:
@@ -161,35 +162,35 @@ def copies_of(message: Message) -> list[str]:
 
 @final
 class Sink:
-    """One sink; `batch` is the highest that it committed, `time_ms` when it did."""
+    """One sink; `batch` is the highest batch that it committed, at `time_ms`."""
 
     def __init__(self, name: str, destination: str) -> None:
         self.name = name
-        #: Where it writes to; empty for a sink that is its name alone.
+        #: The destination that it writes to; empty if it has none.
         self.destination = destination
-        #: True for one that is found by its name alone too.
+        #: True if it can also be found by its name alone.
         self.adopted = False
-        #: None where an earlier release recorded it.
+        #: None if an earlier release recorded it.
         self.owner: Owner | None = None
-        #: Whom its owner offers it to.
+        #: The user to whom its owner offers it.
         self.offered: Owner | None = None
-        #: Whom it is being given to, with what its owner staged for it (`giving.py`).
+        #: The user to whom it is being given, with its owner's staging queues (`giving.py`).
         self.gives_to: Owner | None = None
         self.batch: i64 = -1
         self.time_ms: i64 = 0
         #: True while the queues of its lower batches are being deleted.
         self.drops_lower = False
-        #: Batches that are committed and not all released, in their order.
+        #: Committed batches that are not completely released, in order.
         self.releases: list[Release] = []
         # Counters since the start.
         self.released: i64 = 0
         self.unroutable: i64 = 0
-        #: Messages that came for a batch that was committed, and commits of such batches.
+        #: Messages staged for an already committed batch, and commits of such batches.
         self.dropped: i64 = 0
         self.repeats: i64 = 0
 
     def is_busy(self) -> bool:
-        """Return whether a batch of it is being released, or it is being given to another user."""
+        """Return whether one of its batches is being released, or it is being given away."""
         return bool(self.releases) or self.gives_to is not None
 
 
@@ -226,22 +227,22 @@ class Release(SyncWaiter):
             queue.kept = True
 
     def begin(self, group: i64) -> None:
-        """Begin once the group that holds the decision is synced."""
+        """Begin once the group with the decision is synced."""
         if group > self.vhost.core.journal.durable_group:
             self.vhost.core.syncs.wait(self, group)
         else:
             self.go_on()
 
     def left(self) -> list[WaitingQueue]:
-        """Return the queues that are not empty yet, in their order."""
+        """Return the queues that are not empty yet, in order."""
         return self.queues[self.head :]
 
     def synced(self, group: i64) -> None:
-        """Go on: the decision, or the last part, is synced."""
+        """Continue: the decision, or the last part, is synced."""
         self.go_on()
 
     def spilled(self) -> None:
-        """Go on: chunks were written."""
+        """Continue: chunks were written."""
         self.go_on()
 
     def go_on(self) -> None:
@@ -250,7 +251,7 @@ class Release(SyncWaiter):
             self.queues[self.head].schedule()
 
     def dispatch(self, queue: WaitingQueue, limit: i64) -> bool:
-        """Release a part of a queue; it is marked when there may be more to do."""
+        """Release a part of a queue; `go_on` schedules the next part."""
         core = self.vhost.core
         if queue.deleted or self.sink.releases[0] is not self:
             return False
@@ -271,17 +272,17 @@ class Release(SyncWaiter):
         if moved > 0:
             core.syncs.wait(self, journal.group)
         elif queue.ready_count() == 0:
-            # The rest of it was damaged on the disk.
+            # The remaining messages were damaged on disk.
             self.go_on()
         return False
 
     def _move_some(self, queue: WaitingQueue, limit: i64) -> i64:
-        """Move messages as long as one may; return how many."""
+        """Move messages while possible; return how many."""
         core = self.vhost.core
         moved: i64 = 0
         size: i64 = 0
         # A message costs `STAGED_MESSAGE` and one for each copy: half of the limit moves at once,
-        # and fewer that have many copies.
+        # and fewer messages with many copies.
         left: i64 = limit * (STAGED_MESSAGE + 1) // 2
         while moved < limit and size < RELEASE_BYTES and left > 0:
             left += core.scheduler.spent
@@ -295,10 +296,10 @@ class Release(SyncWaiter):
         return moved
 
     def _move(self, queue: WaitingQueue, sequence: i64, message: Message) -> bool:
-        """Move one message to where it is to go; False where it has to wait."""
+        """Move one message to its destinations; return False if it must wait."""
         vhost = self.vhost
         core = vhost.core
-        # Counted first: what has to wait is looked at again each second.
+        # Counted first: a waiting message is checked again each second.
         core.scheduler.spent += STAGED_MESSAGE + header_cost(message.properties)
         route = self._routes.find(read_staged(message.properties))
         letter = unstaged(message, route, core.now_ms)
@@ -324,7 +325,7 @@ class Release(SyncWaiter):
         queue.take(sequence)
         vhost.move(queue, sequence, message, letter, targets)
         if core.events is not None:
-            # As of a publish: what was staged is published now.
+            # Like a publish: the staged message is published now.
             core.events.published(vhost.name, released, found, targets)
         if reached:
             self.sink.released += 1
@@ -333,7 +334,7 @@ class Release(SyncWaiter):
         return True
 
     def _wait(self) -> None:
-        """Try again later: a queue has no room."""
+        """Try again later: a queue is full."""
         # Thousands of batches may wait, each with routes to thousands of queues.
         self._routes.clear()
         if self._retry is None:
@@ -342,15 +343,15 @@ class Release(SyncWaiter):
         core.timers.set(self._retry, core.now_ms + DEAD_LETTER_RETRY_MS)
 
     def end(self) -> None:
-        """Let go of what is needed no longer: all is released, or the vhost is deleted."""
+        """Free routes and timer: everything is released, or the vhost is deleted."""
         self._routes.clear()
         if self._retry is not None:
-            # They know each other.
+            # The two refer to each other.
             self.vhost.core.timers.cancel(self._retry)
             self._retry = None
 
     def _end(self, queue: WaitingQueue) -> None:
-        """Delete a queue that is empty, and go on with the next one, or the next batch."""
+        """Delete an empty queue, and continue with the next one, or the next batch."""
         queue.kept = False
         self.head += 1
         self.vhost.queues.drop(queue)

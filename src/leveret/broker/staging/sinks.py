@@ -1,24 +1,23 @@
-"""Sinks: who publishes in batches, where to, and which of its batches it has committed.
+"""Sinks: publishers of batches, with their destinations and their last committed batches.
 
-A sink is a name and a destination: the same job that writes to two places is two sinks, each with
-batches of its own.  A client that says no destination has a sink that is its name alone.  A sink
-commits batches with growing numbers, each once: a commit of its highest one, or of one below, is
-known again and does nothing (`area.py`).
+A sink is a name and a destination: one job that writes to two destinations is two sinks, each with
+its own batches.  A client without a destination has a sink with only a name.  A sink commits
+batches with growing numbers, each once: a repeated commit of the highest one, or of a lower one, is
+recognized and does nothing (`area.py`).
 
-A sink that was recorded by its name alone is adopted by the first destination that commits under
-this name: it goes on as the sink of both, so that a batch that was on its way while a client was
-brought up to date is known again.
+A sink recorded with only a name is adopted by the first destination that commits under this name:
+from then on it is the sink of both, so that a batch that was in progress while a client was
+upgraded is recognized.
 
-A sink belongs to the user who committed to it first (`ownership`); one that an earlier release
-recorded belongs to nobody, until somebody commits to it.  A sink without a destination stands for
-others of its name only where these are its owner's too.
+A sink belongs to the user who committed to it first (`ownership`); a sink recorded by an earlier
+release belongs to nobody, until a user commits to it.  A sink without a destination can be used for
+others of its name only if those belong to its owner too.
 
-A sink that committed nothing for longer than `publisher_expiry_ms` is forgotten, and that of one
-save of a table after an hour: nobody repeats that save under its name.
+A sink without commits for longer than `publisher_expiry_ms` is forgotten; the sink of a single save
+of a table after an hour, as that save is never repeated under its name.
 
 Invariants: batches are released one after the other, in the order of their commits; a sink is not
-forgotten while it releases; of a name there is at most one sink that is found without a
-destination.
+forgotten during a release; at most one sink of a name can be found without a destination.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ GIVE_SINK: Final = "set_sink_owner"
 
 @final
 class Sinks(Timed):
-    """The sinks of one vhost; it is due when the first of them may have been idle too long."""
+    """The sinks of one vhost; due when the first of them may have expired."""
 
     def __init__(self, core: Core, vhost: str) -> None:
         super().__init__()
@@ -63,24 +62,25 @@ class Sinks(Timed):
         self.staged: Final = StagingIndex()
         self.quota: Final = Quota(core.quotas.user_limits, MAX_SINKS, SINKS_PER_USER_MAX)
         self.account: Final = MarkAccount(core.accounts)
-        #: Names of which sinks are being given at a request, and to whom.
+        #: Names of sinks that are being given by a request, and their new owners.
         self.giving: dict[str, Owner] = {}
-        # Of each name: the one that was adopted, and of each owner too how many have a destination.
+        # For each name: the adopted sink; and for each name and owner: how many sinks have a
+        # destination.
         self._adopted: dict[str, Sink] = {}
         self._placed: dict[tuple[str, str], i64] = {}
 
-    # -- which sink -------------------------------------------------------------------------------
+    # -- lookups -----------------------------------------------------------------------------------
 
     def known(self, name: str, destination: str) -> Sink | None:
-        """Return the sink of that name and destination."""
+        """Return the sink with a name and a destination."""
         sink = self.by_place.get((name, destination))
         return self._adopted.get(name) if sink is None and not destination else sink
 
     def find(self, name: str, destination: str, by: Owner | None = None) -> Sink | None:
         """Return the sink that `by` means, which may be one that the next commit adopts.
 
-        One of that place may be another's; one without a destination that he adopts is not.
-        Without `by` it may be anybody's.
+        A sink with exactly this name and destination may belong to another user; a sink without a
+        destination that `by` would adopt may not.  Without `by` the owner does not matter.
         """
         sink = self.known(name, destination)
         if sink is not None:
@@ -93,21 +93,21 @@ class Sinks(Timed):
         return nameless
 
     def live(self, name: str, destination: str, by: Owner | None = None) -> Sink | None:
-        """Return the sink that `by` means, unless it expired."""
+        """Return the sink that `by` means, unless it has expired."""
         sink = self.find(name, destination, by)
         return None if sink is None or self._is_idle(sink) else sink
 
     def has(self, name: str, destination: str, batch: i64, by: Owner | None = None) -> bool:
-        """Tell whether a sink of `by`, or of anybody, has committed that batch, or a higher one."""
+        """Return whether a sink of `by`, or of any user, has committed `batch` or a higher one."""
         return batch <= self.last_batch(name, destination, by)
 
     def last_batch(self, name: str, destination: str, by: Owner | None = None) -> i64:
-        """Return the highest batch that a sink of `by`, or of anybody, committed; -1 without it."""
+        """Return the highest batch committed by a sink of `by`, or of any user; -1 if none."""
         sink = self.live(name, destination, by)
         return -1 if sink is None or not _is_open_to(sink, by) else sink.batch
 
     def drops(self, name: str, destination: str, batch: i64, by: Owner | None) -> bool:
-        """Return whether `by` stages for a batch that is committed, and count it if so."""
+        """Return whether `by` stages for a committed batch, and count it if so."""
         if not self.has(name, destination, batch, by):
             return False
         sink = self.find(name, destination, by)
@@ -116,11 +116,11 @@ class Sinks(Timed):
         return True
 
     def _has_placed(self, name: str, owner: Owner | None) -> bool:
-        """Tell whether an owner, or nobody, has a sink of that name with a destination."""
+        """Return whether an owner, or nobody, has a sink of that name with a destination."""
         return (name, key_of(owner)) in self._placed or (name, "") in self._placed
 
     def named(self, name: str, destination: str | None) -> list[Sink]:
-        """Return the sinks of a name, or only the one of a destination."""
+        """Return the sinks of a name, or only the one with a destination."""
         if destination is not None:
             sink = self.by_place.get((name, destination))
             return [] if sink is None else [sink]
@@ -159,7 +159,7 @@ class Sinks(Timed):
         self.add(sink)
 
     def own(self, sink: Sink, owner: Owner | None) -> None:
-        """Give a sink to an owner."""
+        """Make `owner` the owner of a sink."""
         self._remove(sink)
         sink.owner = owner
         sink.offered = None
@@ -177,7 +177,7 @@ class Sinks(Timed):
             check_new(destination, "sink's destination")
 
     def check_quota(self, by: Owner | None, count: int = 1) -> None:
-        """Check that a user may have so many more sinks.  Raises: PreconditionFailed (406)."""
+        """Check that a user may have `count` more sinks.  Raises: PreconditionFailed (406)."""
         self.quota.check(
             by,
             f"sinks in vhost '{self.vhost}'",
@@ -188,18 +188,18 @@ class Sinks(Timed):
     # -- staging queues ---------------------------------------------------------------------------
 
     def staged_of(self, sink: Sink) -> list[WaitingQueue]:
-        """Return the staging queues of a sink, as they are now."""
+        """Return the current staging queues of a sink."""
         found: list[WaitingQueue] = []
         for place in self._places_of(sink):
             found += self.staged.queues_of(sink.name, place)
         return found
 
     def has_staged(self, sink: Sink) -> bool:
-        """Return whether a sink has any staging queue."""
+        """Return whether a sink has any staging queues."""
         return any(self.staged.has(sink.name, place) for place in self._places_of(sink))
 
     def _places_of(self, sink: Sink) -> list[str]:
-        """Return the destinations that are known as a sink's: none of one that is forgotten."""
+        """Return the known destinations of a sink: none if it is forgotten."""
         found: list[str] = []
         if self.known(sink.name, sink.destination) is sink:
             found.append(sink.destination)
@@ -207,7 +207,7 @@ class Sinks(Timed):
             found.append("")
         return found
 
-    # -- forgetting -------------------------------------------------------------------------------
+    # -- expiry ------------------------------------------------------------------------------------
 
     def _is_idle(self, sink: Sink) -> bool:
         core = self.core
@@ -221,14 +221,14 @@ class Sinks(Timed):
         return min(expiry_ms, CLIENT_PUBLISHER_EXPIRY_MS) if is_save(sink.name) else expiry_ms
 
     def _watch(self, sink: Sink) -> None:
-        """Be due at the latest when `sink` may have been idle too long."""
+        """Set the deadline no later than the time when `sink` may expire."""
         since_ms = self.core.now_ms if sink.is_busy() else sink.time_ms
         due_ms = since_ms + self._expiry_ms(sink) + 1
         if due_ms < self.deadline_ms or self.deadline_ms == NO_DEADLINE:
             self.core.timers.set(self, due_ms)
 
     def due(self, now_ms: i64) -> None:
-        """Forget the sinks that were idle too long, and watch the others."""
+        """Forget expired sinks, and set the deadline for the others."""
         self.core.scheduler.spent += len(self.by_place) // LOOKED_AT_PER_COST
         for sink in list(self.by_place.values()):
             if self._is_idle(sink):
@@ -248,7 +248,7 @@ class Sinks(Timed):
         self.core.journal.delete("sink", place)
 
     def release(self) -> None:
-        """Forget all sinks, because the vhost is deleted."""
+        """Remove all sinks: the vhost is deleted."""
         core = self.core
         core.timers.cancel(self)
         for sink in self.by_place.values():
@@ -263,10 +263,10 @@ class Sinks(Timed):
 
 
 def _memory(sink: Sink) -> i64:
-    """Return the bytes of memory that a sink takes."""
+    """Return the bytes of memory of a sink."""
     return SINK_BYTES + i64(sys.getsizeof(sink.name) + sys.getsizeof(sink.destination))
 
 
 def _is_open_to(sink: Sink, by: Owner | None) -> bool:
-    """Tell whether `by` may commit to a sink; None asks for nobody."""
+    """Return whether `by` may commit to a sink; None always may."""
     return by is None or is_free_for(sink.owner, by)

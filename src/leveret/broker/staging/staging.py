@@ -1,21 +1,22 @@
 """Staging queues: messages that wait until their batch is committed or dropped.
 
-A queue with `x-staging-sink` and `x-staging-batch` belongs to one batch of one sink.  What a client
-publishes to it says in its headers where it is to go; it is kept, persistent or not, and nobody
-consumes it.  It is for who declared it alone: who else has rights to its name neither stages in it
-nor looks at it, binds it, or lets go of it.  A commit decides about all queues of a batch
-(`commit.py`); then the messages go on to their exchanges (`release.py`), and the queue goes.  One
-that is never committed is deleted by whom declared it, by the commit of a later batch of its sink,
-or by its `x-expires`, which counts from its last publish.
+A queue with `x-staging-sink` and `x-staging-batch` belongs to one batch of one sink.  Headers of a
+staged message name its exchange and routing key; it is stored, persistent or not, and cannot be
+consumed.  The queue is for the user who declared it alone: other users with permissions for its
+name cannot stage in it, read it, bind it, or delete it.  A commit decides about all queues of a
+batch (`commit.py`); then the messages move to their exchanges (`release.py`), and the queue is
+deleted.  A queue that is never committed is deleted by its user, by the commit of a later batch of
+its sink, or by its `x-expires`, which counts from its last publish.
 
-It is nobody's traffic: listings, exports, policies and events pass it over (`Queue.hidden`), and
+It is not regular traffic: listings, exports, policies and events leave it out (`Queue.hidden`), and
 `list_sinks` shows it to operators.  Its messages count as memory like any others.
 
-Nothing that a policy says means anything to such a queue, and neither does a message's expiration
-before it goes on: a batch is whole or not at all.
+Policies do not apply to such a queue, and neither does a message's expiration before its release: a
+batch is complete or not published at all.
 
-Invariants: what comes in otherwise than by `StagingQueue.stage`, whose caller has looked at the
-headers and the permissions, is refused; once a commit is looked at nothing more comes in.
+Invariants: all messages are refused that do not come through `StagingQueue.stage`, whose caller has
+checked the headers and the permissions; once a commit is being checked, no more messages are
+accepted.
 """
 
 from __future__ import annotations
@@ -74,48 +75,48 @@ class StagingQueue(WaitingQueue):
         self.sink: Final = str(arguments[STAGING_SINK])
         self.destination: Final = destination if isinstance(destination, str) else ""
         self.batch: Final[i64] = int_argument(arguments, STAGING_BATCH)
-        #: Who declared it.  An earlier release did not say who: the queue is then for whoever its
-        #: name lets in.
+        #: The user who declared it.  None if an earlier release recorded it: then it is open to any
+        #: user with permissions for its name.
         self.staged_by: Owner | None = None
-        #: When it was declared; this and who did it are in its definition.
+        #: When it was declared; this and the user are in its definition.
         self.made_ms: i64 = core.now_ms
         #: True while `stage` adds a message; any other publish is refused.
         self.admits = False
-        #: True while a commit is looked at.
+        #: True while a commit is being checked.
         self.sealed = False
-        #: The group of the journal that holds what came last.
+        #: The journal group with the latest message.
         self.group: i64 = 0
-        #: Once the batch is committed.
+        #: Set once the batch is committed.
         self.release: Release | None = None
         self.hidden = True
         self.target = StagingTarget(self, sinks)
         self.configure(arguments)
 
     def configure(self, merged: dict[str, object]) -> None:
-        """Take the queue's own arguments: no policy means anything to it."""
+        """Apply the queue's own arguments: policies do not apply to it."""
         super().configure(self.arguments)
 
     def declared_by(self, by: Owner | None) -> None:
-        """Note that the queue belongs to `by`."""
+        """Make `by` the owner of the queue."""
         self.staged_by = by
 
     def is_part_of(self, sink: str, destination: str, batch: i64) -> bool:
-        """Tell whether it belongs to that batch of that sink."""
+        """Return whether it belongs to that batch of that sink."""
         return (self.sink, self.destination, self.batch) == (sink, destination, batch)
 
-    # -- what comes in ----------------------------------------------------------------------------
+    # -- staging -----------------------------------------------------------------------------------
 
     def stage(self, message: Message, by: Owner | None) -> i64:
-        """Put a message into the queue; return what `Vhost.publish` does.
+        """Put a message into the queue; return the outcome of `Vhost.publish`.
 
-        Its headers were looked at, and whether its publisher may write where it is to go.
+        The caller has checked its headers, and the publisher's permission for its exchange.
         """
         self.admits = True
         outcome = self._home.publish(message, [self.target], by)
         self.admits = False
         return outcome
 
-    # -- what goes on -----------------------------------------------------------------------------
+    # -- releasing ---------------------------------------------------------------------------------
 
     def dispatch(self, limit: i64) -> bool:
         """Release up to `limit` messages once the batch is committed."""
@@ -128,26 +129,26 @@ class StagingQueue(WaitingQueue):
         return super().purge()
 
     def drop(self) -> None:
-        """Forget the queue: it is deleted."""
+        """Remove the queue: it is deleted."""
         self._sinks.staged.remove(self.sink, self.destination, self)
         super().drop()
-        # They know each other.
+        # The two refer to each other.
         self.release = None
 
-    # -- who may do what --------------------------------------------------------------------------
+    # -- permissions -------------------------------------------------------------------------------
 
     def attach(self, consumer: Consumer, where: str) -> None:
-        """Raises: AccessRefused (403): nobody consumes what is staged."""
+        """Raises: AccessRefused (403): a staging queue cannot be consumed."""
         self.check_consumed()
 
     def check_consumed(self) -> None:
-        """Raises: AccessRefused (403): nobody consumes what is staged."""
-        raise AccessRefused(f"staging queue '{self.name}' is not consumed")
+        """Raises: AccessRefused (403): a staging queue cannot be consumed."""
+        raise AccessRefused(f"staging queue '{self.name}' cannot be consumed")
 
     def check_user(self, by: Owner | None) -> None:
-        """Check that it is `by` who stages here.
+        """Check that `by` is the user who stages here.
 
-        Raises: AccessRefused (403): it is the part of a batch that is another's.
+        Raises: AccessRefused (403) if the queue belongs to another user.
         """
         if not is_free_for(self.staged_by, by):
             raise AccessRefused(
@@ -166,7 +167,7 @@ class StagingQueue(WaitingQueue):
     # -- records ----------------------------------------------------------------------------------
 
     def definition(self, vhost: str) -> dict[str, object]:
-        """Return the queue as its journal record holds it."""
+        """Return the journal record of the queue."""
         return super().definition(vhost) | staging_record(self.staged_by, self.made_ms)
 
     def restore_definition(self, record: dict[str, object]) -> None:
@@ -179,7 +180,7 @@ class StagingQueue(WaitingQueue):
 
 @final
 class StagingTarget(Target):
-    """The target of one staging queue: it takes what is staged, and nothing else."""
+    """The target of one staging queue: it accepts only staged messages."""
 
     def __init__(self, queue: StagingQueue, sinks: Sinks) -> None:
         records_from = RECORDS_PERSISTENT if queue.recorded else RECORDS_NONE
@@ -190,7 +191,7 @@ class StagingTarget(Target):
         self.look_at_admission()
 
     def admit(self, message: Message) -> i64:
-        """Judge a message: TAKE, REFUSE, or DROP what belongs to a batch that is committed."""
+        """Check a message: TAKE, REFUSE, or DROP it if its batch is already committed."""
         queue = self.queue
         if not queue.admits:
             return REFUSE
@@ -204,7 +205,7 @@ class StagingTarget(Target):
         return TAKE
 
     def publish(self, message: Message) -> i64:
-        """Put `message` at the tail, whatever its expiration says; return its sequence."""
+        """Put `message` at the tail, ignoring its expiration; return its sequence."""
         self.published += 1
         size = message.size
         core = self.core
@@ -220,5 +221,5 @@ class StagingTarget(Target):
 
 
 def staging_of(queue: Queue | None) -> StagingQueue | None:
-    """Return a staging queue as what it is; None for any other queue, or for none."""
+    """Return a staging queue with its type; None for any other queue, or for None."""
     return queue if isinstance(queue, StagingQueue) else None

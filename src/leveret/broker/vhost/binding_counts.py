@@ -1,4 +1,4 @@
-"""How many bindings a virtual host has, and each of its users there: what their quotas limit."""
+"""The number of bindings of a virtual host and of its users, for their quotas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BindingCounts:
     def check(self, source: str, count: i64, by: Owner | None) -> None:
         """Check that the vhost and the user `by` may have `count` more bindings from `source`.
 
-        What nobody makes, as the operator's import, is counted and not refused.
+        Bindings without a user, such as those of an import, are counted and not refused.
 
         Raises: PreconditionFailed (406).
         """
@@ -31,7 +31,7 @@ class BindingCounts:
             self._quotas.check_bindings(by, source, count)
 
     def count(self, binding: Binding, count: i64) -> None:
-        """Count a binding for its vhost and its user: 1 for a new one, -1 for one that goes."""
+        """Count a binding for its vhost and its user: 1 for a new one, -1 for a removed one."""
         self._use.bindings += count
         use = self._quotas.of(binding.made_by)
         if use is not None:

@@ -1,8 +1,8 @@
 """Declaring, deleting and binding exchanges in a virtual host.
 
-Operations raise the domain's errors with RabbitMQ's texts; the session closes the channel.  What
-must survive a crash is written to the journal here, and `Syncs.reply_group` tells the session what
-its reply must wait for.
+Operations raise the domain's errors with RabbitMQ's texts; the session closes the channel.  Durable
+changes are journaled here, and `Syncs.reply_group` is the group that the session's reply must wait
+for.
 """
 
 from __future__ import annotations
@@ -65,27 +65,27 @@ _PREDECLARED: Final = (
 class Exchanges:
     """The exchanges of one vhost and their bindings.
 
-    A queue or an exchange that is deleted takes its bindings with it: a million of them are seconds
-    of work.  Its name is free at once; a binding of which one end is deleted routes nothing, and is
-    in no listing.
+    Deleting a queue or an exchange also deletes its bindings: for a million of them this takes
+    seconds.  Its name is free at once; a binding with a deleted end routes nothing, and is in no
+    listing.
 
     Invariant: an auto-delete exchange is deleted with its last binding, also in a long chain of
-    them.
+    exchanges.
     """
 
     def __init__(self, vhost: Vhost) -> None:
         self._vhost: Final = vhost
         self._core: Final = vhost.core
         self.by_name: Final[dict[str, Exchange]] = {}
-        #: The bindings to each queue that has any, which go when it is deleted.
+        #: The bindings to each queue that has any; they are removed when it is deleted.
         self._queue_bindings: Final[dict[Queue, dict[Binding, None]]] = {}
-        #: Those of them that are from exchanges which choose one of their bindings.
+        #: Of these, the bindings from exchanges that choose one of their bindings.
         self._queue_choices: Final[dict[Queue, dict[Binding, None]]] = {}
-        #: What the quotas of the vhost and of users count.
+        #: The counts for the quotas of the vhost and of users.
         self.counts: Final = BindingCounts(vhost.use, vhost.core.quotas)
-        #: The removal of bindings that began last; it may be over.
+        #: The last task that removes bindings; it may be over.
         self.unbinding: Task | None = None
-        #: What one request has deleted so far, while it gathers that; else None.
+        #: The deletions of one request while it gathers them; else None.
         self._gathered: list[Exchange | dict[Binding, None]] | None = None
         self.count_max: i64 = EXCHANGES_PER_VHOST_MAX
         self.bindings_max: i64 = BINDINGS_PER_EXCHANGE_MAX
@@ -110,15 +110,15 @@ class Exchanges:
     def cancel_delayed(self, name: Name, sequence: i64) -> bool:
         """Drop a delayed message by its id; return whether it existed.
 
-        Raises: NotFound (404) for an exchange that does not exist.
+        Raises: NotFound (404) for an unknown exchange.
         """
         store = self.existing(name).delayed
         return store is not None and store.cancel(sequence)
 
     def equip(self, exchange: Exchange, by: Owner | None = None) -> None:
-        """Give an exchange that delays the store of its delayed messages, and journal it.
+        """Give a delayed exchange its store of delayed messages, and journal it.
 
-        What is in it counts for `by`, and for the vhost alone without him.
+        The messages in it count for the vhost, and for `by` if it is given.
         """
         if exchange.delays and exchange.delayed is None:
             store = self.restore_delayed(exchange, self._vhost.ids.next_queue_id())
@@ -127,7 +127,7 @@ class Exchanges:
                 self._core.journal.define("queue", store.definition(self._vhost.name))
 
     def restore_delayed(self, exchange: Exchange, queue_id: i64) -> DelayedMessages:
-        """Return the new store of an exchange; nothing is journaled."""
+        """Create the store of an exchange, without a record in the journal."""
         store = DelayedMessages(self._core, queue_id, exchange.name, exchange.durable)
         store.vhost = self._vhost
         count_queue(store, self._vhost.use)
@@ -148,7 +148,7 @@ class Exchanges:
     ) -> Exchange:
         """Declare an exchange, or check that the one of this name is equivalent.
 
-        What it delays counts for the user `by`.
+        Its delayed messages count for the user `by`.
 
         Raises: AccessRefused (403) for `""` and new `amq.` names; PreconditionFailed (406) for a
         new name with control characters, an unknown type or a difference.
@@ -175,9 +175,9 @@ class Exchanges:
         arguments: Arguments,
         by: Owner | None = None,
     ) -> Exchange:
-        """Create an exchange, whose name may be one that clients cannot declare.
+        """Create an exchange, also with a name that clients cannot declare.
 
-        Raises: PreconditionFailed (406) for a bad type or argument, or one exchange too many.
+        Raises: PreconditionFailed (406) for a bad type or argument, or too many exchanges.
         """
         if len(self.by_name) >= self.count_max:
             raise PreconditionFailed(f"a vhost has at most {self.count_max} exchanges")
@@ -189,12 +189,12 @@ class Exchanges:
         return exchange
 
     def enter(self, exchange: Exchange, definition: Definition, by: Owner | None) -> None:
-        """Add an exchange that was prepared, and journal it; what it delays counts for `by`.
+        """Add a prepared exchange, and journal it; its delayed messages count for `by`.
 
-        Nothing has its name, and there is room for it.
+        The caller has checked that its name is free and that there is room for it.
         """
         self.add(exchange)
-        # Before a policy, which equips it for nobody.
+        # Before the policy, which would create its store without a user.
         self.equip(exchange, by)
         self._vhost.policies.govern_exchange(exchange)
         if exchange.durable:
@@ -208,7 +208,7 @@ class Exchanges:
         exchange.equip(self._core)
         before = self.by_name.get(exchange.name)
         if before is not None:
-            # A definition that is replayed twice.
+            # A definition is replayed twice.
             self._vhost.account.book(-before.booked)
         exchange.booked = exchange_bytes(exchange)
         self._vhost.account.book(exchange.booked)
@@ -216,7 +216,7 @@ class Exchanges:
         self._vhost.revision += 1
 
     def restore_deleted(self, name: str) -> None:
-        """Forget an exchange that has no bindings yet, without a record."""
+        """Remove an exchange that has no bindings yet, without a record."""
         exchange = self.by_name.pop(name, None)
         if exchange is not None:
             self._vhost.account.book(-exchange.booked)
@@ -249,7 +249,7 @@ class Exchanges:
         )
 
     def delete(self, name: Name, if_unused: bool) -> None:
-        """Delete an exchange; do nothing if it does not exist (behaviour 34).
+        """Delete an exchange; do nothing if it does not exist (behaviour 34: delete when missing).
 
         Raises: AccessRefused (403) for predeclared ones; PreconditionFailed (406) when in use.
         """
@@ -269,33 +269,33 @@ class Exchanges:
         self._unbind_all(self._ends_of(exchange))
 
     def _ends_of(self, exchange: Exchange) -> list[Exchange | dict[Binding, None]]:
-        """Return a deleted exchange with the bindings to it, those last that are to go first."""
+        """Return a deleted exchange with the bindings to it; the last ones are removed first."""
         bound_from = exchange.bound_from
         exchange.bound_from = {}
         self._core.scheduler.spent += len(bound_from) // PASSED_PER_COST
-        # These sources must choose another one soon.
+        # The sources of these must soon choose another binding.
         chosen = {binding: None for binding in bound_from if binding.source.chooses}
         for binding in chosen:
             del bound_from[binding]
         return [exchange, bound_from, chosen]
 
     def _unbind_all(self, ends: list[Exchange | dict[Binding, None]]) -> None:
-        """Remove the bindings of what is deleted, or gather them."""
+        """Remove the bindings of deleted queues and exchanges, or gather them."""
         if self._gathered is None:
             self.unbinding = self._core.scheduler.start(self._unbinding(ends))
         else:
             self._gathered += ends
 
     def _unbinding(self, ends: list[Exchange | dict[Binding, None]]) -> Iterator[int]:
-        """Remove the bindings of what is deleted, the last first."""
+        """Remove the bindings of deleted queues and exchanges, the last first."""
         while ends:
             end = ends[-1]
             if isinstance(end, Exchange):
                 if end.bindings:
                     binding = end.bindings.popitem()[1]
                     self.counts.count(binding, -1)
-                    # The index knows its bindings, and they know it: all of them at once would be
-                    # found to be garbage, which takes some µs for each.
+                    # The index and its bindings refer to each other: left to the garbage collector,
+                    # all of them at once would take some µs each.
                     end.remove(binding)
                     self.forget_destination(binding)
                 else:
@@ -309,11 +309,11 @@ class Exchanges:
             yield BINDING_REMOVED
 
     def gather_unbinding(self) -> None:
-        """Gather the bindings of all that is deleted from now on, to remove them by one task."""
+        """Gather the bindings to deleted objects from now on, to remove them by one task."""
         self._gathered = []
 
     def begin_gathered(self) -> Task:
-        """Begin to remove what was gathered; return the task, which may be over."""
+        """Begin to remove the gathered bindings; return the task, which may be over."""
         gathered = self._gathered or []
         self._gathered = None
         unbinding = self.unbinding = self._core.scheduler.start(self._unbinding(gathered))
@@ -336,7 +336,7 @@ class Exchanges:
         journal = self._core.journal
         name: Arguments = {"vhost": self._vhost.name, "name": exchange.name}
         store = exchange.delayed
-        # One record has more where a super stream is deleted.
+        # The deletion of a super stream already has a transaction, with more in it.
         begins = store is not None and not journal.in_tx
         if begins:
             journal.begin_tx()
@@ -359,22 +359,22 @@ class Exchanges:
         link: Link | None,
         by: Owner | None = None,
     ) -> None:
-        """Bind a queue or an exchange, for the user of `link` or for `by`, unless it is bound so.
+        """Bind a queue or an exchange, for the user of `link` or for `by`, unless it is bound.
 
         Raises: AccessRefused (403) for the default exchange; NotFound (404); ResourceLocked (405);
-        PreconditionFailed (406) for a key or arguments that cannot be, or beyond a quota.
+        PreconditionFailed (406) for an invalid key or arguments, or beyond a quota.
         """
         self._check_bindable(source_name, destination_name, to_queue)
         if to_queue and is_reply_name(destination_name):
             raise AccessRefused(
                 f"cannot bind direct reply-to {self._vhost.queue_label(destination_name)}"
             )
-        # Where both ends are missing RabbitMQ names the source.
+        # If both ends are missing, RabbitMQ names the source.
         source = self.existing(source_name)
         if not to_queue:
             self.existing(destination_name)
         elif self._vhost.queues.existing(destination_name, link).hidden:
-            # It would refuse every message, and the publishers to the exchange would get a nack.
+            # It would refuse every message, and publishers to the exchange would get nacks.
             raise AccessRefused(
                 f"cannot bind staging {self._vhost.queue_label(destination_name)}: messages come "
                 "to it by the default exchange only"
@@ -398,14 +398,14 @@ class Exchanges:
         self.counts.check(source_name, 1, owner)
         binding = self._binding(source, destination_name, to_queue, binding_key, arguments, owner)
         self._vhost.check_definition(binding.bytes)
-        # First, because what cannot be kept must change nothing.
+        # First, because invalid arguments must change nothing.
         definition = Definition("binding", binding.definition(self._vhost.name))
         self.enter_binding(binding, definition)
 
     def enter_binding(self, binding: Binding, definition: Definition) -> None:
-        """Add a new binding, and journal it; there is no equal one, and there is room for it.
+        """Add a new binding, and journal it; the caller has checked that it is new and has room.
 
-        Raises: PreconditionFailed (406) for arguments that the exchange's type cannot take.
+        Raises: PreconditionFailed (406) for arguments that are invalid for the exchange's type.
         """
         self._add_binding(binding)
         self._index(binding.source, False)
@@ -416,7 +416,7 @@ class Exchanges:
         self._vhost.bound(binding)
 
     def _check_choices(self, queue: Queue) -> None:
-        """Refuse too many bindings of a queue from exchanges that choose one of theirs.
+        """Refuse too many bindings of a queue from exchanges that choose one of their bindings.
 
         Raises: PreconditionFailed (406).
         """
@@ -436,23 +436,23 @@ class Exchanges:
         arguments: Arguments,
         owner: Owner | None = None,
     ) -> Binding:
-        """Return a new binding between ends that exist, without checks and without a record.
+        """Create a binding between existing ends, without checks and without a record.
 
-        Raises: PreconditionFailed (406) for arguments that the exchange's type cannot take.
+        Raises: PreconditionFailed (406) for arguments that are invalid for the exchange's type.
         """
         binding = self._binding(source, destination_name, to_queue, binding_key, arguments, owner)
         self._add_binding(binding)
-        # Nobody is served yet.
+        # No client is connected yet, so there is no need to slice this.
         for cost in source.index_on():
             self._core.scheduler.spent += cost
         return binding
 
     def _index(self, exchange: Exchange, later: bool) -> None:
-        """Do what the index of an exchange owes, in later turns where it is `later`.
+        """Complete the index of an exchange, in later rounds if `later` is set.
 
         A binding to a consistent-hash exchange may have 100,000 points on its ring, which take some
-        15 ms to make.  It is there from the beginning, for listings and in the journal; its share
-        of the messages grows until its index is whole, and only then its client has an answer.
+        15 ms to create.  It appears in listings and in the journal from the beginning; its share of
+        the messages grows until its index is complete, and only then its client gets a reply.
         """
         if exchange.owes() and (exchange.indexing is None or exchange.indexing.over):
             if later:
@@ -476,7 +476,7 @@ class Exchanges:
     def _add_binding(self, binding: Binding) -> None:
         """Add a binding to its source and its destination.
 
-        Raises: PreconditionFailed (406) for arguments that the exchange's type cannot take.
+        Raises: PreconditionFailed (406) for arguments that are invalid for the exchange's type.
         """
         source = binding.source
         queue = binding.queue
@@ -484,7 +484,7 @@ class Exchanges:
         self._core.scheduler.changes += 1
         old = source.bindings.pop(binding.identity, None)
         if old is not None:
-            # It was bound to another destination of that name, which is deleted.
+            # An old binding to a deleted destination of the same name.
             self._change_index(old, False)
             self.counts.count(old, -1)
         self._change_index(binding, True)
@@ -501,25 +501,25 @@ class Exchanges:
     def bindings_to(self, queue: Queue, most: int | None = None) -> list[Binding]:
         """Return the bindings to a queue, or the first `most` of them.
 
-        Those whose exchange is deleted are left out.
+        Bindings from deleted exchanges are left out.
         """
         found = list(islice(self._queue_bindings.get(queue, ()), most))
         self._core.scheduler.spent += len(found) // LISTED_PER_COST
         return [binding for binding in found if not binding.source.deleted]
 
     def copied_bindings_to(self, queue: Queue) -> list[Binding]:
-        """Return all bindings to a queue, those too of which the other end is deleted."""
+        """Return all bindings to a queue, including those from deleted exchanges."""
         found = list(self._queue_bindings.get(queue, ()))
         self._core.scheduler.spent += len(found) // LISTED_PER_COST
         return found
 
     def unbind_queue(self, queue: Queue) -> None:
-        """Remove the bindings to a queue that is deleted; its record stands for them too."""
+        """Remove the bindings to a deleted queue, whose record includes their removal."""
         bindings = self._queue_bindings.pop(queue, None)
         if bindings is None:
             return
         for binding in self._queue_choices.pop(queue, ()):
-            # Such a source must not choose it from now on.
+            # Such a source must not choose the queue from now on.
             del bindings[binding]
             self._core.scheduler.spent += BINDING_REMOVED
             self.remove(binding, False)
@@ -527,7 +527,7 @@ class Exchanges:
             self._unbind_all([bindings])
 
     def choices_of(self, queue: Queue) -> i64:
-        """Return how many bindings a queue has from exchanges that choose one of theirs."""
+        """Return how many bindings a queue has from exchanges that choose one of their bindings."""
         return len(self._queue_choices.get(queue, ()))
 
     def unbind_choices(self, queue: Queue) -> Iterator[int]:
@@ -582,7 +582,7 @@ class Exchanges:
         arguments: Arguments,
         link: Link | None,
     ) -> None:
-        """Remove a binding; do nothing if it does not exist (behaviour 35).
+        """Remove a binding; do nothing if it does not exist (behaviour 35: unbind when missing).
 
         Raises: AccessRefused (403) for the default exchange; ResourceLocked (405).
         """
@@ -602,7 +602,7 @@ class Exchanges:
         self.forget_destination(binding)
 
     def forget_destination(self, binding: Binding) -> None:
-        """Remove `binding` from the list that its destination keeps."""
+        """Remove `binding` from the list of its destination."""
         queue = binding.queue
         if queue is not None:
             for table in (self._queue_bindings, self._queue_choices):
@@ -617,7 +617,7 @@ class Exchanges:
     def remove(self, binding: Binding, journaled: bool) -> None:
         """Remove `binding` from its source; an auto-delete source is deleted with its last binding.
 
-        `journaled` is False where the record of an end's delete stands for the binding too.
+        `journaled` is False if the record of an end's deletion includes the binding.
         """
         self._core.scheduler.changes += 1
         if binding.durable and journaled:
@@ -628,14 +628,14 @@ class Exchanges:
             self._unbind_all(self._ends_of(unused))
 
     def _take_out(self, binding: Binding) -> Exchange | None:
-        """Take a binding out of its source; return that where it is unused and was deleted."""
+        """Remove a binding from its source; return the source if that was unused and deleted."""
         source = binding.source
         if not binding.is_there():
             return None
         del source.bindings[binding.identity]
         self.counts.count(binding, -1)
         if source.deleted:
-            # Its account went with it; in its index the binding would keep it alive.
+            # The source's account is closed; left in its index, the binding would stay in memory.
             source.remove(binding)
             return None
         self._change_index(binding, False)
@@ -646,9 +646,9 @@ class Exchanges:
         return None
 
     def _change_index(self, binding: Binding, adds: bool) -> None:
-        """Add a binding to the index of its source, or remove it, and book what that takes.
+        """Add a binding to the index of its source, or remove it, and book the memory.
 
-        Raises: PreconditionFailed (406) for arguments that the exchange's type cannot take.
+        Raises: PreconditionFailed (406) for arguments that are invalid for the exchange's type.
         """
         source = binding.source
         size = -source.index_bytes()
@@ -659,7 +659,7 @@ class Exchanges:
         else:
             source.remove(binding)
             size -= binding.bytes
-            # One call may change a thousand.
+            # One call may remove a thousand points.
             self._index(source, True)
         self._core.scheduler.spent += source.index_cost() - cost
         size += source.index_bytes()
@@ -668,7 +668,7 @@ class Exchanges:
 
 
 def _end(exchange: Exchange) -> None:
-    """Let go of all that a deleted exchange holds beside its bindings."""
+    """Free everything that a deleted exchange holds in addition to its bindings."""
     exchange.drop()
     if exchange.delayed is not None:
         count_no_more(exchange.delayed)

@@ -7,17 +7,17 @@ from mypy_extensions import i64, mypyc_attr
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class StreamIds:
-    """Gives each stream an id by which it differs from all others, also of its own name.
+    """Gives each stream an id different from all others, including earlier streams of its name.
 
-    This one counts, so that one seed gives one run; a broker is handed one that draws lots, because
-    offsets in checkpoints outlive a data directory.
+    This class counts, so that one seed gives one run; a broker gets one that draws random ids,
+    because offsets in checkpoints outlive a data directory.
     """
 
     def __init__(self) -> None:
         self.given: i64 = 0
 
     def new_id(self) -> str:
-        """Return an id that no stream ever had: 16 hexadecimal digits."""
+        """Return an id that no other stream ever had: 16 hexadecimal digits."""
         self.given += 1
         return f"{self.given:016x}"
 
@@ -30,10 +30,10 @@ class Ids:
         self.stream_ids: StreamIds = StreamIds() if stream_ids is None else stream_ids
 
     def next_queue_id(self) -> i64:
-        """Return a number that no queue ever had."""
+        """Return a number that no other queue ever had."""
         self.last_queue_id += 1
         return self.last_queue_id
 
     def used(self, queue_id: i64) -> None:
-        """Never give out `queue_id` or anything below it."""
+        """Never return `queue_id` or a lower number again."""
         self.last_queue_id = max(self.last_queue_id, queue_id)

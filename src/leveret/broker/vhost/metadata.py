@@ -1,8 +1,8 @@
 """The metadata and the limits that an administrator sets for a virtual host.
 
-All of it lies in one record of the journal, that of the vhost.
+They are stored in the journal record of the vhost.
 
-Invariants: `limits` and the rest hold checked values only; a change is journaled.
+Invariants: all stored values have been checked; a change is journaled.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from leveret.limits import SHORT_STRING_BYTES_MAX, VHOST_DESCRIPTION_BYTES_MAX, 
 if TYPE_CHECKING:
     from leveret.broker.vhost.vhost import Vhost
 
-#: The limit of the memory that the definitions of a vhost take.
+#: The limit for the memory of a vhost's definitions.
 MAX_DEFINITION_BYTES: Final = "max-definition-bytes"
 
-#: What can be limited in a vhost.
+#: The limits of a vhost.
 VHOST_LIMITS: Final = ("max-connections", MAX_DEFINITION_BYTES, *QUOTAS)
 
-#: The field of a vhost's record that says that it is being deleted.
+#: The field of a vhost's record that marks it as being deleted.
 DISSOLVING: Final = "dissolving"
 
 #: Other names for queue types in the definitions that RabbitMQ exports.
@@ -46,7 +46,7 @@ _SWITCHES: Final = ("strict_keys", "protected_from_deletion", "tracing")
 
 
 def _memory(description: str, tags: list[str]) -> i64:
-    """Return what the texts of a vhost take."""
+    """Return the memory of a vhost's strings."""
     size: i64 = sys.getsizeof(description)
     for tag in tags:
         size += i64(sys.getsizeof(tag)) + 8
@@ -59,19 +59,19 @@ class Metadata:
 
     def __init__(self, vhost: Vhost) -> None:
         self._vhost: Final = vhost
-        #: What the operator limited (`VHOST_LIMITS`); negative is no limit.
+        #: The limits set by the operator (`VHOST_LIMITS`); negative: no limit.
         self.limits: dict[str, int] = {}
         self.description = ""
         self.tags: list[str] = []
         #: The type of queues that are declared without one; empty for classic.
         self.default_queue_type = ""
-        #: True to refuse its deletion.
+        #: True to refuse the vhost's deletion.
         self.protected = False
 
     # -- metadata ---------------------------------------------------------------------------------
 
     def fields(self) -> Arguments:
-        """Return the metadata as RabbitMQ names it; `strict_keys` is Leveret's."""
+        """Return the metadata under RabbitMQ's names; `strict_keys` is Leveret's."""
         return merged_metadata(
             {},
             {
@@ -86,17 +86,17 @@ class Metadata:
     def set(self, changes: Arguments, limits: Arguments | None = None) -> None:
         """Change the fields that `changes` names, and replace the limits if any are given.
 
-        It may name description, tags, default_queue_type, strict_keys and protected_from_deletion;
-        other entries are ignored.  All is changed by one record.
+        The fields are description, tags, default_queue_type, strict_keys and
+        protected_from_deletion; other entries are ignored.  All changes are one record.
 
-        Raises: PreconditionFailed (406) for an invalid value, or where definitions take as much
-        memory as they may; then nothing is changed.
+        Raises: PreconditionFailed (406) for an invalid value, or if definitions have reached their
+        memory limit; then nothing is changed.
         """
         check_metadata(changes)
         self._change(changes, checked_limits(limits or {}) or self.limits)
 
     def _change(self, changes: Arguments, limits: dict[str, int]) -> None:
-        """Apply changes that were checked; they are journaled first."""
+        """Apply checked changes; they are journaled first."""
         wanted = merged_metadata(self.fields(), changes)
         record = vhost_record(self._vhost.name, wanted, limits)
         if record != self.record():
@@ -115,7 +115,7 @@ class Metadata:
         self._vhost.use.limit(limits)
 
     def _take(self, fields: Arguments) -> None:
-        """Take all fields, as `merged_metadata` returned them."""
+        """Apply all fields, as returned by `merged_metadata`."""
         before = _memory(self.description, self.tags)
         self.description = str(fields["description"])
         self.tags = tag_list(fields["tags"])
@@ -162,7 +162,7 @@ class Metadata:
     def typed(self, attributes: QueueAttributes) -> QueueAttributes:
         """Return the attributes of a new queue, with the default type if they name none.
 
-        As in RabbitMQ a queue that could not be of that type stays classic.
+        As in RabbitMQ, a queue that cannot have that type stays classic.
         """
         kind = self.default_queue_type
         replicated = kind in ("quorum", "stream")
@@ -179,9 +179,9 @@ class Metadata:
         )
 
     def typed_as(self, current: Queue, arguments: Arguments) -> Arguments:
-        """Return the arguments of a redeclare that leaves the type to the default.
+        """Return the arguments of a redeclare with the existing queue's type if they name none.
 
-        It is not held against a queue that is there: it may be older than the default.
+        A default type is not compared with an existing queue, which may be older than the default.
         """
         if not self.default_queue_type or "x-queue-type" in arguments:
             return arguments
@@ -190,14 +190,14 @@ class Metadata:
     # -- the record -------------------------------------------------------------------------------
 
     def record(self) -> dict[str, object]:
-        """Return the vhost as its journal record holds it, one that is being deleted as such."""
+        """Return the vhost as its journal record; if it is being deleted, the record says so."""
         record = vhost_record(self._vhost.name, self.fields(), self.limits)
         if self._vhost.deleted:
             record[DISSOLVING] = True
         return record
 
     def restore(self, record: dict[str, object]) -> None:
-        """Restore what a journal record holds, without checks and without a new record."""
+        """Apply a journal record, without checks and without a new record."""
         metadata = record.get("metadata")
         limits = record.get("limits")
         self._take(merged_metadata({}, metadata if isinstance(metadata, dict) else {}))
@@ -206,7 +206,7 @@ class Metadata:
 
 
 def vhost_record(name: str, metadata: Arguments, limits: Mapping[str, int]) -> Arguments:
-    """Return a vhost as its journal record holds it."""
+    """Return the journal record of a vhost."""
     return {"name": name, "metadata": metadata, "limits": dict(limits)}
 
 
@@ -246,9 +246,9 @@ def check_metadata(changes: Arguments) -> None:
 
 
 def tag_list(tags: object) -> list[str]:
-    """Return the tags of a list, or of a text that separates them by commas.
+    """Return tags from a list, or from a comma-separated string.
 
-    Raises: PreconditionFailed (406) when they are neither.
+    Raises: PreconditionFailed (406) for anything else.
     """
     if isinstance(tags, str):
         return [tag.strip() for tag in tags.split(",") if tag.strip()]
@@ -268,7 +268,7 @@ def _type_name(value: object) -> str:
 
 
 def checked_limits(limits: Arguments) -> dict[str, int]:
-    """Return limits of a vhost.  Raises: PreconditionFailed (406) for those that cannot be."""
+    """Return checked limits of a vhost.  Raises: PreconditionFailed (406) for invalid ones."""
     checked: dict[str, int] = {}
     for name, value in limits.items():
         if name not in VHOST_LIMITS:

@@ -1,6 +1,6 @@
-"""Exchanges that are made and that nobody knows yet, each with its record.
+"""New exchanges that are not entered yet, each with its record.
 
-What is refused is refused here, before any state changes; `Exchanges` then enters them.
+All refusals happen here, before any state changes; `Exchanges` then enters the exchange.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def new_exchange(
         )
     check_exchange_numbers(kind, arguments, where)
     exchange = make_exchange(name, kind, durable, auto_delete, internal, arguments)
-    # One that is not durable is shown and exported like the others.
+    # Also for a transient exchange, as listings and exports use the record.
     return exchange, Definition("exchange", exchange.definition(vhost.name))
 
 
 def exchange_bytes(exchange: Exchange) -> i64:
-    """Return the memory that an exchange takes, without the bindings from it."""
+    """Return the memory of an exchange, without the bindings from it."""
     size: i64 = EXCHANGE_BYTES + sys.getsizeof(exchange.name) + table_bytes(exchange.arguments)
     if exchange.delays:
-        # Its store is a queue.
+        # Its store of delayed messages is a queue.
         size += QUEUE_BYTES
     return size + exchange.index_bytes()

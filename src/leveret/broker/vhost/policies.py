@@ -1,12 +1,12 @@
-"""The policies of a virtual host: setting and clearing them, and who has which.
+"""The policies of a virtual host: setting and clearing them, and applying them to queues.
 
-Whoever sets or clears one outside a connection's input lets the shell run the effects afterwards: a
-shorter length drops messages, a longer TTL moves deadlines.
+A caller that sets or clears a policy outside a connection's input must have the shell run the
+effects afterwards: a shorter length drops messages, a longer TTL moves deadlines.
 
-A change looks at all queues and exchanges, which may be long.
+A change walks over all queues and exchanges, which may take long.
 
-Invariants: a queue's and an exchange's `policy` is the one that counts for it, unless `_govern` has
-not come to it since the last change; each change is journaled before it has an effect.
+Invariants: the `policy` of a queue or an exchange is the effective one, unless `_govern` has not
+reached it since the last change; each change is journaled before it has an effect.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @final
 class Policies:
-    """The policies of one vhost, of its users and of its operator."""
+    """The policies and operator policies of one vhost."""
 
     def __init__(self, vhost: Vhost) -> None:
         self._vhost: Final = vhost
@@ -39,19 +39,19 @@ class Policies:
         self.count_max: i64 = POLICIES_PER_VHOST_MAX
         self.by_name: dict[str, Policy] = {}
         self.operator_by_name: dict[str, Policy] = {}
-        #: The policies that were set or cleared and that queues and exchanges do not know of yet.
+        #: Policies that were set or cleared and are not applied to queues and exchanges yet.
         self._changes: dict[tuple[bool, str], None] = {}
-        #: What gives queues and exchanges their policies after a change; it may be over.
+        #: The task that applies policies after a change; it may be over.
         self._governing: Task | None = None
-        #: What the patterns may still look at to find out what applies to a name.
+        #: Steps that the patterns may still take to find the policy of a name.
         self._looks_left: i64 = 0
 
     # -- setting and clearing ---------------------------------------------------------------------
 
     def set(self, policy: Policy) -> None:
-        """Add a policy, or replace the one of its name; it applies at once, or to many soon.
+        """Add a policy, or replace the one of its name; it applies at once, or soon if to many.
 
-        Raises: PreconditionFailed (406) when there are too many, or no memory for one more.
+        Raises: PreconditionFailed (406) if there are too many, or no memory for one more.
         """
         policies = self._of(policy.operator)
         if policy.name not in policies and len(policies) >= self.count_max:
@@ -75,25 +75,25 @@ class Policies:
     def _of(self, operator: bool) -> dict[str, Policy]:
         return self.operator_by_name if operator else self.by_name
 
-    # -- who has which ----------------------------------------------------------------------------
+    # -- applying ----------------------------------------------------------------------------------
 
     def _changed(self, name: str, operator: bool) -> None:
-        """Give each queue and exchange the policy that counts now, or go on to do so."""
+        """Apply a changed policy to queues and exchanges, or have the running task do it."""
         self._core.scheduler.changes += 1
         self._changes[operator, name] = None
         if self._governing is None or self._governing.over:
             self._governing = self._core.scheduler.start(self._govern())
 
     def _govern(self) -> Iterator[int]:
-        """Give all queues and exchanges their policies after a change.
+        """Apply policies to all queues and exchanges after a change.
 
-        Changes that come meanwhile follow together.  A queue that is declared meanwhile has its
-        policies at once.
+        Further changes made meanwhile are then applied together.  A queue declared meanwhile gets
+        its policies at once.
         """
         while self._changes:
             changes = list(self._changes)
             self._changes = {}
-            # The last first.
+            # In reverse order.
             all_queues = self._vhost.queues.by_name.values()
             queues = [queue for queue in all_queues if not queue.hidden]
             exchanges = list(self._vhost.exchanges.by_name.values())
@@ -110,7 +110,7 @@ class Policies:
                 yield 1
 
     def _regovern_queue(self, queue: Queue, changes: list[tuple[bool, str]]) -> None:
-        """Give a queue the policies that count now, after `changes`."""
+        """Apply the effective policies to a queue, after `changes`."""
         kind = queue_type(queue.arguments)
         policy = queue.policy
         operator_policy = queue.operator_policy
@@ -124,7 +124,7 @@ class Policies:
         self._give_queue(queue, policy, operator_policy)
 
     def _regovern_exchange(self, exchange: Exchange, changes: list[tuple[bool, str]]) -> None:
-        """Give an exchange the policy that counts now, after `changes`."""
+        """Apply the effective policy to an exchange, after `changes`."""
         policy = exchange.policy
         for operator, changed in changes:
             if not operator:
@@ -139,9 +139,10 @@ class Policies:
         policies: dict[str, Policy],
         changed: str,
     ) -> Policy | None:
-        """Return the policy of `policies` that counts now that the one named `changed` did.
+        """Return the effective policy of `policies`, after a change of the one named `changed`.
 
-        Most queues need no look at all policies: theirs is still there and before the new one.
+        For most queues not all policies must be checked: their policy still exists and takes
+        precedence over the new one.
         """
         if current is not None and policies.get(current.name) is not current:
             return self._best(name, kind, policies)
@@ -156,7 +157,7 @@ class Policies:
         return current
 
     def govern_queue(self, queue: Queue) -> None:
-        """Give a new queue its policies."""
+        """Apply policies to a new queue."""
         if queue.hidden or (not self.by_name and not self.operator_by_name):
             return
         kind = queue_type(queue.arguments)
@@ -164,12 +165,12 @@ class Policies:
         self._give_queue(queue, policy, self._best(queue.name, kind, self.operator_by_name))
 
     def govern_exchange(self, exchange: Exchange) -> None:
-        """Give a new exchange its policy."""
+        """Apply the policy to a new exchange."""
         if self.by_name:
             self._give_exchange(exchange, self._best(exchange.name, EXCHANGE, self.by_name))
 
     def _best(self, name: str, kind: str, policies: dict[str, Policy]) -> Policy | None:
-        """Return the policy that counts for a queue or an exchange; None where none matches."""
+        """Return the effective policy of a queue or an exchange; None if none matches."""
         best: Policy | None = None
         self._looks_left = POLICIES_LOOKS_MAX
         for policy in policies.values():
@@ -180,7 +181,7 @@ class Policies:
         return best
 
     def _fits(self, policy: Policy, name: str, kind: str) -> bool:
-        """Return whether a policy applies to that name; its pattern has the looks that are left."""
+        """Return whether a policy applies to a name; its pattern may take the remaining steps."""
         before = policy.walked()
         fits = policy.fits(name, kind, self._looks_left)
         looks = policy.walked() - before
@@ -214,21 +215,21 @@ class Policies:
         self._vhost.revision += 1
         self._vhost.exchanges.equip(exchange)
 
-    # -- putting back, without journal and effects ------------------------------------------------
+    # -- restoring, without journal and effects ----------------------------------------------------
 
     def restore(self, policy: Policy) -> None:
-        """Put a policy in the place of the one of its name; exchanges: `govern_exchanges`."""
+        """Add a policy, or replace the one of its name, without applying it."""
         self.restore_cleared(policy.name, policy.operator)
         self._of(policy.operator)[policy.name] = policy
         self._vhost.account.book(policy.memory())
 
     def restore_cleared(self, name: str, operator: bool) -> None:
-        """Remove a policy, if it is there."""
+        """Remove a policy, if it exists."""
         old = self._of(operator).pop(name, None)
         if old is not None:
             self._vhost.account.book(-old.memory())
 
     def govern_exchanges(self) -> None:
-        """Give each exchange its policy: after a recovery."""
+        """Apply the policies to all exchanges, after a recovery."""
         for exchange in self._vhost.exchanges.by_name.values():
             self.govern_exchange(exchange)

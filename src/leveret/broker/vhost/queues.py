@@ -1,8 +1,8 @@
 """Declaring and deleting queues in a virtual host.
 
-Operations raise the domain's errors with RabbitMQ's texts; the session closes the channel.  What
-must survive a crash is written to the journal here, and `Syncs.reply_group` tells the session what
-its reply must wait for.
+Operations raise the domain's errors with RabbitMQ's texts; the session closes the channel.  Durable
+changes are journaled here, and `Syncs.reply_group` is the group that the session's reply must wait
+for.
 
 Invariant: a deleted queue is in no exchange's index.
 """
@@ -54,7 +54,7 @@ class Queues:
         self._core: Final = vhost.core
         self.by_name: Final[LargeDict[str, Queue]] = LargeDict()
         self._streams: Final[dict[Stream, None]] = {}
-        #: The addresses of direct reply-to; nobody declares the queues behind them.
+        #: The addresses of direct reply-to; their queues are never declared.
         self.replies: Final = Replies()
         self.count_max: i64 = QUEUES_PER_VHOST_MAX
 
@@ -81,7 +81,7 @@ class Queues:
             queue.check_user(link.as_owner)
 
     def _locked(self, name: str) -> ResourceLocked:
-        """Return the error for a queue that is another link's."""
+        """Return the error for another link's queue."""
         return ResourceLocked(
             f"cannot obtain exclusive access to locked {self._vhost.queue_label(name)}. It could "
             "be originally declared on another connection or the exclusive property value does not "
@@ -97,7 +97,7 @@ class Queues:
     ) -> Queue:
         """Declare a queue, or check that the one of this name is equivalent.
 
-        It counts for the user of `link`, or for `by` where no connection declares it.
+        It counts for the user of `link`, or for `by` if there is no connection.
 
         Raises: AccessRefused (403) for new `amq.` names; ResourceLocked (405) for another link's
         exclusive queue; PreconditionFailed (406) for a new name with control characters, bad
@@ -107,7 +107,7 @@ class Queues:
         current = self.by_name.get(name)
         if current is not None:
             self._check_same(current, link, attributes)
-            # Another connection may have made it a moment ago.
+            # Another connection may have just created it.
             self._core.syncs.wait_in_reply(current.define_group)
             current.touch()
             self._core.counts.queues_declared += 1
@@ -120,7 +120,7 @@ class Queues:
         return self._new(link, name, attributes, by)
 
     def declare_named_by_server(self, link: Link, token: str, attributes: QueueAttributes) -> Queue:
-        """Declare a queue whose name the broker makes: `amq.gen-` and `token`."""
+        """Declare a queue with a generated name: `amq.gen-` and `token`."""
         name = Name(f"amq.gen-{token}")
         check_queue_arguments(attributes.arguments, self._vhost.queue_label(name))
         return self._new(link, name, attributes, None)
@@ -141,9 +141,9 @@ class Queues:
             self._core.quotas.forget_unused(self._core.quotas.of(owner))
 
     def create(self, name: Name, attributes: QueueAttributes) -> Queue:
-        """Create a queue of imported definitions: any name, whatever the operator's limit is.
+        """Create a queue from imported definitions: with any name, regardless of user limits.
 
-        Raises: PreconditionFailed (406) for bad arguments, or one queue too many.
+        Raises: PreconditionFailed (406) for bad arguments, or too many queues.
         """
         check_queue_arguments(attributes.arguments, self._vhost.queue_label(name))
         self._check_count(1)
@@ -185,10 +185,10 @@ class Queues:
     ) -> tuple[Queue, Definition]:
         """Return a queue that can be entered, with its record; no memory is booked for it.
 
-        Raises: PreconditionFailed (406) for arguments that cannot be kept.
+        Raises: PreconditionFailed (406) for arguments that cannot be stored.
         """
         arguments = attributes.arguments
-        # One that is not durable is shown and exported like the others.
+        # Also for a transient queue, as listings and exports use the record.
         queue_id = self._vhost.ids.last_queue_id + 1
         record = queue_record(self._vhost.name, name, int(queue_id), attributes)
         record.update(owner_fields(owner))
@@ -203,13 +203,13 @@ class Queues:
         return queue, definition
 
     def enter(self, queue: Queue, definition: Definition, owner: Owner | None) -> None:
-        """Add a queue that was prepared, and journal it; the caller gives it its policies.
+        """Add a prepared queue, and journal it; the caller applies its policies.
 
-        Nothing has its name, and there is room for it.
+        The caller has checked that its name is free and that there is room for it.
         """
         self._add(queue)
         give_queue(queue, owner)
-        # It may have waited to be entered.
+        # Time may have passed since it was prepared.
         queue.touch()
         self._core.counts.queues_created += 1
         if queue.recorded:
@@ -221,7 +221,7 @@ class Queues:
         """Check that a stream, quorum or staging queue is durable and shared, as in RabbitMQ."""
         where = self._vhost.queue_label(name)
         for is_invalid, what in (
-            # First, because what is exclusive counts as not durable.
+            # First, because an exclusive queue counts as not durable.
             (attributes.exclusive, "exclusive-owner"),
             (not attributes.durable, "non-durable"),
             (attributes.auto_delete, "auto-delete"),
@@ -280,8 +280,8 @@ class Queues:
     def delete(self, link: Link | None, name: Name, if_unused: bool, if_empty: bool) -> i64:
         """Delete a queue; return how many messages waited, 0 if it does not exist.
 
-        Raises: ResourceLocked (405); PreconditionFailed (406) when in use or not empty, or while a
-        committed batch is in it.
+        Raises: ResourceLocked (405); PreconditionFailed (406) if it is in use, not empty, or part
+        of a committed batch.
         """
         if name not in self.by_name:
             self._vhost.wait_for_removal()
@@ -314,7 +314,7 @@ class Queues:
         consumers = queue.consumers
         self._core.scheduler.spent += QUEUE_DELETED + len(consumers) // PASSED_PER_COST
         if consumers:
-            # Their places go with the queue, and a task notifies them (`scheduler/cancels.py`).
+            # The consumers leave the queue now, and a task notifies them (`scheduler/cancels.py`).
             group = self._core.journal.group if queue.recorded else 0
             self._core.scheduler.cancels.add(consumers, group)
             consumers.clear()
@@ -322,9 +322,9 @@ class Queues:
         return waiting
 
     def _delete(self, queue: Queue) -> bool:
-        """Mark a queue as deleted, and journal that; return whether there is a record of it.
+        """Mark a queue as deleted, and journal that; return whether it had a record.
 
-        The record stands for the bindings too; replay removes them with the queue.
+        The record includes the bindings; replay removes them with the queue.
         """
         queue.mark_deleted()
         self._core.counts.queues_deleted += 1
@@ -346,7 +346,7 @@ class Queues:
             yield cost
 
     def unsubscribe(self, consumer: Consumer) -> None:
-        """Remove a consumer; delete an auto-delete queue with its last one (behaviour 48)."""
+        """Remove a consumer; the last one deletes an auto-delete queue (behaviour 48)."""
         queue = consumer.queue
         if queue.deleted:
             return
@@ -354,7 +354,7 @@ class Queues:
         self.end_unused(queue)
 
     def end_unused(self, source: Source) -> None:
-        """Delete an auto-delete queue that has no consumer any more."""
+        """Delete an auto-delete queue that has no more consumers."""
         if (
             isinstance(source, Queue)
             and source.auto_delete
@@ -369,7 +369,7 @@ class Queues:
 
 
 def _end(queue: Queue) -> None:
-    """Let go of all that a deleted queue holds."""
+    """Free everything that a deleted queue holds."""
     queue.drop()
     count_no_more(queue)
     queue.target.drop_publishers()
@@ -377,6 +377,6 @@ def _end(queue: Queue) -> None:
 
 
 def _bytes_of(name: str, attributes: QueueAttributes) -> i64:
-    """Return the memory that a queue takes, without its messages."""
+    """Return the memory of a queue, without its messages."""
     size = QUEUE_BYTES + i64(sys.getsizeof(name)) + table_bytes(attributes.arguments)
     return size + STAGED_BYTES if STAGING_SINK in attributes.arguments else size

@@ -1,14 +1,14 @@
-"""Direct reply-to: addresses that route straight to a waiting channel (behaviour 65).
+"""Direct reply-to (behaviour 65): addresses that route straight to a waiting channel.
 
-A client consumes from `amq.rabbitmq.reply-to`, and its requests carry an address of the broker's
-making instead of that name.  A publish to the default exchange with the address as routing key
-reaches the channel; nothing is declared, bound or stored for it.
+A client consumes from `amq.rabbitmq.reply-to`, and in its requests the broker replaces that name by
+a generated address.  A publish to the default exchange with the address as routing key reaches the
+channel; nothing is declared, bound or stored for it.
 
-Behind an address stands a queue that no list shows: it lives in memory, in no journal, as long as
-its one consumer.  So a requester that does not read is treated as any consumer that does not.
+Behind an address is an unlisted queue, which is kept in memory and not journaled, as long as its
+only consumer exists.  So a requester that does not read is treated like any consumer that does not.
 
-Invariant: an address holds a token that nobody can guess, is used once, and leads nowhere from
-the moment that its consumer ends.  It is an address in one vhost.
+Invariant: an address contains a token that cannot be guessed, is used once, and stops routing when
+its consumer ends.  It is valid in one vhost.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduler.link import Link
 from leveret.broker.values.queue_attributes import QueueAttributes
 
-#: What a client consumes from and writes into reply_to.
+#: The name from which clients consume and which they write to reply_to.
 REPLY_NAME: Final = "amq.rabbitmq.reply-to"
 
-#: What every address begins with.
+#: The prefix of all addresses.
 REPLY_PREFIX: Final = "amq.rabbitmq.reply-to."
 
 
@@ -43,7 +43,7 @@ class Replies:
         self.queues: dict[str, Queue] = {}
 
     def open(self, core: Core, queue_id: i64, link: Link, token: str) -> Queue:
-        """Return the queue of a new address, which is the queue's name."""
+        """Create the queue of a new address, which is the queue's name."""
         queue = ClassicQueue(
             core, queue_id, REPLY_PREFIX + token, QueueAttributes(False, True, True)
         )
@@ -53,7 +53,7 @@ class Replies:
         return queue
 
     def close(self, queue: Queue) -> bool:
-        """Close the address of `queue`; return whether it was one."""
+        """Close the address of `queue`; return whether it had one."""
         if self.queues.get(queue.name) is not queue:
             return False
         queue.scheduler.changes += 1

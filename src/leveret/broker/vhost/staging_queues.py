@@ -1,6 +1,6 @@
-"""What a virtual host asks of its staging queues; the staging room extends it.
+"""The vhost's interface to its staging queues; the staging package implements it.
 
-A vhost has a staging queue made as it makes any other, and knows neither sinks nor batches.
+A vhost creates a staging queue like any other, and knows neither sinks nor batches.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class StagingQueues:
     def check(self, arguments: Arguments) -> None:
         """Check the arguments of a new queue.
 
-        Raises: PreconditionFailed (406) for a new sink whose name holds control characters.
+        Raises: PreconditionFailed (406) for a new sink with control characters in its name.
         """
 
     def make(self, core: Core, queue_id: i64, name: str, attributes: QueueAttributes) -> Queue:
-        """Return a new queue whose arguments name a sink."""
+        """Return a new queue with a sink in its arguments."""
         return ClassicQueue(core, queue_id, name, attributes)
 
     def release(self) -> None:
-        """Forget what is left of staging in a deleted vhost."""
+        """Release the staging state of a deleted vhost."""
 
 
 def staging_record(owner: Owner | None, made_ms: i64) -> dict[str, object]:
-    """Return what the record of a staging queue tells beside what that of any queue does."""
+    """Return the additional fields in the record of a staging queue."""
     return {**owner_fields(owner), "made_ms": int(made_ms)}

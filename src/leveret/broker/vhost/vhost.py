@@ -1,10 +1,10 @@
-"""A virtual host: it puts its parts together, and routes and publishes messages.
+"""A virtual host: it combines its parts, and routes and publishes messages.
 
 Its parts are `exchanges` (with their bindings), `queues`, `policies` and `metadata`, each a class
 of its own in the module of that name.
 
-Invariant: `revision` changes with everything that could change a route, so that routes remembered
-under an older revision are dead.
+Invariant: `revision` changes with everything that could change a route, so that routes cached under
+an older revision are invalid.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ REJECTED: Final = 2
 #: A durable queue dropped it as a duplicate of a message that may not be synced yet.
 DUPLICATE: Final = 8
 
-#: Every queue that it was routed to had seen its publishing id before, so none took it.
+#: All its queues had seen its publishing id before, so none took it.
 KNOWN: Final = 16
 
-#: Internal: a queue has to drop messages from its head once the journal has this one.
+#: Internal: a queue must drop messages from its head once this message is journaled.
 _BOUNDED: Final = 4
 
-#: Internal: with this message a queue learned who owns the publisher's name.
+#: Internal: with this message a queue recorded the owner of the publisher's name.
 _NAMED: Final = 32
 
 
@@ -70,31 +70,31 @@ class Vhost(QueueHost):
         super().__init__(name)
         self.core: Final = core
         self.ids: Final = ids
-        #: The memory that its definitions take.
+        #: The memory of its definitions.
         self.account: Final = Account(core.accounts)
         self.account.book(VHOST_BYTES)
-        #: What is in it, and the quotas of that.
+        #: The counts of its contents, and their quotas.
         self.use: Final = Use(f"in vhost '{name}'", core)
         self.revision: i64 = 1
-        #: It is deleted: nothing more comes into it.
+        #: True once it is deleted: nothing can be added.
         self.deleted = False
-        #: Keys of topic exchanges must be plain words (`routing.keys`), from when it is set on;
-        #: existing bindings stay.  A setting of the vhost.
+        #: Setting of the vhost: keys of topic exchanges must be plain words (`routing.keys`);
+        #: bindings that existed before stay.
         self.strict_keys = False
-        #: The group of the journal that holds the newest removal of a definition.
+        #: The journal group with the newest removal of a definition.
         self.removed_group: i64 = 0
         self.metadata: Final = Metadata(self)
         self.policies: Final = Policies(self)
         self.exchanges: Final = Exchanges(self)
         self.queues: Final = Queues(self)
-        #: What knows of sinks and batches; the staging room sets it.
+        #: The state of sinks and batches; the staging package sets it.
         self.staging = StagingQueues()
-        #: The properties that were looked at last for a publisher's number, and what they say.
+        #: The properties last read for a publisher's number, and the result.
         self._read_properties = b""
         self._read_numbered: Numbered | None = None
 
     def check_definition(self, size: i64) -> None:
-        """Check that a new definition of `size` bytes of memory has room.
+        """Check that there is room for a new definition of `size` bytes of memory.
 
         Raises: PreconditionFailed (406); NotFound (404) while the vhost is being deleted.
         """
@@ -105,51 +105,51 @@ class Vhost(QueueHost):
     # -- names ------------------------------------------------------------------------------------
 
     def queue_label(self, name: str) -> str:
-        """Return how error messages name a queue."""
+        """Return the name of a queue in error messages."""
         return f"queue '{name}' in vhost '{self.name}'"
 
     def exchange_label(self, name: str) -> str:
-        """Return how error messages name an exchange."""
+        """Return the name of an exchange in error messages."""
         return f"exchange '{name}' in vhost '{self.name}'"
 
-    # -- what replies wait for --------------------------------------------------------------------
+    # -- replies -----------------------------------------------------------------------------------
 
     def removed(self) -> None:
-        """Note that the method at hand wrote the record of a removal."""
+        """Have the reply to the current method wait for the record of a removal that it wrote."""
         self.removed_group = self.core.journal.group
         self.core.syncs.recorded()
 
     def wait_for_removal(self) -> None:
-        """Let the reply wait for what another connection removed a moment ago.
+        """Have the reply wait for a recent removal by another connection.
 
-        Else a crash could bring back what this reply says is not there.
+        Otherwise a crash could restore an object that the reply says does not exist.
         """
         self.core.syncs.wait_in_reply(self.removed_group)
 
-    # -- its end ----------------------------------------------------------------------------------
+    # -- deletion ----------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Note that the vhost is deleted: nothing new comes into it."""
+        """Mark the vhost as deleted: nothing can be added."""
         self.deleted = True
         self.revision += 1
 
     def dissolve(self) -> Iterator[int]:
-        """Release all that is in the deleted vhost."""
+        """Release the contents of the deleted vhost."""
         yield from self.exchanges.release()
         yield from self.queues.release()
         self.staging.release()
         self.exchanges.end()
         self.account.end()
 
-    # -- what its queues and exchanges ask of it ---------------------------------------------------
+    # -- calls from queues and exchanges -----------------------------------------------------------
 
     def bound(self, binding: Binding) -> None:
-        """Publish to a new binding what its source keeps for new bindings.
+        """Publish the messages that the source keeps for new bindings to a new binding.
 
-        Consumers get it after the reply to the bind.
+        Consumers get them after the reply to the bind.
         """
         for message, targets in self._replayed(binding):
-            # Times begin anew in another queue.
+            # Times start anew in another queue.
             copy = message.copied(message.address, message.properties, self.core.now_ms)
             if targets and self.publish(copy, targets, None) & RECORDED:
                 self.core.syncs.recorded()
@@ -158,14 +158,13 @@ class Vhost(QueueHost):
                     target.hold_until(self.core.syncs.reply_group)
 
     def _replayed(self, binding: Binding) -> list[tuple[Message, list[Target]]]:
-        """Return what a new binding gets at once with where it goes, oldest first.
+        """Return the messages for a new binding and their targets, the oldest first.
 
-        Where that makes too many copies, or many headers must be read for it, it is the newest
-        messages.
+        If these would be too many copies, or too many headers to read, only the newest messages.
         """
         replayed: list[tuple[Message, list[Target]]] = []
         copies: i64 = 0
-        #: What routing has counted itself, and what the queues will.
+        #: The cost counted by the routing itself, and the cost that the queues will count.
         counted: i64 = 0
         for message in reversed(binding.source.replayed()):
             before = self.core.scheduler.spent
@@ -189,11 +188,11 @@ class Vhost(QueueHost):
         return replayed
 
     def drop_unused(self, queue: Queue) -> None:
-        """Delete a queue that nobody used for as long as it asks."""
+        """Delete a queue that has not been used for as long as its `x-expires`."""
         self.queues.drop(queue)
 
     def destinations(self, exchange: str, message: Message) -> list[Target]:
-        """Return where a message of the broker's own goes; nowhere without the exchange."""
+        """Return the targets of a message from the broker; none if the exchange does not exist."""
         found = self.exchanges.by_name.get(exchange)
         if found is None:
             return []
@@ -212,9 +211,9 @@ class Vhost(QueueHost):
         properties: bytes,
         more_keys: list[str] | None = None,
     ) -> Routing:
-        """Return where a message goes, which may have more keys than one (behaviour 23).
+        """Return the destinations of a message, which may have more keys (behaviour 23: CC, BCC).
 
-        `Routing` says for how long the answer holds.
+        `Routing` has the validity of the result.
         """
         routing = Routing(routing_key, properties)
         if exchange.name:
@@ -229,27 +228,27 @@ class Vhost(QueueHost):
         return routing
 
     def has_exchange(self, name: str) -> bool:
-        """Tell whether there is an exchange of that name."""
+        """Return whether an exchange exists."""
         return name in self.exchanges.by_name
 
     def route_letter(
         self, exchange: str, routing_key: str, more_keys: list[str], properties: bytes
     ) -> Destinations:
-        """Return where a dead letter goes from an exchange that is there."""
+        """Return the destinations of a dead letter from an existing exchange."""
         return self.route(self.exchanges.by_name[exchange], routing_key, properties, more_keys)
 
     def _route_to_queue(self, routing: Routing, name: str) -> None:
-        """Route by the default exchange: to the queue, or the reply address, of that name."""
+        """Route by the default exchange: to the queue or the reply address with that name."""
         queue = self.queues.by_name.get(name)
         if queue is None and name.startswith(REPLY_PREFIX):
-            # An address ends with its channel, and that does not change the revision.
+            # An address ends with its channel, without a change of the revision.
             routing.dynamic = True
             queue = self.queues.replies.queues.get(name)
         if queue is not None:
             routing.take_target(queue.target)
 
     def numbered(self, properties: bytes) -> Numbered | None:
-        """Return what `read_numbered` does; of a message that is on its way it is read once.
+        """Return the result of `read_numbered`; while a message is handled, it is read only once.
 
         Raises: PreconditionFailed (406).
         """
@@ -259,29 +258,29 @@ class Vhost(QueueHost):
         return self._read_numbered
 
     def check_publisher(self, properties: bytes, targets: list[Target], by: Owner | None) -> None:
-        """Check that `by` may publish under the name of a message that is numbered.
+        """Check that `by` may publish under the publisher name of a message, if it has one.
 
-        Raises: AccessRefused (403) where a queue that it goes to has the name from another user.
+        Raises: AccessRefused (403) if the name belongs to another user in one of its queues.
         """
         numbered = self.numbered(properties)
         if numbered is None:
             return
-        # Each target is looked at here, and once more when it takes the number.
+        # Each target is checked here, and again when it takes the number.
         self.core.scheduler.spent += len(targets) // 2
         for target in targets:
             publishers = target.publishers
             if publishers is not None and not publishers.is_free(numbered.publisher, by):
-                # Which queue that is a publisher to an exchange need not know.
+                # A publisher to an exchange need not learn the queue's name.
                 name = numbered.publisher.decode("utf-8", "replace")
                 raise AccessRefused(
                     foreign(f"publisher name '{name}' in vhost '{self.name}'", GIVE_PUBLISHER)
                 )
 
     def publish(self, message: Message, targets: list[Target], by: Owner | None) -> i64:
-        """Put `message` into `targets`; return the flags above as they are so.
+        """Put `message` into `targets`; return the outcome as a combination of the flags above.
 
-        `by` is the user whose name its publisher's is, where the message is numbered.  A queue in
-        which that is another's refuses it: see `check_publisher`.
+        For a message with publisher deduplication, `by` is the user who owns its publisher name.  A
+        queue in which the name belongs to another user refuses the message: see `check_publisher`.
         """
         if message.numbered:
             outcome = self._spread_numbered(message, targets, by)
@@ -296,7 +295,7 @@ class Vhost(QueueHost):
         return outcome
 
     def _record_publisher(self, message: Message, targets: list[Target], by: Owner | None) -> None:
-        """Journal who owns the publisher's name, for the queues that learned it from `message`."""
+        """Journal the owner of the publisher's name, for queues that learned it from `message`."""
         numbered = self.numbered(message.properties)
         if numbered is None:
             return
@@ -317,10 +316,10 @@ class Vhost(QueueHost):
         letter: Message,
         targets: list[Target],
     ) -> i64:
-        """Take `sequence` out of `queue` and put `letter` into `targets`, by one record.
+        """Move `sequence` from `queue` into `targets` as `letter`, by one record.
 
-        `message` is what `queue` held under `sequence`, `letter` what it became.  Returns what
-        `publish` returns.
+        `message` is the message under `sequence` in `queue`, `letter` is its changed copy.  Returns
+        the outcome, as `publish` does.
         """
         journal = self.core.journal
         journaled = queue.target.records(message)
@@ -337,7 +336,7 @@ class Vhost(QueueHost):
         return outcome
 
     def put(self, letter: Message, targets: list[Target]) -> None:
-        """Put `letter`, which comes from no queue and from no publisher, into `targets`."""
+        """Put `letter`, which has no source queue and no publisher, into `targets`."""
         outcome = self._spread(letter, targets)
         if outcome & RECORDED:
             self.core.journal.publish(letter)
@@ -345,7 +344,7 @@ class Vhost(QueueHost):
             _make_room(targets)
 
     def _spread(self, message: Message, targets: list[Target]) -> i64:
-        """Put `message` into `targets`; name to the journal those whose copy it must hold."""
+        """Put `message` into `targets`; list the ones that record their copy in the journal."""
         journal = self.core.journal
         weight: i64 = 1 if message.persistent else 0
         outcome: i64 = 0
