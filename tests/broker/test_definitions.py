@@ -189,7 +189,7 @@ def bad(section: str, **fields: object) -> dict[str, Any]:
 
 BAD: list[tuple[dict[str, Any], str]] = [
     (bad("vhosts", name=""), "vhosts[1] '': name has 1 to 255 bytes"),
-    (bad("vhosts", name=5), "vhosts[1]: name should be a text"),
+    (bad("vhosts", name=5), "vhosts[1]: name should be a string"),
     (bad("vhosts", name="w", limits={"x": 1}), "vhosts[1] 'w': Validation failed: Unrecognised"),
     (
         bad("vhosts", name="w", metadata={"tags": 5}),
@@ -238,7 +238,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (bad("policies", name="r", definition={}), "policies[1] 'r': Validation failed: no policy"),
     (bad("policies", name="r", priority="x"), "priority should be a number"),
     (bad("queues", vhost="no"), "queues[1] 'q': vhost 'no' does not exist"),
-    (bad("queues", vhost=None), "queues[1] 'q': vhost should be a text"),
+    (bad("queues", vhost=None), "queues[1] 'q': vhost should be a string"),
     (bad("queues", name="r", arguments={"x-max-length": -1}), "queues[1] 'r': invalid arg 'x-max"),
     (bad("queues", name="r", type="quorum", durable=False), "invalid property 'non-durable'"),
     (bad("queues", name="r", durable="yes"), "durable should be true or false"),
@@ -251,7 +251,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     (bad("bindings", arguments={"x-match": "some"}), "bindings[1] 'e': "),
     (bad("bindings", destination_type="bag"), "destination_type should be queue or exchange"),
-    (bad("bindings", routing_key=5), "routing_key should be a text"),
+    (bad("bindings", routing_key=5), "routing_key should be a string"),
     ({**SMALL, "queues": {}}, "queues should be a list"),
     ({**SMALL, "queues": ["q"]}, "queues[0] should be an object"),
 ]
@@ -324,8 +324,8 @@ def test_queues_and_exchanges_that_differ_stay_with_a_note(node: Node) -> None:
     report = load(node, changed)
     assert report.changed == {}
     assert report.notes == [
-        "queues[0] 'q': queue 'q' in vhost 'v' is there and differs; it stays as it is",
-        "exchanges[0] 'e': exchange 'e' in vhost 'v' is there and differs; it stays as it is",
+        "queues[0] 'q': queue 'q' in vhost 'v' already exists and differs; it is not changed",
+        "exchanges[0] 'e': exchange 'e' in vhost 'v' already exists and differs; it is not changed",
     ]
     assert node.broker.vhosts["v"].queues.by_name["q"].arguments == {}
 
@@ -458,7 +458,7 @@ def test_parts_that_are_not_here_are_kept_and_told_and_exported(
     report = load(node, OTHERS)
     assert report.notes == []
     assert report.kept == [
-        "parameters[0] 'north': there is no component 'federation-upstream' here",
+        "parameters[0] 'north': unknown component 'federation-upstream'",
         "parameters[1] 'grown': no effect here: target-group-size, of-4",
         "policies[0] 'federated': no effect here: federation-upstream-set, max-priority, nested",
     ]
@@ -478,7 +478,7 @@ def test_parts_that_are_not_here_are_kept_and_told_and_exported(
 
 def test_a_section_that_is_not_known_is_told(node: Node) -> None:
     report = load(node, {"rabbitmq_version": "4.3.0", "of-4": [{"a": 1}], "empty": []})
-    assert report.notes == ["of-4: a section that is not known here"]
+    assert report.notes == ["of-4: unknown section"]
 
 
 def test_a_key_that_a_later_version_knows_has_no_effect_with_a_bad_value() -> None:

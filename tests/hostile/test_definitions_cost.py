@@ -207,7 +207,7 @@ def test_what_others_change_meanwhile_is_left_out(node: Node) -> None:
     assert importing.report.changed["queues"] == ENTRIES - 1
     assert importing.report.changed["bindings"] == ENTRIES - 1
     assert len(importing.report.notes) == 2
-    assert f"queue '{name}' in vhost 'v' is there and differs" in importing.report.notes[0]
+    assert f"queue '{name}' in vhost 'v' already exists and differs" in importing.report.notes[0]
     assert "no queue 'q0' in vhost 'v'" in importing.report.notes[1]
 
 

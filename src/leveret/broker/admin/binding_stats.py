@@ -1,4 +1,4 @@
-"""Snapshots of bindings: of all, of those of a queue or an exchange, or between two of them."""
+"""Snapshots of bindings: all, those of a queue or an exchange, or those between two of them."""
 
 from __future__ import annotations
 
@@ -68,28 +68,28 @@ def binding_rows(broker: Broker, vhost: str | None) -> Iterator[BindingStats]:
 
 
 def bindings_of_queue(broker: Broker, vhost: str, name: str) -> Iterator[BindingStats]:
-    """Return the bindings of a queue that is there."""
+    """Return the bindings of an existing queue."""
     found = broker.vhosts[vhost]
     bindings = found.exchanges.bindings_to(found.queues.by_name[name])
     return chain(_default_rows(iter([(vhost, name)])), _rows(vhost, bindings))
 
 
 def bindings_from(broker: Broker, vhost: str, name: str) -> Iterator[BindingStats]:
-    """Return the bindings whose source is an exchange that is there."""
+    """Return the bindings from an existing exchange."""
     if not name:
         return _default_rows(queue_names(broker, vhost))
     return _rows(vhost, list(broker.vhosts[vhost].exchanges.by_name[name].bindings.values()))
 
 
 def bindings_to_exchange(broker: Broker, vhost: str, name: str) -> Iterator[BindingStats]:
-    """Return the bindings whose destination is an exchange that is there."""
+    """Return the bindings to an existing exchange."""
     return _rows(vhost, list(broker.vhosts[vhost].exchanges.by_name[name].bound_from))
 
 
 def bindings_between(
     broker: Broker, vhost: str, source: str, destination: str, to_queue: bool
 ) -> Iterator[BindingStats]:
-    """Return the bindings of two ends that are there."""
+    """Return the bindings between two existing ends."""
     found = broker.vhosts[vhost]
     if not source:
         return _default_rows(iter([(vhost, destination)] if to_queue else []))

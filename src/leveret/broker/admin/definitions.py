@@ -1,11 +1,11 @@
 """Definitions: the configuration of a broker in the form of RabbitMQ's definitions files.
 
-This module exports them; `definitions_import` imports them.  Definitions hold no messages.  Values
-are those of JSON except in arguments, which may hold any value of a field table; the caller that
-writes the file chooses how to represent those.
+This module exports them; `definitions_import` imports them.  Definitions contain no messages.
+Values are JSON values except in arguments, which may have any value of a field table; the caller
+that writes the file chooses how to represent those.
 
-Exclusive queues, which end with their connection, and the exchanges that every vhost has are not
-exported.  Passwords are exported as hashes only.
+Exclusive queues, which end with their connection, and the predeclared exchanges are not exported.
+Passwords are exported as hashes only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def vhost_head(broker: Broker, name: str) -> Arguments:
-    """Return what the definitions of one vhost have before their sections.
+    """Return the fields of a vhost's definitions that precede its sections.
 
     Raises: NotFound (404).
     """
@@ -58,10 +58,10 @@ def sections_of(vhost: str | None) -> tuple[str, ...]:
 
 
 def definition_rows(broker: Broker, vhost: str | None, section: str) -> Iterator[Arguments]:
-    """Yield the rows of a section of the whole broker, or of one vhost, whose rows do not name it.
+    """Yield the rows of a section of the whole broker, or of one vhost, without the vhost's name.
 
-    Others may change the broker meanwhile: each row is of the time when it is taken, what is
-    deleted before is not in it, and what is declared after its section was begun may not be.
+    The broker may change meanwhile: each row has the state of the time when it is taken; objects
+    deleted before are not listed, and objects declared after the section was begun may not be.
     """
     scheduler = broker.core.scheduler
     if section in _OF_BROKER:
@@ -78,7 +78,7 @@ def definition_rows(broker: Broker, vhost: str | None, section: str) -> Iterator
 
 
 def _broker_rows(broker: Broker, section: str) -> Iterator[Arguments]:
-    """Yield the rows of a section that no vhost has."""
+    """Yield the rows of a section that belongs to no vhost."""
     users = broker.users
     if section == "users":
         for user in list(users.by_name.values()):
@@ -154,7 +154,7 @@ def _binding(binding: Binding) -> Arguments:
 
 
 def _with_arguments(fields: Arguments, arguments: Arguments) -> Arguments:
-    """Return an entry with its arguments, and separately those whose values JSON would change."""
+    """Return an entry with its arguments, and separately those that JSON would change."""
     fields["arguments"] = arguments
     if typed := typed_arguments(arguments):
         fields[TYPED] = typed

@@ -1,7 +1,7 @@
-"""One entry of a definitions file: its fields by type, and its position for error messages.
+"""One entry of a definitions file: its typed fields, and its position for error messages.
 
-The accepted forms are those that RabbitMQ's files have had: a list of pairs may stand for an
-object, a text with commas for a list, and nothing for an empty value.
+The accepted forms are those of all versions of RabbitMQ's files: a list of pairs may represent an
+object, a comma-separated string a list, and null an empty value.
 
 Invariant: every error in a field is a PreconditionFailed (406).  The caller that applies the entry
 adds the position if the error does not name it.
@@ -19,7 +19,7 @@ from leveret.broker.vhost.metadata import tag_list
 from leveret.errors import PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX
 
-#: The sections whose names also arrive over AMQP, where a declare strips line ends.
+#: The sections with names that also arrive over AMQP, where a declare strips line ends.
 _AMQP_NAMES: Final = ("queues", "exchanges")
 
 
@@ -31,12 +31,12 @@ class Entry:
         self.section: Final = section
         self._index: Final = index
         self.fields: Final = fields
-        #: The vhost of all entries, whatever they name; None if each entry names its own.
+        #: The vhost of all entries, overriding their own; None if each entry names its own.
         self._vhost: Final = vhost
 
     @property
     def place(self) -> str:
-        """Where the entry is in the file and what it is called: `queues[3] 'orders'`."""
+        """The position of the entry in the file, and its name: `queues[3] 'orders'`."""
         for field in ("name", "source", "user"):
             value = self.fields.get(field)
             if isinstance(value, str):
@@ -48,19 +48,19 @@ class Entry:
         return PreconditionFailed(f"{self.place}: {why}")
 
     def text(self, field: str) -> str:
-        """Return a required text."""
+        """Return a required string."""
         value = self.fields.get(field)
         if not isinstance(value, str):
-            raise self.bad(f"{field} should be a text")
+            raise self.bad(f"{field} should be a string")
         utf8_size(value)
         return value
 
     def optional_text(self, field: str) -> str:
-        """Return a text, empty if it is absent."""
+        """Return a string, empty if it is absent."""
         return self.text(field) if self.fields.get(field) is not None else ""
 
     def name(self, field: str) -> str:
-        """Return a text that is a valid name of an entity."""
+        """Return a string that is a valid name of an entity."""
         name = self.text(field)
         if not 0 < utf8_size(name) <= SHORT_STRING_BYTES_MAX:
             raise self.bad(f"{field} has 1 to {SHORT_STRING_BYTES_MAX} bytes")
@@ -73,7 +73,7 @@ class Entry:
         return self._vhost if self._vhost is not None else self.text("vhost")
 
     def switch(self, field: str, otherwise: bool) -> bool:
-        """Return a Boolean, `otherwise` if it is absent."""
+        """Return a Boolean, or `otherwise` if it is absent."""
         value = self.fields.get(field, otherwise)
         if not isinstance(value, bool):
             raise self.bad(f"{field} should be true or false")
@@ -94,7 +94,7 @@ class Entry:
         return found
 
     def tags(self, field: str) -> list[str]:
-        """Return a list of texts, empty if it is absent."""
+        """Return a list of strings, empty if it is absent."""
         value = self.fields.get(field)
         if value is None:
             return []

@@ -1,12 +1,12 @@
 """Importing definitions into a broker: first into a private copy, then into the broker itself.
 
-The copy (the stage) is a separate broker that holds copies of what the definitions touch.  Every
-error occurs there, with the position of the entry, so that definitions are applied as a whole or
-not at all.  Both passes run the same code.
+The copy (the stage) is a separate broker with copies of the objects that the definitions affect.
+Every error occurs there, with the position of the entry, so that definitions are applied as a whole
+or not at all.  Both passes run the same code.
 
-Definitions add to the existing configuration: users, permissions, parameters and policies replace
-those of the same name; an existing queue or exchange stays as it is, and a note says where it
-differs.  Entries that no broker can apply are left out with a note: RabbitMQ's files contain
+Definitions are added to the existing configuration: users, permissions, parameters and policies
+replace those of the same name; an existing queue or exchange is not changed, and a note reports
+differences.  Entries that no broker can apply are left out with a note: RabbitMQ's files contain
 bindings of queues that ended with their connection.  Parameters of unknown components, and unknown
 keys of policies, are kept with a note; they have no effect and are exported again.
 
@@ -55,7 +55,7 @@ from leveret.names import Name, clean_argument, cleaned
 from leveret.store.journal.journal import Journal
 from leveret.store.records.definition import Definition
 
-#: The sections of the whole broker and those of one vhost, in the order of their application.
+#: The sections of the whole broker and of one vhost, in the order in which they are applied.
 _OF_BROKER: Final = ("vhosts", "users", "permissions", "topic_permissions", "global_parameters")
 _OF_VHOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
 
@@ -101,13 +101,13 @@ def add_definitions(
 ) -> Generator[int, None, ImportReport]:
     """Add definitions to a broker, or to one vhost regardless of the vhost that they name.
 
-    All of them are tried on the stage before the first is applied, so that what is refused has
-    changed nothing.  What others change meanwhile may keep an entry from being applied later: it is
-    left out then, with a note.
+    All of them are tried on the stage before the first is applied, so that a refusal changes
+    nothing.  If a change made meanwhile prevents an entry from being applied later, the entry is
+    left out with a note.
 
-    Some entries are applied at once, by one record of the journal: after a crash those of the first
-    records are there, in their order, and importing the same again completes them.  With
-    `one_record` all of them are.  `salt` is random bytes, for passwords in clear text.
+    Several entries are applied at once, by one journal record: after a crash the first records are
+    applied, in order, and importing the same file again completes them.  With `one_record` all
+    entries are one record.  `salt` is random bytes, for passwords in clear text.
 
     Raises: NotFound (404) without the vhost; PreconditionFailed (406), with the position, for an
     entry that cannot be applied.
@@ -123,13 +123,13 @@ def add_definitions(
         refusal.append(error.with_traceback(None))
     yield from _take_down(stage)
     if refusal:
-        # An error that its own frame refers to would keep all entries in memory.
+        # An error that is referred to by its own frame would keep all entries in memory.
         raise refusal.pop()
     real = _Import(broker, salt)
     yield from _apply(broker, real, [found] if one_record else records, one_record)
     for section, rows in definitions.items():
         if isinstance(rows, list) and rows and section not in _OF_BROKER + _OF_VHOST:
-            real.report.notes.append(f"{section}: a section that is not known here")
+            real.report.notes.append(f"{section}: unknown section")
     return real.report
 
 
@@ -150,7 +150,7 @@ def _read(
 def _try(
     broker: Broker, stage: Broker, salt: bytes, found: list[Entry], records: list[list[Entry]]
 ) -> Iterator[int]:
-    """Apply all entries to a stage; fill `records` with those that are to be applied at once."""
+    """Apply all entries to a stage; fill `records` with groups of entries to apply at once."""
     yield from _stage(broker, stage, found)
     trial = _Import(stage, salt)
     size: i64 = IMPORT_RECORD
@@ -169,7 +169,7 @@ def _try(
 def _apply(
     broker: Broker, real: _Import, records: list[list[Entry]], must_apply: bool
 ) -> Iterator[int]:
-    """Apply all entries; each that cannot be applied any more is left out, unless it must be."""
+    """Apply all entries; leave out those that now fail, unless `must_apply` is set."""
     journal = broker.core.journal
     for entries_at_once in records:
         journal.begin_tx()
@@ -185,7 +185,7 @@ def _apply(
             journal.end_tx()
         yield DEFINING_METHOD * len(entries_at_once)
     for exchange in real.bound:
-        # New bindings have all their effect at the end.
+        # Bindings of this import are completely indexed at its end.
         yield from exchange.index_on()
 
 
@@ -193,7 +193,7 @@ def _apply(
 
 
 def _stage(broker: Broker, stage: Broker, found: list[Entry]) -> Iterator[int]:
-    """Put copies of all existing entities that the entries concern on a stage."""
+    """Copy all existing entities that the entries affect to a stage."""
     for name, vhost in list(broker.vhosts.items()):
         yield DEFINING_METHOD
         copy = stage.restore_vhost(name)
@@ -202,7 +202,7 @@ def _stage(broker: Broker, stage: Broker, found: list[Entry]) -> Iterator[int]:
         copy.policies.operator_by_name.update(vhost.policies.operator_by_name)
         copy.exchanges.bindings_max = vhost.exchanges.bindings_max
         copy.policies.count_max = vhost.policies.count_max
-    # Their names are not free.
+    # Names of vhosts being deleted are still in use.
     stage.dissolving.update(broker.dissolving)
     users = broker.users
     stage.users.by_name.update(users.by_name)
@@ -218,9 +218,9 @@ def _stage(broker: Broker, stage: Broker, found: list[Entry]) -> Iterator[int]:
     for entry in found:
         before: i64 = stage.core.scheduler.spent
         yield from _bring(broker, stage, entry)
-        # The policies that apply to a copy are found as for any queue.
+        # Policies apply to a copy as to any queue.
         yield IMPORTED_ENTRY + stage.core.scheduler.spent - before
-    # What is there already counts as in the broker.
+    # Existing definitions count as in the broker.
     theirs, ours = broker.core.accounts, stage.core.accounts
     ours.definition_bytes = theirs.definition_bytes
     ours.definition_bytes_max = theirs.definition_bytes_max
@@ -245,14 +245,14 @@ def _take_down(stage: Broker) -> Iterator[int]:
 
 @final
 class _Room:
-    """Checks the limits for new entities together with the existing ones, many not on the stage."""
+    """Checks the limits for new and existing entities together, as many are not on the stage."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker: Final = broker
         self._new: dict[tuple[str, str], set[str]] = {}
 
     def check(self, entry: Entry) -> None:
-        """Count an entry.  Raises: PreconditionFailed (406) for one too many."""
+        """Count an entry.  Raises: PreconditionFailed (406) if there are too many."""
         if entry.section not in ("queues", "exchanges"):
             return
         of_queues = entry.section == "queues"
@@ -326,11 +326,11 @@ def _bring_exchange(vhost: Vhost, copy: Vhost, name: object) -> Iterator[int]:
         yield IMPORTED_ENTRY
         if binding.has_ended():
             continue
-        # The destination stays that of the broker: nothing is published on a stage.
+        # It keeps the broker's destination: nothing is published on a stage.
         image = Binding(
             made, binding.queue, binding.exchange, binding.binding_key, binding.arguments
         )
-        # A ring owes its points, which nobody makes: no value is looked for on a stage.
+        # The points of a hash ring are not created: nothing is looked up on a stage.
         made.add(image)
         made.bindings[image.identity] = image
 
@@ -346,11 +346,11 @@ class _Import:
         self._broker: Final = broker
         self._salt: Final = salt
         self.report: Final = ImportReport()
-        #: Exchanges whose index is still to take in a new binding.
+        #: Exchanges with new bindings that are not indexed yet.
         self.bound: Final[dict[Exchange, None]] = {}
 
     def take(self, entry: Entry) -> None:
-        """Apply an entry.  Raises: PreconditionFailed (406), with its place."""
+        """Apply an entry.  Raises: PreconditionFailed (406), with its position."""
         try:
             changed = self._apply(entry)
         except AmqpError as error:
@@ -397,7 +397,7 @@ class _Import:
         if keys:
             self._kept(entry, f"no effect here: {', '.join(keys)}")
 
-    # -- the broker's own -------------------------------------------------------------------------
+    # -- entries of the broker ---------------------------------------------------------------------
 
     def _vhost(self, entry: Entry) -> bool:
         name = entry.name("name")
@@ -483,7 +483,7 @@ class _Import:
         parameters.set_global(name, value)
         return True
 
-    # -- a vhost's --------------------------------------------------------------------------------
+    # -- entries of a vhost ------------------------------------------------------------------------
 
     def _parameter(self, entry: Entry) -> bool:
         parameters = self._broker.parameters
@@ -495,7 +495,7 @@ class _Import:
             self._count_pattern(entry.fields.get("value"))
         value = parameters.check(component, name, entry.fields.get("value"), True)
         if not parameters.runs(component):
-            self._kept(entry, f"there is no component '{component}' here")
+            self._kept(entry, f"unknown component '{component}'")
         changed = value is None or not is_same(before, value)
         if changed:
             parameters.set(vhost.name, component, name, value, True)
@@ -504,7 +504,7 @@ class _Import:
         return changed
 
     def _count_pattern(self, policy: object) -> None:
-        """Count what it takes to compile the pattern of a policy."""
+        """Count the cost of compiling the pattern of a policy."""
         pattern = policy.get("pattern") if isinstance(policy, dict) else None
         if isinstance(pattern, str):
             self._broker.core.scheduler.spent += compile_cost(pattern)
@@ -535,7 +535,9 @@ class _Import:
             vhost.queues.create(Name(name), attributes)
             return True
         if not _is_like(known, attributes):
-            self._note(entry, f"{vhost.queue_label(name)} is there and differs; it stays as it is")
+            self._note(
+                entry, f"{vhost.queue_label(name)} already exists and differs; it is not changed"
+            )
         return False
 
     def _exchange(self, entry: Entry) -> bool:
@@ -555,7 +557,7 @@ class _Import:
         flags = (known.kind, known.durable, known.auto_delete, known.internal)
         if flags != (kind, durable, auto_delete, internal) or known.arguments != arguments:
             label = vhost.exchange_label(name)
-            self._note(entry, f"{label} is there and differs; it stays as it is")
+            self._note(entry, f"{label} already exists and differs; it is not changed")
         return False
 
     def _bind(self, entry: Entry) -> bool:
@@ -594,7 +596,7 @@ class _Import:
 
 
 def _missing(vhost: Vhost, source: Exchange, destination: str, to_queue: bool) -> str | None:
-    """Return why a binding cannot be made, "" if it always exists, or None if it can be made."""
+    """Return why a binding cannot be created, "" if it always exists, or None if it can."""
     if not source.name:
         return ""
     if not to_queue:
@@ -609,7 +611,7 @@ def _missing(vhost: Vhost, source: Exchange, destination: str, to_queue: bool) -
 
 
 def _is_like(queue: Queue, attributes: QueueAttributes) -> bool:
-    """Return whether a queue equals the one that a declare asks for."""
+    """Return whether a queue has the attributes of a declare."""
     same_flags = queue.durable == attributes.durable and queue.auto_delete == attributes.auto_delete
     if queue.exclusive or not same_flags:
         return False

@@ -1,9 +1,9 @@
-"""Arguments with values that JSON cannot represent, as definitions files keep them.
+"""Arguments with values that JSON cannot represent, as stored in definitions files.
 
-A file shows bytes as base 64, times as seconds and decimals as numbers, so that people can read
-them; read back, they would be texts and numbers.  Therefore the entries of such arguments are
-written a second time, in the field `typed_arguments`, as an AMQP field table in base 64, and an
-import takes them from there.  Other brokers ignore that field.
+A file shows bytes as base 64, times as seconds and decimals as numbers, to be readable; read back,
+they would be strings and numbers.  Therefore the entries of such arguments are written a second
+time, in the field `typed_arguments`, as an AMQP field table in base 64, and an import reads them
+from there.  Other brokers ignore that field.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from leveret.errors import AmqpError, PreconditionFailed
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.tables import Timestamp, read_table, write_table
 
-#: The field beside `arguments`.
+#: The field next to `arguments`.
 TYPED: Final = "typed_arguments"
 
 
 def typed_arguments(arguments: Arguments) -> str:
-    """Return the entries that JSON would change, in the form of `TYPED`; or nothing."""
+    """Return the entries that JSON would change, in the form of `TYPED`, or ""."""
     typed: Arguments = {name: value for name, value in arguments.items() if _is_changed(value)}
     if not typed:
         return ""
@@ -37,9 +37,9 @@ def read_typed_arguments(text: str) -> Arguments:
         data = base64.b64decode(text, validate=True)
         table, end = read_table(data, 0, len(data))
     except (AmqpError, ValueError) as error:
-        raise PreconditionFailed(f"{TYPED} is no field table in base 64: {error}") from None
+        raise PreconditionFailed(f"{TYPED} is not a field table in base 64: {error}") from None
     if end != len(data):
-        raise PreconditionFailed(f"{TYPED} has {len(data) - end} bytes behind its table")
+        raise PreconditionFailed(f"{TYPED} has {len(data) - end} bytes after its table")
     return table
 
 

@@ -1,8 +1,9 @@
-"""Where a message would go: its way from exchange to exchange and to queues, without a message.
+"""A dry run: the exchanges and queues that a message would reach, without publishing one.
 
-The exchanges route as they do for a message, one after another, so that each part of the way is
-seen; what a message may cost in all holds here too.  A delay is noted, and the way goes on after.
-A dry run stops after `DRY_RUN_STEPS_MAX` parts: nobody reads more of them, and writing 60,000 takes
+The exchanges route as they do for a message, one after another, so that each step is reported; the
+cost limit of a message applies here too.  A delay is noted, and the routing continues.
+
+A dry run stops after `DRY_RUN_STEPS_MAX` steps: more would not be read, and writing 60,000 takes
 ten times as long as routing a message to as many queues.
 """
 
@@ -20,7 +21,7 @@ from leveret.limits import DRY_RUN_STEPS_MAX
 
 @final
 class Way:
-    """A part of the way: from an exchange to a queue, or to another exchange."""
+    """A step of the route: from an exchange to a queue, or to another exchange."""
 
     def __init__(self, source: str, destination: str, to_queue: bool, alternate: bool) -> None:
         self.source: Final = source
@@ -31,29 +32,30 @@ class Way:
 
 @final
 class DryRun:
-    """What a message would reach; exchanges in the order in which they would be reached."""
+    """The destinations that a message would reach; exchanges in the order of routing."""
 
     def __init__(self) -> None:
         self.exchanges: list[str] = []
         self.queues: list[str] = []
         self.ways: list[Way] = []
-        #: The exchanges that would hold it for a while.
+        #: The exchanges that would delay it.
         self.delayed_by: list[str] = []
-        #: Those that choose one of several destinations, another one for the next message.
+        #: The exchanges that choose one of several destinations, a different one for the next
+        #: message.
         self.chooses: list[str] = []
-        #: Whether there are more ways than were noted.
+        #: Whether steps were left out.
         self.left = False
         self._seen: set[str] = set()
 
     def _note(self, source: str, destination: str, to_queue: bool) -> bool:
-        """Note a way; return False if the limit is reached."""
+        """Add a step; return False if the limit is reached."""
         self.left = len(self.ways) >= DRY_RUN_STEPS_MAX
         if not self.left:
             self.ways.append(Way(source, destination, to_queue, False))
         return not self.left
 
     def add(self, source: str, routing: Routing) -> list[Exchange]:
-        """Note where an exchange leads; return the exchanges among that."""
+        """Add the destinations of an exchange; return the exchanges among them."""
         for target in routing.targets:
             if target in routing.taps:
                 continue
@@ -71,10 +73,10 @@ class DryRun:
 
 
 def dry_run(vhost: Vhost, exchange: Exchange, routing_key: str, properties: bytes) -> DryRun:
-    """Return what a message would reach from an exchange; nothing is changed.
+    """Return the destinations that a message would reach from an exchange; change nothing.
 
-    Raises: PreconditionFailed (406) where routing it would cost more than a message may, and for a
-    CC or BCC that a message may not have.
+    Raises: PreconditionFailed (406) if routing it would exceed the cost limit of a message, and for
+    an invalid CC or BCC.
     """
     found = DryRun()
     reached = {exchange}
@@ -110,7 +112,7 @@ def dry_run(vhost: Vhost, exchange: Exchange, routing_key: str, properties: byte
 def _leads(
     vhost: Vhost, source: Exchange, routing_key: str, properties: bytes, looks: int
 ) -> Routing:
-    """Return where one exchange leads; `looks` is what the way cost before."""
+    """Return the routing of one exchange; `looks` is the previous cost of the dry run."""
     more_keys = copy_keys(properties) if properties else []
     if not source.name:
         return vhost.route(source, routing_key, properties, more_keys)

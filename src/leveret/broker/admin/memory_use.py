@@ -1,4 +1,4 @@
-"""What the account of memory holds, by kind: for who operates the broker.  It adds up no queues."""
+"""Memory use by kind, for the operator.  It needs no walk over the queues."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from leveret.broker.values.arguments import Arguments
 
 
 def memory_use(broker: Broker) -> list[Arguments]:
-    """Return a row for each kind; those that have `of` are parts of another."""
+    """Return a row for each kind; rows with `of` are parts of another kind."""
     core = broker.core
     accounts = core.accounts
     retained, retries = core.memory.retention, core.memory.retries

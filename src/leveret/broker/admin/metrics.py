@@ -1,7 +1,7 @@
-"""The totals of all queues, for metrics: taken some at a time, and never lower than before.
+"""Totals over all queues, for metrics: taken in slices, and never decreasing.
 
-`core.counts` says how a walk counts each queue once, though queues are deleted meanwhile.  What
-waits in them (`QueueLevels`) is of the moment when each was seen.
+`core.counts` explains how a walk counts each queue once, even if queues are deleted meanwhile.  The
+levels (`QueueLevels`) are from the moment when each queue was seen.
 """
 
 from __future__ import annotations
@@ -20,51 +20,51 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.stream.stream import Stream
 from leveret.wire.properties import property_timestamp
 
-#: The latest timestamp that is shown: the year 9999.
+#: The latest timestamp shown: the year 9999.
 TIMESTAMP_MAX: Final = 253_402_300_799
 
-#: Names of readers of streams that cost a walk as much as a queue, and queues that it sees before
-#: it gives way.
+#: Stream reader names that cost a walk as much as one queue, and queues seen before it yields.
 _NAMES_LIKE_QUEUE: Final = 4
 _SEEN_AT_ONCE: Final = 8
 
 
 @final
 class QueueLevels:
-    """What is in queues now: messages and their bytes (bodies and properties), and consumers."""
+    """The contents of queues: messages and their bytes (bodies and properties), and consumers."""
 
     def __init__(self) -> None:
         self.queues: i64 = 0
         self.consumers: i64 = 0
         self.ready: i64 = 0
         self.ready_bytes: i64 = 0
-        #: Of the ready ones, those that came back and wait for their next try.
+        #: Of the ready messages, those that were returned and wait for their next retry.
         self.retried: i64 = 0
         self.unacked: i64 = 0
         self.unacked_bytes: i64 = 0
-        #: Estimates, where a durable queue holds persistent messages and others.
+        #: Estimates if a durable queue has both persistent and transient messages.
         self.persistent: i64 = 0
         self.persistent_bytes: i64 = 0
-        #: Of all, those in memory.
+        #: Of all messages, those in memory.
         self.ram: i64 = 0
         self.ram_bytes: i64 = 0
-        #: Of these messages, those that wait for an ack; and the memory that is booked for all.
+        #: Of the messages in memory, the unacked ones; and the memory booked for all.
         self.unacked_ram: i64 = 0
         self.booked: i64 = 0
-        #: Messages of queues that are only on the disk.
+        #: Messages of queues that are only on disk.
         self.paged_out: i64 = 0
-        #: Queues whose consumers can take a message now, or have nothing to wait for.
+        #: Queues with consumers that can take a message now, or without waiting messages.
         self.able: i64 = 0
-        #: Names under which streams are read, and the messages that they have not processed: in
-        #: all, and the most that one has.
+        #: Reader names of streams, and the messages that they have not processed: the total, and
+        #: the maximum of one reader.
         self.readers: i64 = 0
         self.lag: i64 = 0
         self.lag_max: i64 = 0
-        #: The oldest timestamp that a publisher gave a first message (Unix epoch, seconds); -1.
+        #: The oldest timestamp that a publisher gave to a first message (Unix epoch, seconds); -1:
+        #: none.
         self.head: i64 = -1
 
     def add(self, queue: Queue) -> None:
-        """Add what a queue or a stream holds."""
+        """Add the contents of a queue or a stream."""
         self.queues += 1
         self.consumers += len(queue.consumers)
         self.booked += queue.booked
@@ -72,7 +72,7 @@ class QueueLevels:
         ready: i64 = queue.ready_count() + retried
         unacked = queue.unacked_count
         if ready == 0 and unacked == 0:
-            # Most of very many queues are empty.
+            # When there are very many queues, most are empty.
             self.able += 1 if queue.consumers else 0
             if isinstance(queue, Stream):
                 self._add_readers(queue)
@@ -110,7 +110,7 @@ class QueueLevels:
 
 
 def persistent_share(queue: Queue) -> float:
-    """Return what part of a queue's messages outlives a restart, by all that were published."""
+    """Return the share of a queue's messages that survives a restart, estimated from publishes."""
     target = queue.target
     if not queue.recorded:
         return 0.0
@@ -120,7 +120,7 @@ def persistent_share(queue: Queue) -> float:
 
 
 def head_timestamp(queue: Queue) -> i64:
-    """Return the timestamp of the first message in seconds; -1 for none, or none in memory."""
+    """Return the timestamp of the first message in seconds; -1 if none, or not in memory."""
     if not isinstance(queue, WaitingQueue):
         return -1
     ready = queue.ready
@@ -139,7 +139,7 @@ def head_timestamp(queue: Queue) -> i64:
 
 
 def is_able(queue: Queue) -> bool:
-    """Return whether nothing waits for the queue's consumers: one could take a message now."""
+    """Return whether a consumer could take a message now, or no message waits for one."""
     consumers = queue.consumers
     if not consumers:
         return False
@@ -153,32 +153,32 @@ def is_able(queue: Queue) -> bool:
 
 @final
 class QueueWalk:
-    """A walk over all queues; `number` is the one that `Counts.begin_walk` returned.
+    """A walk over all queues; `number` is the result of `Counts.begin_walk`.
 
-    Once all are seen, `finish` returns the counts by type.
+    After the walk, `finish` returns the counters by type.
     """
 
     def __init__(self, broker: Broker, number: i64) -> None:
         self._counts: Final = broker.core.counts
         self._number: Final[i64] = number
-        #: The next one last.  A queue goes from here when it is seen: to let go of very many later
-        #: would load each of them once more.
+        #: The next one is last.  A queue is removed when it is seen: freeing very many later would
+        #: load each of them again.
         self._left: Final[list[Queue]] = []
         for vhost in broker.vhosts.values():
             self._left.extend(vhost.queues.replies.queues.values())
-        #: So many at the beginning are addresses of direct reply-to: they count, but are no queues.
+        #: The first ones are addresses of direct reply-to: they count, but are not queues.
         self._replies: Final = len(self._left)
         for vhost in broker.vhosts.values():
             self._left.extend(vhost.queues.by_name.values())
-        #: How many queues there are to see.
+        #: The number of queues to see.
         self.size: Final = len(self._left)
         self.levels: Final = QueueLevels()
-        #: What those did that no listing shows, and that are there.
+        #: The counters of existing queues that no listing shows.
         self.unlisted: Final = QueueCounts()
         self._seen: Final[dict[str, QueueCounts]] = {}
 
     def see_all(self) -> Iterator[int]:
-        """See all of them; give the count of those that were seen, some at a time."""
+        """See all queues; yield the number of queues seen, in slices."""
         left = self._left
         seen = 0
         while left:
@@ -201,7 +201,7 @@ class QueueWalk:
             queue.add_counts(self.unlisted)
 
     def finish(self) -> dict[str, QueueCounts]:
-        """Return what queues of each type did since the start, also those that are gone."""
+        """Return the counters of each queue type since the start, including deleted queues."""
         found: dict[str, QueueCounts] = {}
         for kind in ("classic", "quorum", "stream"):
             total = found[kind] = QueueCounts()
@@ -217,7 +217,7 @@ class QueueWalk:
 
 @final
 class QueueRow:
-    """One queue, with what is in it and what it did."""
+    """One queue, with its contents and its counters."""
 
     def __init__(self, vhost: str, queue: Queue) -> None:
         self.vhost: Final = vhost
@@ -231,7 +231,7 @@ class QueueRow:
 
 @final
 class ReaderRow:
-    """A name under which a stream is read, with its stored offset."""
+    """A reader name of a stream, with its stored offset."""
 
     def __init__(self, vhost: str, stream: Stream, name: str, offset: int) -> None:
         self.vhost: Final = vhost
@@ -245,7 +245,7 @@ class ReaderRow:
 class QueueRows:
     """The queues of some vhosts, or of all, with the readers of their streams.
 
-    Beyond `limit` of each they are counted in `omitted` and `readers_omitted`, and left out.
+    Beyond `limit` of each, they are only counted in `omitted` and `readers_omitted`.
     """
 
     def __init__(self, broker: Broker, vhosts: list[str] | None, limit: int) -> None:
@@ -262,7 +262,7 @@ class QueueRows:
                         self._left.append((vhost.name, queue))
 
     def take_all(self) -> Iterator[int]:
-        """Take all of them; give the count of those that were taken."""
+        """Take all queues; yield the number taken."""
         for vhost, queue in self._left:
             taken = 1
             if not queue.deleted:

@@ -1,7 +1,7 @@
 """The figures by which long lists of queues are sorted, taken without a snapshot of each queue.
 
-What a queue is (`stats.QueueStats`) has forty fields.  Who looks for the hundred longest of 100,000
-queues wants one figure of each, and all fields of those hundred.
+A snapshot of a queue (`stats.QueueStats`) has forty fields.  A request for the hundred longest of
+100,000 queues needs one figure of each, and all fields of only a hundred.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _policy(queue: Queue) -> str:
     return "" if queue.policy is None else queue.policy.name
 
 
-#: The figures that there are, by the columns of the HTTP API that show them.
+#: The available figures, by the columns of the HTTP API that show them.
 _FIGURES: Final[dict[str, Callable[[str, Queue], object]]] = {
     "name": lambda _, queue: queue.name,
     "vhost": lambda vhost, _: vhost,
@@ -47,13 +47,13 @@ _FIGURES: Final[dict[str, Callable[[str, Queue], object]]] = {
 }
 FIGURES: Final = tuple(_FIGURES)
 
-#: The figures of a queue in the order that was asked for, then its vhost and name.  Where two are
-#: compared, figures of the same place are of one type.
+#: The figures of a queue in the requested order, then its vhost and name.  Two figures at the same
+#: position have the same type.
 Figures = tuple[object, ...]
 
 
 def queue_figures(broker: Broker, wanted: tuple[str, ...], vhost: str | None) -> Iterator[Figures]:
-    """Yield the figures of the queues of a vhost, or of all vhosts; `wanted` are of `FIGURES`."""
+    """Yield the figures of the queues of a vhost, or of all vhosts; `wanted` are from `FIGURES`."""
     figures = [_FIGURES[name] for name in wanted]
     for name, queue in queues_in_turn(broker, vhost):
         yield (*[figure(name, queue) for figure in figures], name, queue.name)

@@ -1,4 +1,4 @@
-"""What each user and each vhost has, beside what its limits allow: for who operates the broker."""
+"""The use of quotas by each user and each vhost, with their limits, for the operator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from leveret.broker.values.arguments import Arguments
 
 
 def user_quotas(broker: Broker, name: str) -> list[Arguments]:
-    """Return a row for each limit of a user, and for what he has without a limit."""
+    """Return a row for each limit of a user, and for each use without a limit."""
     users = broker.users
     use = broker.core.quotas.users.get(users.owner(name).key)
     used = {} if use is None else _used(use)
@@ -28,7 +28,7 @@ def user_quotas(broker: Broker, name: str) -> list[Arguments]:
 
 
 def vhost_quotas(broker: Broker, name: str) -> list[Arguments]:
-    """Return the same for a vhost that is there."""
+    """Return the same for an existing vhost."""
     vhost = broker.vhosts[name]
     used = _used(vhost.use)
     used[MAX_QUEUES] = len(vhost.queues.by_name)

@@ -1,11 +1,11 @@
 """Snapshots of the model for its readers: plain values, taken at one moment.
 
 The HTTP API and the metrics read these snapshots and nothing else of the core.  A listing is an
-iterator, so that no call occupies the event loop for long: it leaves out what was deleted since it
+iterator, so that no call occupies the event loop for long: it leaves out objects deleted since it
 began.
 
-Invariants: a snapshot holds no part of the core, only numbers, texts and tables that nobody changes
-(arguments never change after a declaration).
+Invariants: a snapshot contains no part of the core, only numbers, strings and tables that never
+change (arguments never change after a declaration).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from leveret.broker.values.queue_settings import QueueSettings
 from leveret.broker.vhost.vhost import Vhost
 from leveret.message import Message
 
-#: Delayed messages that are looked up at once.
+#: Delayed messages looked up at once.
 _DELAYED_AT_ONCE: Final = 100
 
-#: Staging queues of a sink that are looked at before others may have their turn.
+#: Staging queues of a sink examined before other work may run.
 _STAGED_AT_ONCE: Final = 8
 
 
@@ -57,10 +57,10 @@ class QueueStats:
         self.operator_policy: Final = None if operator is None else operator.name
         self.effective_policy: Final = effective_definition(policy, operator)
         self.consumer_count: Final = len(queue.consumers)
-        #: True where a consumer could take a message at once.
+        #: True if a consumer could take a message at once.
         self.has_ready_consumer: Final = queue.consumer_order.has_ready()
         self.single_active: Final = queue.single_active
-        #: The consumer that gets everything, for an exclusive or a single active one.
+        #: The only consumer that gets messages, if it is exclusive or single active.
         self.sole_consumer: Final = _sole_consumer(queue)
         owner = queue.owner
         #: The connection of an exclusive queue; empty for others.
@@ -70,12 +70,12 @@ class QueueStats:
         self.ready_bytes: Final = int(queue.ready_bytes())
         self.retry_count: Final = int(queue.retry_count())
         self.retry_bytes: Final = int(queue.retry_bytes())
-        #: Of those that wait, the ones in memory.
+        #: The ready messages in memory.
         self.memory_ready_count: Final = int(queue.memory_count())
         self.memory_ready_bytes: Final = int(queue.memory_bytes())
-        #: The part of all messages that outlives a restart: an estimate, as in the metrics.
+        #: The share of messages that survives a restart: an estimate, as in the metrics.
         self.persistent_share: Final = 1.0 if queue.kind == "stream" else persistent_share(queue)
-        #: The timestamp of the first message (Unix epoch, seconds); None for none, or on the disk.
+        #: The timestamp of the first message (Unix epoch, seconds); None if none, or on disk.
         head = head_timestamp(queue)
         self.head_timestamp: Final = int(head) if head >= 0 else None
         self.unacked_count: Final = int(queue.unacked_count)
@@ -86,13 +86,13 @@ class QueueStats:
         self.rewound: Final = int(queue.rewound)
         self.retained_count: Final = int(queue.retained_count())
         self.retained_bytes: Final = int(queue.retained_bytes())
-        #: How often a message may come back (below 0: without a limit), and what then delays it.
+        #: How often a message may be returned (negative: no limit), and the delay of a retry.
         self.delivery_limit: Final = int(queue.settings.delivery_limit)
         self.delayed_retry: Final = _delayed_retry(queue.settings)
 
 
 def _delayed_retry(settings: QueueSettings) -> str:
-    """Return what of that which comes back is delayed, and by how much, as RabbitMQ writes it."""
+    """Return which returned messages are delayed, and for how long, in RabbitMQ's format."""
     least, most = int(settings.retry_min_ms), int(settings.retry_max_ms)
     failed, returned = settings.retries_failed, settings.retries_returned
     if least <= 0 or not (failed or returned):
@@ -150,7 +150,7 @@ class DelayedStats:
 
 @final
 class PublisherStats:
-    """A publisher that numbers its messages: the highest number in a queue, and when it came."""
+    """A publisher with deduplication: the highest number in a queue, and when it arrived."""
 
     def __init__(self, name: bytes, known: Publisher) -> None:
         self.name: Final = name.decode("utf-8", "replace")
@@ -161,7 +161,7 @@ class PublisherStats:
 
 @final
 class SinkStats:
-    """A sink: its highest committed batch, when that came, and the messages in its staging queues.
+    """A sink: its highest committed batch, the time of that commit, and its staged messages.
 
     A sink that has staged and never committed has the batch -1.
     """
@@ -174,13 +174,13 @@ class SinkStats:
         self.destination: Final = sink.destination
         self.batch: Final = int(sink.batch)
         self.time_ms: Final = int(sink.time_ms)
-        #: Batches that are committed and not fully released, and how many of their messages are
-        #: left.
+        #: Committed batches that are not fully released, and the number of their remaining
+        #: messages.
         self.releasing: Final = len(sink.releases)
         self.waiting = 0
         self.released: Final = int(sink.released)
         self.unroutable: Final = int(sink.unroutable)
-        #: Messages, and commits, of batches that had been committed before.
+        #: Messages, and commits, of batches that were already committed.
         self.dropped: Final = int(sink.dropped)
         self.repeats: Final = int(sink.repeats)
         # All staged messages, committed or not; the age is that of the oldest queue, in ms.
@@ -193,7 +193,7 @@ class SinkStats:
 
     @property
     def owners(self) -> list[str]:
-        """The names of those who staged."""
+        """The names of the users who staged."""
         return sorted(self._owners)
 
     def add(self, queue: StagingQueue) -> None:
@@ -212,7 +212,7 @@ class SinkStats:
 
 @final
 class Totals:
-    """The totals of all vhosts but those of queues, which may be many (`totals`)."""
+    """The totals of all vhosts, except for queues, which may be many (`totals`)."""
 
     def __init__(self, broker: Broker) -> None:
         self.connection_count: Final = len(broker.links)
@@ -221,7 +221,7 @@ class Totals:
 
 
 def vhosts_of(broker: Broker, name: str | None) -> list[Vhost]:
-    """Return the vhost of a name, or all vhosts; none if the name is unknown."""
+    """Return the vhost of a name, or all vhosts; empty if the name is unknown."""
     if name is None:
         return list(broker.vhosts.values())
     vhost = broker.vhosts.get(name)
@@ -256,7 +256,7 @@ def queue_rows(broker: Broker, vhost: str | None) -> Iterator[QueueStats]:
 
 
 def queue_names(broker: Broker, vhost: str | None) -> Iterator[tuple[str, str]]:
-    """Yield the names of the queues of a vhost or of all, with their vhosts'."""
+    """Yield the names of the queues of a vhost or of all, with their vhosts' names."""
     for name, queue in queues_in_turn(broker, vhost):
         yield name, queue.name
 
@@ -290,13 +290,13 @@ def publisher_rows(queue: Queue) -> Iterator[PublisherStats]:
 
 
 def sink_rows(vhost: Vhost) -> Iterator[SinkStats | None]:
-    """Yield the sinks of a vhost; None where one has so many staging queues that it takes long.
+    """Yield the sinks of a vhost, and None for a pause if one has very many staging queues.
 
-    Those that have staged and never committed come last.
+    Sinks that have staged and never committed come last.
     """
     sinks = area_of(vhost).sinks
     for sink in list(sinks.by_place.values()):
-        # Others are forgotten by now.
+        # Others have been forgotten meanwhile.
         if sinks.known(sink.name, sink.destination) is sink:
             yield from _sink_row(SinkStats(vhost.name, sink), sinks.staged_of(sink))
     for name, destination in sinks.staged.places():

@@ -1,6 +1,6 @@
 """Snapshots of streams, super streams and the readers of streams: plain values of one moment.
 
-`stats` describes the rules; this is the part of it for streams.
+`stats` describes the rules; this module is the part for streams.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from leveret.broker.vhost.vhost import Vhost
 
 @final
 class StreamStats:
-    """A stream: its messages go from `first_offset` up to, not including, `next_offset`."""
+    """A stream, with messages from `first_offset` up to, but not including, `next_offset`."""
 
     def __init__(self, stream: Stream) -> None:
         first: i64 = stream.first_offset
@@ -45,7 +45,7 @@ def stream_rows(vhost: Vhost) -> Iterator[StreamStats]:
 
 @final
 class NamedReaderStats:
-    """A name under which a stream is read, and its current reader."""
+    """A reader name of a stream, and its current reader."""
 
     def __init__(self, stream: Stream, name: str) -> None:
         group = stream.offsets.groups.get(name)
@@ -54,7 +54,7 @@ class NamedReaderStats:
         self.owner: Final = stream.offsets.owners.get(name)
         #: The stored offset; None while it is unknown because a timestamp is still being looked up.
         self.offset: Final = stored
-        #: Messages that are not processed yet.
+        #: Messages that are not yet processed.
         self.lag: Final = None if stored is None else int(stream.lag(stored))
         self.consumer_count: Final = 0 if group is None else len(group.consumers)
         self.unacked_count: Final = 0 if group is None else len(group.unsettled)
@@ -64,7 +64,7 @@ class NamedReaderStats:
 
 
 def named_reader_rows(stream: Stream) -> Iterator[NamedReaderStats]:
-    """Yield the reader names of one stream; those that were forgotten meanwhile are left out."""
+    """Yield the reader names of one stream; names forgotten meanwhile are left out."""
     offsets = stream.offsets
     for name in sorted({**offsets.stored, **offsets.groups}):
         if name in offsets.stored or name in offsets.groups:
@@ -79,7 +79,7 @@ class SuperStreamStats:
         streams = partitions_of(vhost, exchange)
         self.vhost: Final = vhost.name
         self.name: Final = exchange.name
-        #: The names of the existing partitions, in their order.
+        #: The names of the existing partitions, in order.
         self.partitions: Final = [stream.name for stream in streams]
         #: The arguments of each partition.
         self.arguments: Final = partition_arguments(streams)
@@ -89,7 +89,7 @@ class SuperStreamStats:
 
 
 def super_stream_stats(vhost: Vhost, name: str) -> SuperStreamStats | None:
-    """Return a super stream, or None if there is none of that name."""
+    """Return a super stream, or None if it does not exist."""
     exchange = find_super_stream(vhost, name)
     return None if exchange is None else SuperStreamStats(vhost, exchange)
 
@@ -97,7 +97,7 @@ def super_stream_stats(vhost: Vhost, name: str) -> SuperStreamStats | None:
 def super_stream_rows(
     broker: Broker, vhost_name: str, names: list[str]
 ) -> Iterator[SuperStreamStats]:
-    """Yield super streams of a vhost by their names; those that are gone are left out."""
+    """Yield super streams of a vhost by their names; deleted ones are left out."""
     for name in names:
         vhost = broker.vhosts.get(vhost_name)
         one = None if vhost is None else super_stream_stats(vhost, name)

@@ -50,7 +50,8 @@ PARTITION_OF: Final = "x-super-stream"
 PARTITION_NUMBER: Final = "x-super-stream-partition"
 
 
-#: Bindings from exchanges that choose one of theirs which are removed at once, with all parts.
+#: Bindings from exchanges that choose one of their bindings which are removed at once, with all
+#: parts.
 _CHOICES_AT_ONCE: Final = 512
 
 
@@ -60,7 +61,7 @@ def partition_names(name: str, partitions: int) -> list[Name]:
 
 
 def partition_count(vhost: Vhost, name: str, arguments: Arguments) -> int:
-    """Return how many partitions the arguments of a declare ask for.
+    """Return the number of partitions in the arguments of a declare.
 
     An existing super stream may have more than a new one.  Raises: PreconditionFailed (406).
     """
@@ -88,7 +89,7 @@ def super_stream_label(vhost: Vhost, name: str) -> str:
 
 
 def find_super_stream(vhost: Vhost, name: str) -> Exchange | None:
-    """Return the exchange of a super stream, or None if there is none."""
+    """Return the exchange of a super stream, or None."""
     exchange = vhost.exchanges.by_name.get(name)
     return exchange if exchange is not None and is_super_stream(exchange) else None
 
@@ -100,12 +101,12 @@ def super_stream_names(vhost: Vhost) -> list[str]:
 
 
 def is_super_stream(exchange: Exchange) -> bool:
-    """Return whether an exchange was declared as a super stream together with its partitions."""
+    """Return whether an exchange was declared as a super stream, with its partitions."""
     return exchange.kind == SUPER_STREAM and PARTITIONS in exchange.arguments
 
 
 def partitions_of(vhost: Vhost, exchange: Exchange) -> list[Stream]:
-    """Return the existing partitions of a super stream, in their order."""
+    """Return the existing partitions of a super stream, in order."""
     found: list[Stream] = []
     names = partition_names(exchange.name, declared_count(exchange))
     vhost.core.scheduler.spent += PARTITION_LOOKED_AT * len(names)
@@ -117,9 +118,9 @@ def partitions_of(vhost: Vhost, exchange: Exchange) -> list[Stream]:
 
 
 def declared_count(exchange: Exchange) -> int:
-    """Return how many partitions a super stream has."""
+    """Return the number of partitions of a super stream."""
     value = exchange.arguments.get(PARTITIONS)
-    # An older build did not limit the number.
+    # An older release did not limit the number.
     return min(value, SUPER_STREAM_PARTITIONS_KEPT_MAX) if isinstance(value, int) else 0
 
 
@@ -136,19 +137,19 @@ def waiting_in(streams: list[Stream]) -> int:
     return sum([int(stream.ready_count()) for stream in streams])
 
 
-# -- rights ----------------------------------------------------------------------------------------
+# -- permissions -----------------------------------------------------------------------------------
 
 
 def permitted_partitions(
     access: Access | None, vhost: Vhost, name: Name, what: int
 ) -> Generator[int, None, list[Stream]]:
-    """Return the partitions, which the user has the right to *read* or to *configure*.
+    """Return the partitions, after checking the user's permission to *read* or to *configure* them.
 
-    The pattern of a permission may take milliseconds for each name.  What is returned holds at that
-    moment: partitions or permissions that changed meanwhile are checked once more.  `access` is
-    None for a user who may do everything.
+    The pattern of a permission may take milliseconds for each name.  The result is valid when it is
+    returned: if partitions or permissions changed meanwhile, they are checked again.  `access` is
+    None for a user with all permissions.
 
-    Raises: AccessRefused (403); NotFound (404) where there is no such super stream.
+    Raises: AccessRefused (403); NotFound (404) if there is no such super stream.
     """
     checked: list[Stream] | None = None
     revision: i64 = -1
@@ -176,17 +177,18 @@ def delete_super_stream(
 ) -> Generator[int, None, int]:
     """Delete a super stream with its partitions; return how many messages they held.
 
-    All parts are deleted by one record, if all that the delete depends on holds at that moment.
-    Exchanges that choose one of their bindings for each message must not choose a partition that is
-    gone: many such bindings are removed before, each as if the client had removed it.  Other
-    bindings, consumers and messages follow.  `access` is that of the user whose rights are checked.
+    All parts are deleted by one record, if all conditions of the delete hold at that moment.
+    Exchanges that choose one of their bindings for each message must not choose a deleted
+    partition: if there are many such bindings, they are removed before, each as if the client had
+    removed it.  Other bindings, consumers and messages are removed afterwards.  `access` has the
+    permissions of the user.
 
     Raises: AccessRefused (403); NotFound (404); PreconditionFailed (406) if it is in use or not
     empty.
     """
     exchanges = vhost.exchanges
     if access is not None:
-        # Before it is looked for: a refusal must not tell what there is.
+        # Checked first: a refusal must not tell whether the super stream exists.
         access.configure("exchange", name)
     while True:
         streams = yield from permitted_partitions(access, vhost, name, CONFIGURE)
@@ -217,7 +219,7 @@ def delete_super_stream(
 def _check_unused(
     vhost: Vhost, name: str, streams: list[Stream], if_unused: bool, if_empty: bool
 ) -> int:
-    """Return how many messages there are.  Raises: PreconditionFailed (406)."""
+    """Return the number of messages.  Raises: PreconditionFailed (406)."""
     where = super_stream_label(vhost, name)
     for stream in streams if if_unused else []:
         if stream.consumers:

@@ -1,10 +1,10 @@
 """Declaring a super stream.
 
-A partition takes some 40 µs, most of which are the records of its queue and of its binding, and a
-super stream has so few that all are made at once.  The rights to them and their policies may take
-longer: patterns are matched with each name.
+A partition takes some 40 µs, mostly for the records of its queue and of its binding, and the limit
+on partitions is low enough to create all at once.  Its permissions and policies may take longer:
+their patterns are matched with each name.
 
-Invariant: all missing parts are created by one record of the journal.
+Invariant: all missing parts are created by one journal record.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from leveret.broker.topology.exchange import Exchange
     from leveret.broker.vhost.vhost import Vhost
 
-#: The argument of a binding by which RabbitMQ's stream clients order partitions.
+#: The binding argument by which RabbitMQ's stream clients order partitions.
 _ORDER: Final = "x-stream-partition-order"
 
 
@@ -77,13 +77,13 @@ def declare_super_stream(
 
     A partition that was deleted separately is created again, empty.
 
-    `arguments` are those of each partition, and the number of partitions.  `access` is that of the
-    user whose rights are checked; the parts count for `by`.
+    `arguments` are those of each partition, and the number of partitions.  `access` has the
+    permissions of the user; the parts count for `by`.
 
-    Raises: AccessRefused (403) for a name that begins with `amq.`, or without the rights to the
-    parts; NotFound (404) where the vhost was deleted meanwhile; PreconditionFailed (406) for bad
-    arguments, a name of no fit length or that another entity has, a difference, or more than there
-    is room for.  Then nothing is changed.
+    Raises: AccessRefused (403) for a name that begins with `amq.`, or without permissions for the
+    parts; NotFound (404) if the vhost was deleted meanwhile; PreconditionFailed (406) for bad
+    arguments, a name that is empty, too long or in use, a difference, or too many parts.  Then
+    nothing is changed.
     """
     where = super_stream_label(vhost, name)
     partitions = partition_count(vhost, name, arguments)
@@ -94,7 +94,7 @@ def declare_super_stream(
     names = partition_names(name, partitions)
     last = names[-1].encode("utf-8", "surrogateescape")
     if not name or len(last) > SHORT_STRING_BYTES_MAX:
-        raise PreconditionFailed(f"{where}: its name, or that of a partition, has no fit length")
+        raise PreconditionFailed(f"{where}: its name, or that of a partition, is empty or too long")
     if name.startswith("amq."):
         raise AccessRefused(f"super stream name '{name}' contains reserved prefix 'amq.*'")
     if access is not None:
@@ -114,7 +114,7 @@ def declare_super_stream(
 
 @final
 class _Parts:
-    """The parts of a super stream: those that are there, and those that are prepared."""
+    """The parts of a super stream: existing ones, and new ones that are prepared."""
 
     def __init__(self, vhost: Vhost, name: Name, wanted: Arguments, by: Owner | None) -> None:
         self._vhost: Final = vhost
@@ -122,12 +122,12 @@ class _Parts:
         self._wanted: Final = wanted
         self._by: Final = by
         self._where: Final = super_stream_label(vhost, name)
-        #: The exchange that is there, or the one that is prepared.
+        #: The existing exchange, or the prepared one.
         self._current: Final = vhost.exchanges.by_name.get(name)
         self.exchange: tuple[Exchange, Definition] | None = None
-        #: What else is prepared, the memory that it takes with its records, and their bytes.
+        #: The other prepared parts, their memory including their records, and the records' bytes.
         self.queues: Final[list[tuple[Queue, Definition]]] = []
-        #: The partitions that are not there, by their numbers.
+        #: The missing partitions by their numbers.
         self._missing: Final[dict[int, Name]] = {}
         self._bindings: Final[list[tuple[Binding, Definition]]] = []
         self._memory: i64 = 0
@@ -136,19 +136,19 @@ class _Parts:
     # -- preparing --------------------------------------------------------------------------------
 
     def prepare(self, names: list[Name]) -> None:
-        """Prepare what is missing.  Raises: NotFound (404), PreconditionFailed (406)."""
+        """Prepare the missing parts.  Raises: NotFound (404), PreconditionFailed (406)."""
         if self._vhost.deleted:
             raise NotFound(f"no vhost '{self._vhost.name}'")
         self._prepare_exchange(len(names))
         for number, name in enumerate(names):
             self._look(number, name)
-        # Before parts are made that refer to each other: only the collector frees those.
+        # Before creating parts that refer to each other: only the garbage collector frees those.
         self._check_room()
         for number, name in self._missing.items():
             self._prepare_partition(name, number)
 
     def _prepare_exchange(self, partitions: int) -> None:
-        """Look at the exchange.  Raises: PreconditionFailed (406)."""
+        """Check or prepare the exchange.  Raises: PreconditionFailed (406)."""
         vhost = self._vhost
         if self._name in vhost.queues.by_name:
             raise PreconditionFailed(f"{self._where}: there is a queue of that name")
@@ -163,10 +163,10 @@ class _Parts:
             self._check_same(self._current, partitions)
 
     def _check_same(self, exchange: Exchange, partitions: int) -> None:
-        """Check that an exchange is the super stream that is declared again."""
+        """Check that an exchange is the super stream being redeclared."""
         if not is_super_stream(exchange):
             raise PreconditionFailed(
-                f"{self._where}: there is an exchange of that name, and it is none"
+                f"{self._where}: an exchange of that name exists and is not a super stream"
             )
         declared = declared_count(exchange)
         if declared != partitions:
@@ -174,7 +174,7 @@ class _Parts:
         self._vhost.core.syncs.wait_in_reply(exchange.define_group)
 
     def _look(self, number: int, name: Name) -> None:
-        """Look for a partition.  Raises: PreconditionFailed (406)."""
+        """Look up a partition.  Raises: PreconditionFailed (406)."""
         vhost = self._vhost
         vhost.core.scheduler.spent += PARTITION_FOUND
         queue = vhost.queues.by_name.get(name)
@@ -183,7 +183,7 @@ class _Parts:
             return
         if self._current is None or queue.arguments.get(PARTITION_OF) != self._name:
             raise PreconditionFailed(f"{self._where}: there is a queue '{name}' already")
-        # What makes it a partition is not compared, and all that it has may be very much.
+        # The arguments that make it a partition are not compared.
         vhost.core.scheduler.spent += PARTITION_COMPARED
         check_equivalent(queue.arguments, self._wanted, vhost.queue_label(name))
         vhost.core.syncs.wait_in_reply(queue.define_group)
@@ -205,7 +205,7 @@ class _Parts:
         self._bindings.append((binding, definition))
 
     def _add(self, memory: i64, definition: Definition) -> None:
-        """Count what is prepared, with its record.  Raises: PreconditionFailed (406)."""
+        """Count a prepared part with its record.  Raises: PreconditionFailed (406)."""
         size: i64 = len(definition.payload)
         self._vhost.core.scheduler.spent += size // TABLE_BYTES_PER_COST
         self._memory += memory + size
@@ -218,7 +218,7 @@ class _Parts:
             )
 
     def _check_room(self) -> None:
-        """Check that all that is missing may be.  Raises: PreconditionFailed (406)."""
+        """Check that there is room for all missing parts.  Raises: PreconditionFailed (406)."""
         exchanges = self._vhost.exchanges
         missing = len(self._missing)
         if missing > 0:
@@ -231,7 +231,7 @@ class _Parts:
     # -- entering ---------------------------------------------------------------------------------
 
     def enter(self) -> None:
-        """Add all that is prepared, by one record."""
+        """Add all prepared parts, by one record."""
         vhost = self._vhost
         journal = vhost.core.journal
         journal.begin_tx()
@@ -251,7 +251,7 @@ def _stream_arguments(arguments: Arguments, where: str) -> Arguments:
     if wanted.setdefault("x-queue-type", "stream") != "stream":
         raise PreconditionFailed(f"{where}: its partitions are of the type stream")
     check_queue_arguments(wanted, where)
-    # Each part is made with them, and some numbers are longer than others.
+    # Each part is created with them; check with the longest partition number.
     last = SUPER_STREAM_PARTITIONS_KEPT_MAX - 1
     longest: Arguments = {**wanted, PARTITION_OF: "", PARTITION_NUMBER: last}
     Definition("super_stream", {"arguments": longest})

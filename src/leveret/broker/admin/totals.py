@@ -1,4 +1,4 @@
-"""Sums over queues, which the overview shows without a snapshot of each."""
+"""Sums over queues, which the overview shows without a snapshot of each queue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from leveret.broker.queue.queue import Queue
 
 @final
 class QueueSums:
-    """What some queues hold and did."""
+    """Totals of the contents and the counters of some queues."""
 
     def __init__(self) -> None:
         self.queues = 0
@@ -23,7 +23,7 @@ class QueueSums:
         self.done: Final = QueueCounts()
 
     def add(self, queue: Queue) -> None:
-        """Add what a queue holds and did."""
+        """Add the contents and the counters of a queue."""
         self.queues += 1
         self.consumers += len(queue.consumers)
         self.ready += int(queue.ready_count())
@@ -31,14 +31,14 @@ class QueueSums:
         queue.add_counts(self.done)
 
     def add_levels(self, levels: QueueLevels) -> None:
-        """Add what a walk over queues found in them."""
+        """Add the levels found by a walk over queues."""
         self.queues += int(levels.queues)
         self.consumers += int(levels.consumers)
         self.ready += int(levels.ready - levels.retried)
         self.unacked += int(levels.unacked)
 
     def counts(self) -> list[int]:
-        """Return the sums by the names of `QUEUE_COUNTS`."""
+        """Return the sums in the order of `QUEUE_COUNTS`."""
         done = self.done
         return [
             self.ready,
@@ -54,7 +54,7 @@ class QueueSums:
         ]
 
 
-#: The names of what `QueueSums.counts` and `queue_counts` return, in their order.
+#: The names of the values returned by `QueueSums.counts` and `queue_counts`, in order.
 QUEUE_COUNTS: Final = (
     "messages_ready",
     "messages_unacknowledged",
@@ -70,7 +70,7 @@ QUEUE_COUNTS: Final = (
 
 
 def queue_counts(broker: Broker, vhost: str, name: str) -> list[int] | None:
-    """Return what a queue holds and has done, by the names above; None where there is none."""
+    """Return the contents and the counters of a queue, as named above; None if it is unknown."""
     queue = find_queue(broker, vhost, name)
     if queue is None:
         return None
@@ -80,5 +80,5 @@ def queue_counts(broker: Broker, vhost: str, name: str) -> list[int] | None:
 
 
 def queue_changes(broker: Broker) -> tuple[int, int]:
-    """Return how many queues came and went since the start: who sees the same sees no other."""
+    """Return how many queues were created and deleted since the start, to detect changes."""
     return int(broker.core.counts.queues_created), int(broker.core.counts.queues_deleted)

@@ -1,1 +1,1 @@
-"""What arguments, headers and patterns mean: values without a state of their own."""
+"""The meaning of arguments, headers and patterns: values without a state of their own."""

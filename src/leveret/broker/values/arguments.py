@@ -1,9 +1,10 @@
-"""The arguments of declares: which are known, what they may hold, when two declares are the same.
+"""The arguments of declares: the known ones, their valid values, and when declares are equivalent.
 
-What a queue, an exchange or a consumer does with an argument is its own matter; here is only the
-judgement of values.  An unknown argument is kept and has no effect, as in RabbitMQ.
+Queues, exchanges and consumers implement the effect of an argument; here values are only checked.
+An unknown argument is kept and has no effect, as in RabbitMQ.
 
-Source: behaviours 45 and 46; the texts follow RabbitMQ, because clients match on them.
+Source: behaviours 45 (inequivalent arguments) and 46 (bad arguments); the texts follow RabbitMQ,
+because clients match on them.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ from leveret.limits import (
 
 Arguments = dict[str, object]
 
-#: Queue types and what each means here; `quorum` is taken as a durable classic queue.
+#: Queue types; `quorum` is treated as a durable classic queue.
 QUEUE_TYPES: Final = ("classic", "quorum", "stream")
 
-#: The largest number that is set or asked for by JSON: sums with it fit 64 bits, and JSON keeps it
-#: whole everywhere.
+#: The largest number that can be set or requested by JSON: sums with it fit in 64 bits, and JSON
+#: represents it exactly everywhere.
 NUMBER_MAX: Final = 2**53 - 1
 
 #: The argument of classic queues that quorum queues of earlier releases may have.
 MAX_PRIORITY: Final = "x-max-priority"
 
-#: What a record and the core hold of an integer.
+#: The largest integer in a record and in the core.
 _INTEGER_MAX: Final = 2**63 - 1
 
-#: The least and the most of each number that a queue is declared with.
+#: The minimum and the maximum of each number in the arguments of a queue.
 QUEUE_NUMBERS: Final[dict[str, tuple[int, int]]] = {
     "x-expires": (1, TTL_MS_MAX),
     "x-message-ttl": (0, TTL_MS_MAX),
     "x-max-length": (0, _INTEGER_MAX),
     "x-max-length-bytes": (0, _INTEGER_MAX),
     "x-max-priority": (0, 255),
-    # RabbitMQ 4.3's way to say that a quorum queue has none is -1.
+    # In RabbitMQ 4.3, -1 means that a quorum queue has no limit.
     "x-delivery-limit": (-1, _INTEGER_MAX),
     "x-stream-max-segment-size-bytes": (0, _INTEGER_MAX),
     "x-consumer-timeout": (0, _INTEGER_MAX),
@@ -66,12 +67,12 @@ _STRINGS: Final = (
     "x-staging-destination",
     "x-delayed-retry-type",
 )
-#: All that queues here know; others are kept and have no effect.
+#: All arguments that queues here know; others are kept and have no effect.
 KNOWN: Final = (
     *QUEUE_NUMBERS,
     *_STRINGS,
     "x-single-active-consumer",
-    # It has no effect, and so any value, as in RabbitMQ 4.3.
+    # It has no effect, and so may have any value, as in RabbitMQ 4.3.
     "x-queue-mode",
     "x-queue-version",
     "x-max-in-memory-length",
@@ -81,16 +82,16 @@ KNOWN: Final = (
     "x-staging-destination",
 )
 
-#: Times in ms, which have a longest.
+#: Times in ms, which have a maximum.
 _TIMES: Final = ("x-expires", "x-message-ttl", "x-delayed-retry-min", "x-delayed-retry-max")
 
-#: How long a deduplicating queue knows a value: for its window, or while its message is queued.
+#: How long a deduplicating queue remembers a value: for its window, or while its message is queued.
 DEDUPLICATION_SCOPES: Final = ("window", "queued")
 
-#: Which messages that come back a queue delays, as RabbitMQ 4.3 calls them.
+#: Which returned messages a queue delays, in RabbitMQ 4.3's words.
 DELAYED_RETRY_TYPES: Final = ("disabled", "all", "failed", "returned")
 
-#: The values that an argument may have, and what is said of any other.
+#: The valid values of an argument, and the error for any other.
 _CHOICES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "x-queue-type": (QUEUE_TYPES, "\"unsupported queue type '{}'\""),
     "x-overflow": (("drop-head", "reject-publish", "reject-publish-dlx"), "invalid_overflow"),
@@ -99,9 +100,9 @@ _CHOICES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "x-delayed-retry-type": (DELAYED_RETRY_TYPES, "it is disabled, all, failed or returned"),
 }
 
-#: Arguments that RabbitMQ refuses for a queue of the type, because the type has no such thing.
-#: What it refuses and this broker can do, such as a delivery limit of a classic queue, is fine;
-#: and a stream has none of our own: nothing in it ends with an ack, and all of it stays.
+#: Arguments that RabbitMQ refuses for a queue type, because the type does not support them.
+#: Arguments that RabbitMQ refuses and this broker supports, such as a delivery limit of a classic
+#: queue, are accepted.  A stream has none of Leveret's own arguments: acks remove nothing from it.
 _NOT_OF_TYPE: Final = {
     "classic": (
         "x-max-age",
@@ -142,13 +143,14 @@ _NOT_OF_TYPE: Final = {
     ),
 }
 
-#: What makes a queue a staging queue: its sink and its batch.
+#: The arguments of a staging queue: its sink and its batch.
 STAGING_SINK: Final = "x-staging-sink"
 STAGING_BATCH: Final = "x-staging-batch"
-#: Where the sink writes to, which is a part of its identity; without it the name is all of it.
+#: The destination of the sink, which is a part of its identity; optional.
 STAGING_DESTINATION: Final = "x-staging-destination"
 
-#: What a staging queue cannot have: it keeps all that is staged, in its order, for nobody.
+#: Arguments that a staging queue cannot have: it keeps all staged messages, in order, without
+#: consumers.
 _NOT_OF_STAGING: Final = (
     "x-message-ttl",
     "x-max-length",
@@ -165,7 +167,7 @@ _NOT_OF_STAGING: Final = (
     "x-retain-acked-bytes",
 )
 
-#: Arguments that make a redeclare inequivalent when they differ (RabbitMQ checks these alone).
+#: Arguments that make a redeclare inequivalent when they differ (RabbitMQ checks only these).
 _COMPARED: Final = (
     "x-expires",
     "x-message-ttl",
@@ -205,22 +207,23 @@ _AGE_UNITS_SECONDS: Final = {
     "s": 1,
 }
 
-#: The longest age, about 10,000 years: in milliseconds, too, it must fit 64 bits.
+#: The longest age, about 10,000 years: also in milliseconds it must fit in 64 bits.
 _AGE_SECONDS_MAX: Final = 315_360_000_000
 
 
 def is_int(value: object) -> bool:
-    """Tell whether `value` is an integer of any width (a boolean is none).
+    """Return whether `value` is an integer of any width (a Boolean is not).
 
-    It is to be asked before `isinstance(value, int)`: compiled, what follows that sees a number.
+    Call it before `isinstance(value, int)`: in compiled code, the value is a number after that.
     """
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def age_seconds(text: str) -> int:
-    """Return the seconds that an age such as `7D` or `30s` means.
+    """Return an age such as `7D` or `30s` in seconds.
 
-    Raises: ValueError when `text` is no number followed by one of Y M D h m s, or too long an age.
+    Raises: ValueError if `text` is not a number followed by one of Y M D h m s, or is too long an
+    age.
     """
     unit = _AGE_UNITS_SECONDS.get(text[-1:])
     number = text[:-1]
@@ -233,7 +236,7 @@ def age_seconds(text: str) -> int:
 
 
 def is_age(text: str) -> bool:
-    """Tell whether `age_seconds` understands `text`."""
+    """Return whether `age_seconds` accepts `text`."""
     try:
         age_seconds(text)
     except ValueError:
@@ -242,18 +245,18 @@ def is_age(text: str) -> bool:
 
 
 def int_argument(arguments: Arguments, name: str) -> int:
-    """Return a checked integer argument, or -1 where it is absent."""
+    """Return a checked integer argument, or -1 if it is absent."""
     value = arguments.get(name)
     return value if isinstance(value, int) else -1
 
 
 def ack_limit_ms(arguments: Arguments) -> int:
-    """Return `x-consumer-timeout`, at most ten years so that no deadline overflows; -1 without."""
+    """Return `x-consumer-timeout`, at most ten years so that deadlines do not overflow; or -1."""
     return min(int_argument(arguments, "x-consumer-timeout"), TTL_MS_MAX)
 
 
 def check_queue_arguments(arguments: Arguments, where: str) -> None:
-    """Refuse values that no queue could honour; `where` names the queue in the error.
+    """Refuse invalid arguments of a queue; `where` names the queue in the error.
 
     Raises: PreconditionFailed (406).
     """
@@ -314,7 +317,7 @@ def _check_choices(arguments: Arguments, where: str) -> None:
         isinstance(key, str)
         and len(key.encode("utf-8", "surrogateescape")) > SHORT_STRING_BYTES_MAX
     ):
-        # No message can have it, and so no dead letter.
+        # No message, and so no dead letter, can have such a routing key.
         why = f"a routing key has at most {SHORT_STRING_BYTES_MAX} bytes"
         raise _invalid("x-dead-letter-routing-key", where, why)
     if "x-dead-letter-routing-key" in arguments and "x-dead-letter-exchange" not in arguments:
@@ -324,15 +327,15 @@ def _check_choices(arguments: Arguments, where: str) -> None:
 def _check_staging(arguments: Arguments, where: str) -> None:
     sink = arguments.get("x-staging-sink")
     if not isinstance(sink, str) or not 0 < len(sink.encode()) <= SHORT_STRING_BYTES_MAX:
-        raise _invalid("x-staging-sink", where, "a name of 1 to 255 bytes, beside x-staging-batch")
+        raise _invalid("x-staging-sink", where, "expected a name of 1 to 255 bytes")
     if "x-staging-batch" not in arguments:
-        raise _invalid("x-staging-sink", where, "there is no x-staging-batch")
+        raise _invalid("x-staging-sink", where, "x-staging-batch is missing")
     destination = arguments.get("x-staging-destination")
     if isinstance(destination, str) and not 0 < len(destination.encode()) <= SHORT_STRING_BYTES_MAX:
-        raise _invalid("x-staging-destination", where, "a text of 1 to 255 bytes")
+        raise _invalid("x-staging-destination", where, "expected a name of 1 to 255 bytes")
     for name in _NOT_OF_STAGING:
         if name in arguments:
-            raise _invalid(name, where, "a staging queue has no such thing")
+            raise _invalid(name, where, "not supported for a staging queue")
 
 
 def _not_a_string(name: str, where: str, kind: str) -> PreconditionFailed:
@@ -345,7 +348,7 @@ def _invalid(name: str, where: str, why: str) -> PreconditionFailed:
     return PreconditionFailed(f"invalid arg '{name}' for {where}: {why}")
 
 
-#: RabbitMQ's names of types, beside those of integers and of times.
+#: RabbitMQ's names of types, except those of integers and of times.
 _TYPE_NAMES: Final[dict[type, str]] = {
     bool: "bool",
     float: "double",
@@ -358,7 +361,7 @@ _TYPE_NAMES: Final[dict[type, str]] = {
 
 
 def type_name(value: object) -> str:
-    """Return the name that RabbitMQ gives to the type of a table value, for error texts."""
+    """Return RabbitMQ's name for the type of a table value, for error texts."""
     for kind, name in _TYPE_NAMES.items():
         if isinstance(value, kind):
             return name
@@ -375,10 +378,10 @@ def check_equivalent(current: Arguments, received: Arguments, where: str) -> Non
     is_quorum = current.get("x-queue-type") == "quorum"
     for name in _COMPARED:
         if is_quorum and name == MAX_PRIORITY:
-            # As in RabbitMQ: a program may still declare it, or may not any more.
+            # As in RabbitMQ: an application may still declare it, or no longer.
             continue
         if name == "x-queue-type":
-            # RabbitMQ 4.3 names the type that a declare without one asks for.
+            # RabbitMQ 4.3 reports the type that a declare without one gets.
             check_same(name, where, received.get(name, "classic"), current.get(name, "classic"))
         else:
             check_same(name, where, received.get(name), current.get(name))
@@ -404,7 +407,7 @@ def _said(value: object) -> str:
 
 
 def differs(name: str, where: str, received: object, current: object) -> PreconditionFailed:
-    """Return the error of a redeclare whose attribute `name` differs."""
+    """Return the error for a redeclare with a different attribute `name`."""
     return PreconditionFailed(
         f"inequivalent arg '{name}' for {where}: "
         f"received '{_plain(received)}' but current is '{_plain(current)}'"

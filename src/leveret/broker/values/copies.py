@@ -1,14 +1,14 @@
-"""The headers CC and BCC: more routing keys of a message (behaviour 23).
+"""The headers CC and BCC: more routing keys of a message (behaviour 23: CC and BCC).
 
-A message goes wherever its routing key or one of these leads, once to each queue.  CC stays in the
-message's headers.  BCC is removed from them when the message is published and kept in its address,
-which no client sees: a dead letter and a delayed message are routed by it again.  A dead letter
-with the dead letter routing key of its queue goes only where that leads, now and later: its address
-says so, and CC in its headers only tells where the message was published to.  If CC or BCC is given
+A message is routed by its routing key and by all of these, once to each queue.  CC stays in the
+message's headers.  BCC is removed from them when the message is published and stored in its
+address, which clients never see: a dead letter and a delayed message are routed by it again.  A
+dead letter with the dead letter routing key of its queue is routed only by that key, now and later:
+its address says so, and CC in its headers only records the original publish.  If CC or BCC occurs
 twice, the first counts.  The property bytes are searched, not decoded.
 
 Source: RabbitMQ's sender-selected distribution.  RabbitMQ skips a value in such an array that is
-not a string; here it is refused, because a copy that nobody gets is a mistake.
+not a string; here it is refused, because a copy that is never delivered is a mistake.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from leveret.wire.tables import value_end
 CC: Final = b"CC"
 BCC: Final = b"BCC"
 
-#: The names as they stand in a table.
+#: The names as encoded in a table.
 _CC_ENTRY: Final = b"\x02CC"
 _BCC_ENTRY: Final = b"\x03BCC"
 
-#: What an address has in place of BCC when CC in the headers no longer routes: a CC of the type
-#: void, which no message can be published with.
+#: Stored in an address instead of BCC when CC in the headers no longer routes: a CC of the type
+#: void, which cannot be published.
 CC_VOID: Final = b"\x02CCV"
 
 #: The flag of the headers, in the first byte of properties.
@@ -44,7 +44,7 @@ _HEADERS: Final = 0x20
 _ARRAY: Final = 0x41
 _STRING: Final = 0x53
 
-#: RabbitMQ's names of the types of a table's values, as they stand in its error.
+#: RabbitMQ's names for the types of table values, as in its error.
 _NAMES: Final = {
     "A": "array",
     "B": "unsignedbyte",
@@ -68,7 +68,7 @@ _NAMES: Final = {
 
 
 def copy_keys(properties: bytes) -> list[str]:
-    """Return the routing keys in the headers CC and BCC of legal property bytes.
+    """Return the routing keys in the headers CC and BCC of valid property bytes.
 
     Raises: PreconditionFailed (406) for anything but arrays of strings of at most 255 bytes, and
     for too many of them.
@@ -83,18 +83,18 @@ def copy_keys(properties: bytes) -> list[str]:
 
 
 def taken_keys(properties: bytes) -> list[str]:
-    """Return these keys of a message that the broker has: earlier releases took more of them."""
+    """Return these keys of a stored message: earlier releases accepted more of them."""
     return _keys_in(properties, _headers(properties))
 
 
 def _headers(properties: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield where each header of legal property bytes begins, where its value does, and its end."""
+    """Yield the positions of each header of valid property bytes: its start, its value, its end."""
     at = find_property(properties, HEADERS)
     return _entries(properties, at + 4, at + 4 + i64(read_i32_be(properties, at)) if at >= 0 else 0)
 
 
 def _entries(table: bytes, position: i64, end: i64) -> Iterator[tuple[int, int, int]]:
-    """Yield the same of the entries of a table that lie from `position` to `end`."""
+    """Yield the same for the entries of a table from `position` to `end`."""
     while position < end:
         value: i64 = position + 1 + i64(table[position])
         after = value_end(table, value)
@@ -103,7 +103,7 @@ def _entries(table: bytes, position: i64, end: i64) -> Iterator[tuple[int, int, 
 
 
 def _keys_in(table: bytes, entries: Iterator[tuple[int, int, int]]) -> list[str]:
-    """Return the routing keys in entries of a table."""
+    """Return the routing keys in the entries of a table."""
     keys: list[str] = []
     read: list[bytes] = []
     for position, value, _ in entries:
@@ -115,15 +115,15 @@ def _keys_in(table: bytes, entries: Iterator[tuple[int, int, int]]) -> list[str]
 
 
 def has_copies(properties: bytes) -> bool:
-    """Return whether there may be a CC or BCC in the headers: the name stands in the bytes."""
+    """Return whether the headers may contain a CC or BCC: the name occurs in the bytes."""
     if not properties or properties[0] & _HEADERS == 0:
         return False
-    # `in` tries the bytes as a number first, which fails, and takes twice as long as this.
+    # `in` tries the bytes as a number first, which fails and takes twice as long as `find`.
     return properties.find(_CC_ENTRY) >= 0 or properties.find(_BCC_ENTRY) >= 0
 
 
 def carbon_copies(message: Message) -> list[str]:
-    """Return the keys in the CC of a message that was published; skip what is not text."""
+    """Return the keys in the CC of a published message; skip values that are not strings."""
     keys: list[str] = []
     properties = message.properties
     if message.address.blind == CC_VOID or not has_copies(properties):
@@ -137,7 +137,7 @@ def carbon_copies(message: Message) -> list[str]:
 
 
 def _read_texts(data: bytes, position: i64, end: i64, keys: list[str]) -> None:
-    """Append the texts among the values from `position` to `end` to `keys`."""
+    """Append the strings among the values from `position` to `end` to `keys`."""
     while position < end:
         after = value_end(data, position)
         if data[position] == _STRING:
@@ -147,14 +147,14 @@ def _read_texts(data: bytes, position: i64, end: i64, keys: list[str]) -> None:
 
 
 def blind_copies(address: Address) -> list[str]:
-    """Return the keys in the BCC that a message was published with."""
+    """Return the keys in the BCC with which a message was published."""
     if address.blind_bytes == 0 or address.blind == CC_VOID:
         return []
     return _keys_in(address.blind, _entries(address.blind, 0, address.blind_bytes))
 
 
 def blind_entries(properties: bytes) -> bytes:
-    """Return the headers BCC of legal property bytes as entries of a table, for an address."""
+    """Return the BCC headers of valid property bytes as entries of a table, for an address."""
     found = b""
     for position, value, after in _headers(properties):
         if properties[position + 1 : value] == BCC:
@@ -177,12 +177,12 @@ def blinded(message: Message) -> Message:
 
 
 def without_bcc(properties: bytes) -> bytes:
-    """Return legal property bytes without the header BCC."""
+    """Return valid property bytes without the header BCC."""
     return edit_headers(properties, [BCC], {})
 
 
 def _read_keys(data: bytes, place: i64, name: bytes, keys: list[str]) -> None:
-    """Append the keys of the array whose type is at `place` to `keys`."""
+    """Append the keys of the array with its type at `place` to `keys`."""
     if data[place] != _ARRAY:
         raise _unacceptable(name, data[place])
     end = value_end(data, place)
@@ -207,7 +207,7 @@ def _read_keys(data: bytes, place: i64, name: bytes, keys: list[str]) -> None:
 
 
 def _unacceptable(name: bytes, kind: int) -> PreconditionFailed:
-    """Return the error for a value whose type cannot be a routing key."""
+    """Return the error for a value of a type that is invalid for a routing key."""
     return PreconditionFailed(
         f'invalid message: {{unacceptable_type_in_header,"{name.decode()}",'
         f"{_NAMES.get(chr(kind), 'unknown')}}}"

@@ -1,4 +1,4 @@
-"""Why a message was dead-lettered, in RabbitMQ's words: the `reason` of an entry of `x-death`."""
+"""The reasons for dead-lettering, in RabbitMQ's words: the `reason` of an entry of `x-death`."""
 
 from __future__ import annotations
 

@@ -23,9 +23,9 @@ _INTEGER: Final = re.compile("[+-]?[0-9]{1,30}")
 
 
 def delay_of(headers: dict[str, object]) -> int:
-    """Return the delay in ms that `headers` ask for; 0 for none.
+    """Return the delay in ms that `headers` ask for; 0 if none.
 
-    As in the plugin it may be an integer, a text that holds one, or a number with a fraction.
+    As in the plugin, it may be an integer, a string with one, or a number with a fraction.
     """
     value = headers.get(_DELAY)
     if isinstance(value, bool):
@@ -41,22 +41,22 @@ def delay_of(headers: dict[str, object]) -> int:
 
 @final
 class KnownDelay:
-    """The delay of a message that is on its way to a store, which was read from it before."""
+    """The delay of a message on its way to a store, already read from it."""
 
     def __init__(self) -> None:
-        #: The properties of that message; empty for none.
+        #: The properties of that message; empty if none.
         self.properties = b""
         self.delay_ms: i64 = 0
 
 
 def due_ms(message: Message) -> i64:
-    """Return when a message of a store is due, in ms; no delay is longer than `DELAY_MS_MAX`."""
+    """Return when a message in a store is due, in ms; a delay is at most `DELAY_MS_MAX`."""
     delay = delay_of(property_headers(message.properties) or {})
     return message.timestamp_ms + max(0, min(delay, DELAY_MS_MAX))
 
 
 def undelayed(message: Message, now_ms: i64) -> Message:
-    """Return a message as it leaves its store: as taken now, its delay negated."""
+    """Return a message as it leaves its store: with the current time, and its delay negated."""
     delay = delay_of(property_headers(message.properties) or {})
     negated: dict[str, object] = {_DELAY: -min(delay, DELAY_MS_MAX)}
     properties = edit_headers(message.properties, [_DELAY.encode()], negated)

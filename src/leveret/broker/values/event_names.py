@@ -1,4 +1,4 @@
-"""The names of the events that the event stream tells of: the routing keys of its messages."""
+"""The names of the events in the event stream: the routing keys of its messages."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Final
 
 from leveret.names import Name
 
-#: The stream of each vhost that they are published to.
+#: The stream of each vhost to which they are published.
 EVENT_STREAM: Final = Name("amq.leveret.events")
 
-#: A publish was taken from a client (queue or not); came into a queue; went to a consumer.
+#: A publish was accepted from a client (routed or not); was put into a queue; was delivered.
 PUBLISHED: Final = "published"
 ROUTED: Final = "routed"
 DELIVERED: Final = "delivered"
-#: What ends a message, or brings it back.
+#: Events that end a message, or return it to its queue.
 ACKED: Final = "acked"
 REQUEUED: Final = "requeued"
 DEAD_LETTERED: Final = "dead_lettered"
@@ -22,6 +22,6 @@ DROPPED: Final = "dropped"
 UNROUTABLE: Final = "unroutable"
 #: Copies of a dead letter were not made, because there would be too many.
 LETTERS_DROPPED: Final = "letters_dropped"
-#: All that waits in a queue is gone; the queue is gone.
+#: All waiting messages of a queue were dropped; the queue was deleted.
 PURGED: Final = "purged"
 DELETED: Final = "deleted"

@@ -1,6 +1,6 @@
-"""The property expiration, a message's own time to live, and the deadline that follows from it.
+"""The property expiration, a message's own time to live, and the resulting deadline.
 
-The property is text that must be a number of milliseconds.
+The property is a string that must be a number of milliseconds.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _PLUS: Final = 0x2B
 _MINUS: Final = 0x2D
 _ZERO: Final = 0x30
 
-#: Digits of the longest number that is legal.
+#: The length of the largest valid number.
 _DIGITS_MAX: Final = len(str(EXPIRATION_MS_MAX))
 
 
 def expiration_ms(properties: bytes) -> i64:
-    """Return the expiration in legal property bytes, in ms; -1 where there is none, or no number.
+    """Return the expiration in valid property bytes, in ms; -1 if absent or not a number.
 
-    What clients publish is a number (`check_expiration`).
+    Publishes from clients have a valid number (`check_expiration`).
     """
     at = find_property(properties, EXPIRATION)
     if at < 0:
@@ -44,7 +44,7 @@ def expiration_ms(properties: bytes) -> i64:
     if position == end:
         return -1
     if end - position > _DIGITS_MAX:
-        # Zeros before the number may be most of the text, which each queue reads.
+        # Leading zeros may be most of the string, which each queue reads.
         properties = properties[position:end].lstrip(b"0")
         position = 0
         end = len(properties)
@@ -59,7 +59,7 @@ def expiration_ms(properties: bytes) -> i64:
 
 
 def deadline_of(message: Message, queue_ttl_ms: i64) -> i64:
-    """Return when `message` expires in a queue of that TTL, in ms; NO_DEADLINE if it never does."""
+    """Return when `message` expires in a queue with a TTL, in ms; NO_DEADLINE if it never does."""
     ttl = queue_ttl_ms
     if message.properties[0] & EXPIRATION_FLAG:
         own = expiration_ms(message.properties)
@@ -77,10 +77,10 @@ def own_expiry(message: Message) -> i64:
 
 
 def check_expiration(properties: bytes) -> None:
-    """Check the expiration in legal property bytes, if there is one.
+    """Check the expiration in valid property bytes, if there is one.
 
-    Raises: PreconditionFailed (406) for what is no whole number from 0 to ten years, in RabbitMQ's
-    words (behaviour 21).
+    Raises: PreconditionFailed (406) for anything but a whole number from 0 to ten years, in
+    RabbitMQ's words (behaviour 21: bad expiration).
     """
     if expiration_ms(properties) >= 0:
         return
@@ -90,7 +90,7 @@ def check_expiration(properties: bytes) -> None:
 
 
 def _why(text: str) -> str:
-    """Return what is wrong with an expiration, as RabbitMQ's parser says it."""
+    """Return the error in an expiration, in the words of RabbitMQ's parser."""
     sign = 1 if text[:1] in ("-", "+") else 0
     end = sign
     while end < len(text) and "0" <= text[end] <= "9":

@@ -1,10 +1,10 @@
-"""How many copies of one message dead-lettering makes by itself.
+"""The limit for the copies of one message that dead-lettering makes.
 
-A message that a client published or rejected may become `DEAD_LETTER_COPIES_MAX` letters.  How many
-are left to a copy stands in its address, over pages, restarts and delays; what makes copies of it
-shares them out.
+A message that a client published or rejected may become `DEAD_LETTER_COPIES_MAX` dead letters.  A
+copy has its remaining number in its address, over pages, restarts and delays; a step that makes
+several copies divides the number among them.
 
-Invariant: all copies together, with those that are left to them, never are more than the limit.
+Invariant: all copies together, plus their remaining numbers, never exceed the limit.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from mypy_extensions import i64
 
 from leveret.message import ALL_LETTERS
 
-#: Why a copy is not made: the message has so many already; there is no memory for it.
+#: Why a copy is not made: the message already has too many; there is no memory for it.
 COPIES: Final = "copies"
 MEMORY: Final = "memory"
 
 
 def shared(letters_left: i64, copies: i64) -> i64:
-    """Return how many more copies each of `copies` may become, so that all keep within the limit.
+    """Return the remaining number for each of `copies`, so that all together keep the limit.
 
-    `letters_left` is what the message had of which they are made.
+    `letters_left` is the remaining number of the message being copied.
     """
     if letters_left == ALL_LETTERS or copies == 0:
         return letters_left
@@ -32,17 +32,17 @@ def shared(letters_left: i64, copies: i64) -> i64:
 
 @final
 class LettersDropped:
-    """Copies that dead-lettering did not make because there would be too many, by the reason."""
+    """Copies that dead-lettering did not make because of a limit, by the reason."""
 
     def __init__(self) -> None:
-        #: The message had as many copies as dead-lettering may make of one.
+        #: The message already had the maximum of copies.
         self.copies: i64 = 0
-        #: There was no memory for more copies than one of a letter.
+        #: There was no memory for more than one copy of a dead letter.
         self.memory: i64 = 0
-        #: The vhost and the queue that the last of them died in.
+        #: The vhost and the queue in which the last of them died.
         self.vhost = ""
         self.queue = ""
 
     def total(self) -> i64:
-        """Return how many there were since the start."""
+        """Return their number since the start."""
         return self.copies + self.memory

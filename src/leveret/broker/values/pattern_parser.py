@@ -1,10 +1,10 @@
-"""Compiles a regular expression to states; see `patterns` for what is supported.
+"""Compiles a regex to states; see `patterns` for the supported syntax.
 
-The states of a part stand one after another, each with up to two numbers that tell where it goes on
-from its own place.  So a part may be repeated by repeating its states, and put anywhere.
+The states of a part are contiguous, each with up to two offsets of the next states relative to
+itself.  So a part may be repeated by repeating its states, and moved anywhere.
 
-Invariants: groups nest at most `PATTERN_DEPTH_MAX` deep, so that reading them cannot exhaust a
-stack; no part is made of more than `PATTERN_STATES_MAX` parts.
+Invariants: groups nest at most `PATTERN_DEPTH_MAX` deep, so that parsing them cannot exhaust the
+stack; a part consists of at most `PATTERN_STATES_MAX` parts.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from mypy_extensions import i64
 from leveret.errors import PreconditionFailed
 from leveret.limits import PATTERN_DEPTH_MAX, PATTERN_REPEATS_MAX, PATTERN_STATES_MAX
 
-#: What a state does: take a character of a set, go on at two places, go on elsewhere, judge the
-#: place, judge a lookaround, end, pass an atomic group.
+#: The operation of a state: take a character of a set, continue at two states, continue at another
+#: state, check an assertion, check a lookaround, end, pass an atomic group.
 TAKE: Final = 0
 SPLIT: Final = 1
 JUMP: Final = 2
@@ -27,18 +27,18 @@ ASSERT: Final = 3
 LOOK: Final = 4
 FOUND: Final = 5
 ATOM: Final = 6
-#: A `SPLIT` of a greedy repeat: its first way leaves the repeat, and in an atomic group its second
-#: one does.  What is compiled has none of these.
+#: A `SPLIT` of a greedy repeat: its first way leaves the repeat, in an atomic group its second one
+#: does.  Compiled patterns have none of these.
 _GREEDY: Final = 7
 
-#: What `_group_kind` returns beside a lookaround's number.
+#: Results of `_group_kind` other than a lookaround's number.
 _PLAIN: Final = -1
 _OPTIONS: Final = -2
 _ATOMIC: Final = -3
 
 #: The first and the last character of a range.
 Range = tuple[int, int]
-#: Beginnings of categories of characters, and whether all others are meant.
+#: Prefixes of character categories, and whether the property is negated.
 Property = tuple[tuple[str, ...], bool]
 
 _LAST: Final = 0x10FFFF
@@ -50,7 +50,7 @@ _HORIZONTAL: Final = [
     (0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000),
 ]  # fmt: skip
 _VERTICAL: Final = [(10, 13), (0x85, 0x85), (0x2028, 0x2029)]
-#: The escapes that stand for a class; a capital letter stands for all other characters.
+#: Escapes for a class; an upper-case letter negates it.
 _CLASSES: Final[dict[str, list[Range]]] = {
     "d": _DIGITS,
     "w": _WORDS,
@@ -58,9 +58,9 @@ _CLASSES: Final[dict[str, list[Range]]] = {
     "h": _HORIZONTAL,
     "v": _VERTICAL,
 }
-#: Ranges of a set that a character is compared with in one look of a walk.
+#: Ranges of a set that are compared in one step of a walk.
 _RANGES_PER_LOOK: Final = 8
-#: POSIX classes as they stand in brackets: `[[:alpha:]]`.
+#: POSIX classes in brackets: `[[:alpha:]]`.
 _POSIX: Final[dict[str, list[Range]]] = {
     "alnum": [(48, 57), (65, 90), (97, 122)],
     "alpha": [(65, 90), (97, 122)],
@@ -81,12 +81,12 @@ _CONTROLS: Final = {"a": 7, "e": 27, "f": 12, "n": 10, "r": 13, "t": 9}
 _HEXADECIMAL: Final = re.compile(r"\{([0-9a-fA-F]{1,6})\}|([0-9a-fA-F]{2}|[0-9a-fA-F]\Z)")
 _OCTAL: Final = re.compile("0[0-7]{0,2}|[0-7]{3}")
 
-#: Where each assertion holds, by the letter of its escape.
+#: The position that each assertion checks, by the letter of its escape.
 _ASSERTIONS: Final = {
     "^": "A",
     "$": "Z",
     "\\A": "A",
-    # Where the search begins: a name is searched once, from its beginning.
+    # The start of the search: a name is searched once, from its beginning.
     "\\G": "A",
     "\\z": "z",
     "\\Z": "Z",
@@ -94,14 +94,14 @@ _ASSERTIONS: Final = {
     "\\B": "B",
 }
 
-#: The least and the most of a repeat (-1: no bound).
+#: The minimum and the maximum of a repeat (-1: no bound).
 _REPEATS: Final = {"*": (0, -1), "+": (1, -1), "?": (0, 1)}
 _BOUNDS: Final = re.compile(r"\{ *([0-9]*) *(,?) *([0-9]*) *\}")
 
 #: A literal in `\\Q…\\E`; an end without a beginning; any other escape.
 _QUOTED: Final = re.compile(r"\\Q(.*?)(?:\\E|\Z)|\\E|\\.", re.DOTALL)
 
-#: Unicode's general categories: their first letters, and the second ones of each.
+#: Unicode's general categories: their first letters, and the second letters of each.
 _CATEGORIES: Final = {
     "C": "cfnos",
     "L": "lmotu",
@@ -112,8 +112,8 @@ _CATEGORIES: Final = {
     "Z": "lps",
 }
 
-#: The names that `\\p{…}` takes: Unicode's general categories, `L&` for letters with a case, and
-#: PCRE's own.  Each is the beginnings of the categories that it stands for.
+#: The names in `\\p{…}`: Unicode's general categories, `L&` for letters with a case, and PCRE's
+#: own.  Each maps to prefixes of categories.
 _PROPERTIES: Final[dict[str, tuple[str, ...]]] = {
     **{
         first + second: (first + second,)
@@ -125,15 +125,15 @@ _PROPERTIES: Final[dict[str, tuple[str, ...]]] = {
     "Xan": ("L", "N"),
     "Xwd": ("L", "N", "Mn", "Pc"),
 }
-#: The categories of one case, which are equal where cases are folded.
+#: The categories of one case, which are equal if cases are folded.
 _CASES: Final = (("Ll",), ("Lt",), ("Lu",))
 
 
 @final
 class CharacterSet:
-    """Ranges of characters and Unicode's properties, or all others.
+    """A set of character ranges and Unicode properties, or its complement.
 
-    With `fold`, upper and lower case are one.
+    With `fold`, upper and lower case are equal.
     """
 
     def __init__(
@@ -144,11 +144,11 @@ class CharacterSet:
         self._negated = negated
         self._fold = fold
         cases = 3 if fold else 1
-        #: Looks that a comparison with it adds to a walk: none for a set of a few ranges.
+        #: Steps that a comparison adds to a walk: none for a set of a few ranges.
         self.looks: i64 = len(ranges) * cases // _RANGES_PER_LOOK + len(properties) * cases
 
     def has(self, code: int) -> bool:
-        """Tell whether the character of that code is in the set."""
+        """Return whether the character with a code is in the set."""
         found = self._in(code)
         if not found and self._fold:
             character = chr(code)
@@ -171,35 +171,36 @@ class CharacterSet:
         return False
 
 
-#: What a state does, its numbers, and the characters that it takes.
+#: A state: its operation, its numbers, and the characters that it takes.
 State = tuple[int, int, int, CharacterSet | None]
 
 
 @final
 class Part:
-    """A part of a pattern: its states, and how many parts it is made of."""
+    """A part of a pattern: its states, and the number of parts in it."""
 
     def __init__(
         self, states: list[State], size: int, may_be_empty: bool, repeats_nothing: bool = False
     ) -> None:
         self.states: Final = states
         self.size: Final = size
-        #: Whether it can match nothing, and whether it repeats such a part without an end.
+        #: Whether it can match the empty string, and whether it repeats such a part without a
+        #: bound.
         self.may_be_empty: Final = may_be_empty
         self.repeats_nothing: Final = repeats_nothing
 
 
 @final
 class PatternParser:
-    """Reads one pattern."""
+    """Parses one pattern."""
 
     def __init__(self, text: str) -> None:
-        # A repeat behind a quoted literal repeats its last character.
+        # A repeat after a quoted literal repeats its last character.
         self._text = _QUOTED.sub(_escaped_literal, text)
         self._place = 0
         self._depth = 0
         self._fold = False
-        #: Whether repeats prefer less and `?` has them prefer more.
+        #: Whether repeats are lazy, and `?` makes them greedy.
         self._lazy = False
 
     def parse(self) -> list[State]:
@@ -224,12 +225,12 @@ class PatternParser:
         return self._text[self._place : self._place + 1]
 
     def _next(self) -> str:
-        """Return the next character and pass over it."""
+        """Consume and return the next character."""
         self._place += 1
         return self._text[self._place - 1 : self._place]
 
     def _take(self, wanted: str) -> bool:
-        """Pass over `wanted` where it is next; tell whether it was."""
+        """Consume `wanted` if it is next; return whether it was."""
         if self._text.startswith(wanted, self._place):
             self._place += len(wanted)
             return True
@@ -285,7 +286,7 @@ class PatternParser:
         times = least + 1 if most < 0 else most
         size = self._check_size(1 + atom.size * times)
         states = atom.states * least
-        # A state tries its first way first.  The order matters in an atomic group only; elsewhere
+        # A state tries its first way first.  The order matters only in an atomic group; elsewhere
         # leaving the repeat first ends the walk soonest.
         width = len(atom.states) + 1
         for left in range(times - least, 0, -1):
@@ -297,14 +298,14 @@ class PatternParser:
         return Part(states, size, least == 0 or atom.may_be_empty, repeats_nothing)
 
     def _bounds(self) -> tuple[int, int] | None:
-        """Return the least and most of a repeat that is next (most -1: no bound)."""
+        """Consume a quantifier and return its minimum and maximum (-1: no bound), or None."""
         bounds = _REPEATS.get(self._peek())
         if bounds is not None:
             self._place += 1
             return bounds
         found = _BOUNDS.match(self._text, self._place)
         if found is None or not (found[1] or found[3]):
-            return None  # not a repeat: the brace stands for itself
+            return None  # not a quantifier: a literal brace
         least = int(found[1] or "0")
         most = int(found[3] or "-1") if found[2] else least
         if max(least, most) > PATTERN_REPEATS_MAX or -1 < most < least:
@@ -315,7 +316,7 @@ class PatternParser:
         return (least, most)
 
     def _atom(self) -> Part | None:
-        """Return the next part, None for what only sets an option."""
+        """Return the next part, or None if it only sets an option."""
         character = self._peek()
         if character == "(":
             return None if self._comment() else self._group()
@@ -366,18 +367,18 @@ class PatternParser:
 
     def _atomic(self, inner: Part) -> Part:
         if inner.repeats_nothing:
-            raise self._bad("an atomic group has an unlimited repeat of what can be empty")
+            raise self._bad("an atomic group has an unlimited repeat of a part that can be empty")
         return self._walked(ATOM, 0, inner, inner.may_be_empty)
 
     def _walked(self, operation: int, kind: int, inner: Part, may_be_empty: bool) -> Part:
-        """Return a part which is a walk of its own."""
+        """Return a part that needs a walk of its own."""
         states = _with_splits(inner.states, operation == ATOM)
         states.insert(0, (operation, len(states) + 2, kind, None))
         states.append((FOUND, 0, 0, None))
         return Part(states, self._check_size(1 + inner.size), may_be_empty)
 
     def _comment(self) -> bool:
-        """Pass over a comment where it is next; tell whether it was."""
+        """Consume a comment if it is next; return whether it was."""
         if not self._take("(?#"):
             return False
         end = self._text.find(")", self._place)
@@ -387,12 +388,12 @@ class PatternParser:
         return True
 
     def _group_kind(self) -> int:
-        """Read what stands behind `(?`.
+        """Parse the group type after `(?`.
 
-        Return a lookaround's number, or `_ATOMIC`, `_OPTIONS` (they stand alone) or `_PLAIN`.  The
-        number is 1 for a negated one and 2 for one that looks back, added.
+        Return a lookaround's number, or `_ATOMIC`, `_OPTIONS` (options without a group) or
+        `_PLAIN`.  The number is the sum of 1 for a negated lookaround and 2 for a lookbehind.
         """
-        # `|` numbers the groups of each alternative alike; groups have no numbers here.
+        # `|` gives the groups of each alternative the same numbers; groups have no numbers here.
         for mark, kind in (
             ("=", 0), ("!", 1), ("<=", 2), ("<!", 3), (">", _ATOMIC), (":", _PLAIN), ("|", _PLAIN),
         ):  # fmt: skip
@@ -408,9 +409,9 @@ class PatternParser:
         return self._options()
 
     def _options(self) -> int:
-        """Read options up to `:` or `)`.
+        """Parse options up to `:` or `)`.
 
-        `i` folds cases, `U` exchanges greedy and lazy; the other supported ones have no effect: a
+        `i` folds cases, `U` swaps greedy and lazy; the other supported options have no effect: a
         name has no line ends (`s`, `m`), and groups have no numbers (`n`, `J`).
         """
         if self._take("^"):
@@ -434,10 +435,10 @@ class PatternParser:
     # -- characters --------------------------------------------------------------------------------
 
     def _escape(self) -> Part:
-        """Return what a backslash and what follows it stand for, outside brackets."""
+        """Return the part for an escape outside brackets."""
         letter = self._peek()
         if letter == "K":
-            # It sets where the match begins, which nothing here asks for.
+            # It sets the start of the match, which is not used here.
             self._place += 1
             return Part([], 1, True)
         if letter == "N" and not self._text.startswith("{", self._place + 1):
@@ -449,7 +450,7 @@ class PatternParser:
         return self._set(ranges, negated)
 
     def _property(self) -> Property:
-        """Return the categories that a property stands for, and whether it means all others."""
+        """Return the categories of a property, and whether it is negated."""
         others = self._next() == "P"
         if self._take("{"):
             end = self._text.find("}", self._place)
@@ -468,7 +469,7 @@ class PatternParser:
         return found, others
 
     def _escaped(self) -> tuple[list[Range], bool]:
-        """Return the ranges that an escape stands for, and whether it means all others."""
+        """Return the ranges of an escape, and whether it is negated."""
         letter = self._next()
         ranges = _CLASSES.get(letter.lower())
         if ranges is not None:
@@ -490,7 +491,7 @@ class PatternParser:
         return ord(letter)
 
     def _octal(self) -> int:
-        """Return the code that `0`, `0d`, `0dd` or `ddd` names; the first digit was read."""
+        """Return the code of `0`, `0d`, `0dd` or `ddd`, after reading the first digit."""
         found = _OCTAL.match(self._text, self._place - 1)
         if found is None:
             raise self._bad("back references are not supported")
@@ -498,7 +499,7 @@ class PatternParser:
         return int(found[0], 8)
 
     def _hexadecimal(self) -> int:
-        """Return the code that `hh` or `{h…}` names."""
+        """Return the code of `hh` or `{h…}`."""
         found = _HEXADECIMAL.match(self._text, self._place)
         code = _LAST + 1 if found is None else int(found[1] or found[2], 16)
         if found is None or code > _LAST:
@@ -507,7 +508,7 @@ class PatternParser:
         return code
 
     def _bracket(self) -> Part:
-        """Return a set in brackets; the opening one was read."""
+        """Return a set in brackets, after reading the opening bracket."""
         negated = self._take("^")
         ranges: list[Range] = []
         properties: list[Property] = []
@@ -562,7 +563,7 @@ class PatternParser:
 
 
 def _with_splits(states: list[State], atomic: bool) -> list[State]:
-    """Return states in which each greedy repeat is a split, as an atomic group has it or not."""
+    """Return states with each greedy repeat as a split, in the order for an atomic group or not."""
     found: list[State] = []
     for state in states:
         if state[0] == _GREEDY:
@@ -574,7 +575,7 @@ def _with_splits(states: list[State], atomic: bool) -> list[State]:
 
 
 def _escaped_literal(found: re.Match[str]) -> str:
-    """Return a quoted literal with each of its characters escaped by itself."""
+    """Return a quoted literal with each of its characters escaped."""
     literal: str | None = found[1]
     if literal is None:
         return "" if found[0] == "\\E" else found[0]
@@ -582,7 +583,7 @@ def _escaped_literal(found: re.Match[str]) -> str:
 
 
 def _others(ranges: list[Range]) -> list[Range]:
-    """Return all characters that are not in `ranges`, which are in order."""
+    """Return the complement of `ranges`, which are in order."""
     others: list[Range] = []
     begin = 0
     for first, last in ranges:

@@ -1,20 +1,20 @@
-r"""Patterns of policies and permissions: regular expressions that answer in bounded time.
+r"""Patterns of policies and permissions: regexes with bounded matching time.
 
-RabbitMQ's patterns are PCRE, and the commonest of them, `^(?!amq\.).*`, looks ahead, so a matcher
-without lookaround will not do; a backtracking one, such as Python's, can be made to run for years
-by `(a+)+$`.  This one tries the ways in the same order, but never continues twice from the same
-state at the same place: what follows failed the first time, and would fail again.  Its cost is
+RabbitMQ's patterns are PCRE, and the most common one, `^(?!amq\.).*`, has a lookahead, so a matcher
+without lookaround is not enough; a backtracking one, such as Python's, can run for years with
+`(a+)+$`.  This matcher tries the ways in the same order, but never continues twice from the same
+state at the same position: the rest failed the first time, and would fail again.  Its cost is
 therefore states times characters.  A lookaround is one more such walk, and so is an atomic group or
-a possessive repeat: the first way through it is final, whatever follows.
+a possessive repeat: the first way through it is final, regardless of the rest.
 
-This is not all of PCRE.  A match only tells whether a pattern is found, not where, so groups
+This is a subset of PCRE.  A match only reports whether a pattern is found, not where, so groups
 capture nothing.  Refused are back references, recursion, conditions, verbs (`(*…)`), the option
-`x`, `\R`, `\X`, `\C`, properties of Unicode other than categories, and, inside an atomic group,
-unlimited repeats of something that can be empty (`(?>(a?)*)`), because where PCRE ends those
-depends on the way to them.  `\w`, `\d`, `\s` and `\b` are about ASCII.
+`x`, `\R`, `\X`, `\C`, Unicode properties other than categories, and, inside an atomic group,
+unlimited repeats of a part that can be empty (`(?>(a?)*)`), because PCRE ends those depending on
+the way to them.  `\w`, `\d`, `\s` and `\b` are limited to ASCII.
 
-Invariants: a match ends after `PATTERN_LOOKS_MAX` looks and then answers no, as PCRE's own limit
-does in RabbitMQ; what a pattern may cost is known when it is made.
+Invariants: a match ends after `PATTERN_LOOKS_MAX` steps and then fails, like PCRE's own limit in
+RabbitMQ; the maximum cost of a pattern is known when it is compiled.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ from leveret.broker.values.pattern_parser import (
 from leveret.errors import PreconditionFailed
 from leveret.limits import PATTERN_CHARACTERS_MAX, PATTERN_LOOKS_MAX, PATTERN_STATES_MAX
 
-#: The memory of a state in bytes, and of the set of one that takes a character.
+#: The memory of a state in bytes, and of its character set.
 _STATE_BYTES: Final = 80
 _SET_BYTES: Final = 200
 
-#: Looks of a lookaround or an atomic group at a place, beside those of its states: it is a walk of
-#: its own, whose end is remembered.
+#: Steps of a lookaround or an atomic group at a position, in addition to those of its states: it is
+#: a separate walk with a cached end.
 _LOOKAROUND_LOOKS: Final = 12
 
-#: Characters of a name in which a plain text is searched for in one look.
+#: Characters of a name that are searched for a plain string in one step.
 _SEARCHED_PER_LOOK: Final = 64
 
-#: What stands for itself in a pattern, beside letters and digits, and after a backslash.
+#: Literal characters in a pattern, in addition to letters and digits, and after a backslash.
 _PLAIN: Final = "_-/:@,"
 _ESCAPED: Final = ".-_/:@$^"
 
-#: What it costs to compile a pattern.
+#: The cost of compiling a pattern.
 _COST_PER_CHARACTER: i64 = 2
 _STATES_PER_COST: i64 = 8
 
-#: Patterns that were compiled a moment ago: permissions and policies name a few again and again.
+#: Recently compiled patterns: permissions and policies repeat a few of them.
 _COMPILED_MAX: Final = 256
 _compiled: dict[str, Pattern] = {}
 
 
 def compile_pattern(text: str) -> Pattern:
-    """Return the pattern that `text` writes.
+    """Return the compiled pattern of `text`.
 
-    Raises: PreconditionFailed (406) when it is not a regular expression, or an unsupported one.
+    Raises: PreconditionFailed (406) if it is not a regex, or an unsupported one.
     """
     pattern = _compiled.get(text)
     if pattern is None:
@@ -74,9 +74,9 @@ def compile_pattern(text: str) -> Pattern:
 
 
 def compile_cost(text: str) -> i64:
-    """Return what it costs to compile a pattern, or to refuse it.
+    """Return the cost of compiling a pattern, or of refusing it.
 
-    A character takes up to 2.4 µs, and a repeat makes many states of few characters.
+    A character takes up to 2.4 µs, and a repeat makes many states from few characters.
     """
     characters = min(i64(len(text)), PATTERN_CHARACTERS_MAX)
     repeated = PATTERN_STATES_MAX // _STATES_PER_COST if "{" in text else 0
@@ -84,19 +84,19 @@ def compile_cost(text: str) -> i64:
 
 
 class _TooManyLooks(Exception):
-    """A walk is at its limit."""
+    """A walk has reached its limit."""
 
 
 @final
 class Pattern:
-    """A compiled pattern; `matches` tells whether it is found in a name."""
+    """A compiled pattern; `matches` returns whether it is found in a name."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         if len(text) > PATTERN_CHARACTERS_MAX:
             raise PreconditionFailed(f"a pattern has at most {PATTERN_CHARACTERS_MAX} characters")
-        # Each state is an operation with up to two numbers, which are places where it goes on, and
-        # a set for those that take.
+        # Each state is an operation with up to two numbers, which are the next states, and a
+        # character set if it takes a character.
         states = PatternParser(text).parse()
         self._operations: Final = [state[0] for state in states]
         self._first: Final = [
@@ -110,25 +110,26 @@ class Pattern:
         self._sets: Final = [state[3] for state in states]
         self._looks: i64 = 0
         self._limit: i64 = PATTERN_LOOKS_MAX
-        #: Looks of all walks so far: the cost, in a unit that is the same on every machine.
+        #: Steps of all walks so far: the cost, in a unit that is the same on every machine.
         self.walked: i64 = 0
-        #: Where the walks of lookarounds and atomic groups ended (-1: nowhere), by their state and
-        #: the place where they began.
+        #: The ends of the walks of lookarounds and atomic groups (-1: none), by their state and the
+        #: position where they began.
         self._ends: dict[tuple[int, int], int] = {}
-        #: True for those that are found at the beginning alone, such as `^orders\\.`.
+        #: True if it matches only at the beginning, such as `^orders\\.`.
         self._anchored = self._operations[0] == ASSERT and self._first[0] == ord("A")
-        #: True for those that are found everywhere; most permissions are `.*`.
+        #: True if it matches everything; most permissions are `.*`.
         self._always = text in ("", ".*", "^.*", ".*$", "^.*$")
-        #: What has to be in a name, or at its beginning, where that is all; else None.
+        #: The string to search for in a name, or at its beginning, if the pattern is only that;
+        #: else None.
         self._plain = _plain_of(text)
 
     def memory(self) -> i64:
-        """Return the bytes of memory that its states take: a repeat has many with one set."""
+        """Return the bytes of memory of its states: the states of a repeat share one set."""
         sets = {id(characters) for characters in self._sets}
         return i64(len(self._operations)) * _STATE_BYTES + i64(len(sets)) * _SET_BYTES
 
     def matches(self, name: str, limit: i64 = PATTERN_LOOKS_MAX) -> bool:
-        """Tell whether the pattern is found anywhere in `name`, within `limit` looks."""
+        """Return whether the pattern is found anywhere in `name`, within `limit` steps."""
         if self._always:
             return True
         plain = self._plain
@@ -149,15 +150,15 @@ class Pattern:
     # -- walking -----------------------------------------------------------------------------------
 
     def _walk(self, entry: int, text: str, begin: int, floating: bool, exact: int) -> int:
-        """Return where the first way through the states from `entry` ends; -1 where none does.
+        """Return the end of the first way through the states from `entry`; -1 if there is none.
 
-        It begins at `begin`, or with `floating` at the first place from there on where it can;
-        `exact`, if it is not -1, is where it has to end.
+        It begins at `begin`, or with `floating` at the first possible position from there on;
+        `exact`, if it is not -1, is the required end.
         """
         size = len(text)
         last = size if exact < 0 else exact
         seen: set[int] = set()
-        # A state at a place is one number.
+        # A state and a position are encoded as one number.
         width = size + 1
         for start in range(begin, (last if floating else begin) + 1):
             pending = [entry * width + start]
@@ -187,7 +188,7 @@ class Pattern:
     def _follow(
         self, operation: int, state: int, place: int, text: str, pending: list[int]
     ) -> None:
-        """Add to `pending` where a state that takes no character goes on; the last one is next."""
+        """Add the successors of a state that takes no character to `pending`; the last is next."""
         width = len(text) + 1
         if operation == SPLIT:
             pending.append(self._second[state] * width + place)
@@ -209,9 +210,9 @@ class Pattern:
                 pending.append(self._first[state] * width + end)
 
     def _end(self, state: int, text: str, place: int, back: bool) -> int:
-        """Return where a lookaround or an atomic group that begins at `place` ends, or -1.
+        """Return the end of a lookaround or an atomic group that begins at `place`, or -1.
 
-        `back` looks for one that ends there.  Each is walked once at a place.
+        `back` looks for one that ends there.  Each is walked once for each position.
         """
         known = self._ends.get((state, place))
         if known is not None:
@@ -224,7 +225,7 @@ class Pattern:
 
 
 def _holds(assertion: int, text: str, place: int) -> bool:
-    """Tell whether an assertion of `pattern_parser` holds at `place`."""
+    """Return whether an assertion of `pattern_parser` holds at `place`."""
     size = len(text)
     if assertion == ord("A"):
         return place == 0
@@ -238,9 +239,9 @@ def _holds(assertion: int, text: str, place: int) -> bool:
 
 
 def _plain_of(text: str) -> str | None:
-    """Return the text that a pattern searches for, if it does nothing else, or None."""
+    """Return the string that a pattern searches for, if it does nothing else, or None."""
     if text.endswith(".*") and not text.endswith("\\.*"):
-        # Whatever follows, what comes before was found.
+        # A final `.*` always matches.
         text = text[:-2]
     plain = ""
     place = 1 if text.startswith("^") else 0

@@ -1,9 +1,9 @@
-"""Permissions: what a user may do in a vhost, as patterns of the names that he may do it with.
+"""Permissions of a user in a vhost, as patterns of names.
 
-A pattern is searched for in the name, as RabbitMQ does: `log` lets `catalogue` through, `^log$`
-does not.  An empty one stands for `^$`, which no exchange and no queue has for a name.
+A pattern is searched for in the name, as in RabbitMQ: `log` matches `catalogue`, `^log$` does not.
+An empty one means `^$`, which matches no exchange and no queue.
 
-Invariants: patterns are compiled when they are set, so that a check cannot fail for one.
+Invariants: patterns are compiled when they are set, so that a check cannot fail because of one.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from mypy_extensions import i64
 from leveret.broker.values.patterns import Pattern, compile_pattern
 from leveret.errors import PreconditionFailed
 
-#: What can be allowed; they are added up.
+#: The permissions, which can be added.
 CONFIGURE: Final = 1
 WRITE: Final = 2
 READ: Final = 4
 
-#: Patterns that most permissions have, and that are compiled once for all.
+#: Patterns of most permissions, which are compiled once for all.
 _SHARED: Final = ("", ".*")
 
-#: The characters that mean something in a pattern.
+#: Characters with a special meaning in a pattern.
 _META: Final = "\\.^$*+?{}[]()|-#&~ \t\n\r\v\f"
 
-#: The end of a pattern that says nothing of what comes, and what in one looks at what comes, or
-#: makes plain text of such an end.
+#: The end of a pattern that matches anything after it; and constructs that look at the rest of the
+#: text, or quote such an end.
 _ANY_END: Final = ".*$"
 _LOOKS_ON: Final = ("$", "(?", "\\b", "\\B", "\\z", "\\Z", "\\G", "\\Q")
 
@@ -39,15 +39,15 @@ def _pattern(text: str) -> Pattern:
 
 
 def escape(text: str) -> str:
-    """Return a pattern that stands for `text` itself."""
+    """Return a pattern that matches `text` literally."""
     return "".join("\\" + letter if letter in _META else letter for letter in text)
 
 
 def expand(pattern: str, variables: dict[str, str]) -> str:
-    """Return `pattern` with each `{name}` of `variables` replaced by its value, escaped.
+    """Return `pattern` with each `{name}` of `variables` replaced by its escaped value.
 
-    The value cannot add anything to the pattern but itself, whatever a user, a vhost or a client is
-    called.  A `{name}` that is no variable stays as it is.
+    A value is matched literally, whatever the name of a user, a vhost or a client contains.  A
+    `{name}` that is not a variable stays as it is.
     """
     parts: list[str] = []
     rest = pattern
@@ -67,7 +67,7 @@ def expand(pattern: str, variables: dict[str, str]) -> str:
 
 @final
 class Permission:
-    """What a user may configure (declare, delete), write (publish) and read (consume)."""
+    """Patterns of the names that a user may configure (declare, delete), write or read."""
 
     def __init__(self, configure: str, write: str, read: str) -> None:
         self.configure: Final = configure
@@ -78,13 +78,13 @@ class Permission:
         self._read: Final = _pattern(read)
 
     def pattern(self, what: int) -> Pattern:
-        """Return the pattern of the names with which `CONFIGURE`, `WRITE` or `READ` is allowed."""
+        """Return the pattern of names for `CONFIGURE`, `WRITE` or `READ`."""
         if what == CONFIGURE:
             return self._configure
         return self._write if what == WRITE else self._read
 
     def memory(self) -> i64:
-        """Return the bytes of memory that its texts and their patterns take."""
+        """Return the bytes of memory of its strings and their patterns."""
         size: i64 = 0
         texts = (self.configure, self.write, self.read)
         for text, pattern in zip(texts, (self._configure, self._write, self._read), strict=True):
@@ -93,7 +93,7 @@ class Permission:
         return size
 
     def definition(self, user: str, vhost: str) -> dict[str, object]:
-        """Return the permission as its journal record holds it."""
+        """Return the permission as its journal record."""
         return {
             "user": user,
             "vhost": vhost,
@@ -107,10 +107,10 @@ class Permission:
 class TopicPermission:
     """The routing keys that a user may write to and read from one topic exchange.
 
-    `{username}` and `{vhost}` in a pattern stand for those of the connection, which are the ones
-    that the permission is for; `{client_id}`, which AMQP 0-9-1 does not know, stays as it is.
+    `{username}` and `{vhost}` in a pattern are replaced by those of the connection, which are those
+    of the permission; `{client_id}`, which does not exist in AMQP 0-9-1, stays as it is.
 
-    Raises: PreconditionFailed (406) for a pattern that is none.
+    Raises: PreconditionFailed (406) for an invalid pattern.
     """
 
     def __init__(self, write: str, read: str, user: str, vhost: str) -> None:
@@ -123,19 +123,19 @@ class TopicPermission:
         self._write: Final = _expanded_pattern(expanded)
         self._read: Final = _expanded_pattern(expand(read, variables))
         start = _start_of(expanded)
-        #: What must be found in the beginning of routing keys that all may be written to, whatever
-        #: follows it; None where that cannot be told.
+        #: A pattern for the start of routing keys: if it matches, every key with that start may be
+        #: written to; None if that cannot be decided.
         self.every_write: Final = None if start is None else _expanded_pattern(start)
 
     def pattern(self, what: int) -> Pattern | None:
-        """Return the pattern of the routing keys with which `WRITE` or `READ` is allowed.
+        """Return the pattern of routing keys for `WRITE` or `READ`.
 
-        None, which allows nothing, stands for a pattern that became too large by a name.
+        None, which allows nothing, means that a name made the pattern too large.
         """
         return self._write if what == WRITE else self._read
 
     def memory(self) -> i64:
-        """Return the bytes of memory that its texts and their patterns take."""
+        """Return the bytes of memory of its strings and their patterns."""
         size = i64(sys.getsizeof(self.write) + sys.getsizeof(self.read))
         every_write = None if self.every_write is self._write else self.every_write
         for pattern in (self._write, self._read, every_write):
@@ -144,7 +144,7 @@ class TopicPermission:
         return size
 
     def definition(self, user: str, vhost: str, exchange: str) -> dict[str, object]:
-        """Return the permission as its journal record holds it."""
+        """Return the permission as its journal record."""
         return {
             "user": user,
             "vhost": vhost,
@@ -155,7 +155,7 @@ class TopicPermission:
 
 
 def _expanded_pattern(text: str) -> Pattern | None:
-    """Return the pattern of a permission, or None for one that is refused."""
+    """Return the pattern of a permission, or None if it is refused."""
     try:
         return _pattern(text)
     except PreconditionFailed:
@@ -163,9 +163,9 @@ def _expanded_pattern(text: str) -> Pattern | None:
 
 
 def _start_of(text: str) -> str | None:
-    """Return what of a pattern has to be found in the beginning of a key, whatever follows it.
+    """Return the part of a pattern that must match the start of a key, regardless of the rest.
 
-    None where the pattern looks at what follows, and where it is found in no key.
+    None if the pattern looks at the rest, or matches no key.
     """
     if not text:
         return None

@@ -1,4 +1,4 @@
-"""The attributes of a queue besides its name: what a declare asks for and a redeclare compares."""
+"""The attributes of a queue apart from its name, which a declare sets and a redeclare compares."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from leveret.broker.values.arguments import Arguments
 
 @final
 class QueueAttributes:
-    """Whether a queue is durable, exclusive and auto-delete, and its arguments."""
+    """The flags durable, exclusive and auto-delete of a queue, and its arguments."""
 
     def __init__(
         self,
@@ -23,5 +23,5 @@ class QueueAttributes:
         self.auto_delete = auto_delete
         self.arguments: Arguments = {} if arguments is None else arguments
         if self.arguments.get("x-queue-type") == "":
-            # In RabbitMQ 4.3 an empty type is no type: the vhost's default applies.
+            # In RabbitMQ 4.3 an empty type means no type: the vhost's default applies.
             self.arguments = {k: v for k, v in self.arguments.items() if k != "x-queue-type"}

@@ -1,9 +1,9 @@
-"""Which of the headers that mean something to the broker a message may have.
+"""Detects headers of a message that are special to the broker.
 
-The property bytes are stepped over once, and not decoded; what a header says is read by whoever
-knows it (`copies`, `publishers`).
+The property bytes are scanned once, and not decoded; the modules for each header read its value
+(`copies`, `publishers`).
 
-Invariant: a header that is there is never missed.
+Invariant: a present header is never missed.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _FIRST_OF_CC: Final = 0x43
 _FIRST_OF_BCC: Final = 0x42
 _FIRST_OF_NUMBER: Final = 0x78
 
-#: The length of `x-publishing-id`, and of what is no other header of the kind.
+#: The length of `x-publishing-id`, which no other special header has.
 _NUMBER_SIZE: Final = 15
 
 
 def special_headers(properties: bytes) -> i64:
-    """Return which special headers there may be; what is not named is certainly not there.
+    """Return which special headers may be present; others are certainly absent.
 
-    `properties` are legal and have headers.
+    `properties` are valid and have headers.
     """
     at = find_property(properties, HEADERS)
     position: i64 = at + 4
