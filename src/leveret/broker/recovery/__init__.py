@@ -1,1 +1,1 @@
-"""Rebuilding a broker from its records, and handing its state over at a checkpoint."""
+"""Rebuilding a broker from its records, and writing its state at a checkpoint."""

@@ -1,11 +1,11 @@
-"""The broker's hand-over at a checkpoint: its definitions, queues and live messages.
+"""The broker's state for a checkpoint: its definitions, queues and live messages.
 
-The broker goes on working between two items.  The journal from the boundary on is replayed over the
-snapshot, so the state may change meanwhile; messages that were journaled before the boundary and
-are still live must be in a chunk.
+The broker continues to work between two items.  The journal from the boundary on is replayed over
+the snapshot, so the state may change meanwhile; live messages that were journaled before the
+boundary must be in a chunk.
 
-Invariant: a message is handed over once in its life; later checkpoints keep its chunk while
-anything in it is live.
+Invariant: a message is written once in its life; later checkpoints keep its chunk while any message
+in it is live.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from leveret.limits import SLICE_MESSAGES
 from leveret.store.checkpoint.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
 from leveret.store.records.levels import STRICT, stored_level
 
-#: How much is an item, beside a message: ranges of what is gone, looks at what may be in a chunk,
-#: keys of deduplication, and messages of a run, which is sorted at once.
+#: Work that counts as one item, in addition to a message: ranges of removed messages, lookups of
+#: messages in chunks, deduplication keys, and messages of a run, which is sorted at once.
 _RANGES_PER_ITEM: Final = 2
 _LOOKS_PER_ITEM: Final = 2
 _KEYS_PER_ITEM: Final = 16
@@ -45,20 +45,21 @@ _RUN: Final = SLICE_MESSAGES // 2
 
 @final
 class BrokerCheckpoint(CheckpointSource):
-    """The hand-over of one checkpoint."""
+    """The source of one checkpoint."""
 
     def __init__(self, broker: Broker, compaction: Compaction | None = None) -> None:
         self.broker = broker
-        #: Which is notified of the existing chunks.
+        #: Notified of the existing chunks.
         self.compaction = compaction
-        #: The group at which the boundary is, and the queues that were handed over.
+        #: The group at the boundary, and the queues that were written.
         self.group: i64 = -1
         self.queues: dict[i64, Queue] = {}
 
     def begin(self, group: i64) -> None:
-        """Note in each durable queue that it exists, and its next sequence.
+        """Record in each durable queue that it exists, and its next sequence.
 
-        That is done at once, because the boundary is one moment: so it is little for each of them.
+        This is not sliced, because the boundary is one moment: so it must be little work for each
+        queue.
         """
         self.group = group
         for vhost in self.broker.all_vhosts():
@@ -74,13 +75,13 @@ class BrokerCheckpoint(CheckpointSource):
             queue.boundary_group = self.group
 
     def chunked(self, chunk: NewChunk) -> None:
-        """Report the place of its messages to a queue."""
+        """Report the chunk of its messages to a queue."""
         queue = self.queues[chunk.queue_id]
         if isinstance(queue, (WaitingQueue, DelayedMessages)) and not queue.deleted:
             _take_in(queue, chunk)
 
     def hand_over(self, out: CheckpointOutput) -> Iterator[int]:
-        """Hand over the state; yield how many items that were since the last time."""
+        """Write the state; yield the number of items since the last time."""
         out.counter("queue_id", self.broker.ids.last_queue_id)
         out.counter("user_number", self.broker.users.last_number)
         vhosts = self.broker.all_vhosts()
@@ -138,7 +139,7 @@ class BrokerCheckpoint(CheckpointSource):
             out.close_chunk()
 
     def _hand_over_chunks(self, out: CheckpointOutput, queue: ChunkedQueue) -> Iterator[int]:
-        """Hand over each chunk, after what is gone from it; others may come and go meanwhile."""
+        """Write each chunk, after its removed messages; chunks may come and go meanwhile."""
         queue_id = queue.queue_id
         stored = queue.stored
         last: i64 = -1
@@ -183,7 +184,7 @@ class BrokerCheckpoint(CheckpointSource):
 
 
 def _take_in(queue: ChunkedQueue, chunk: NewChunk) -> None:
-    """Give a queue a new chunk of its messages, of which some may be gone by now."""
+    """Add a new chunk to a queue, some of whose messages may have been removed meanwhile."""
     stored = queue.stored
     stored.add(chunk.ref, len(chunk.sequences))
     after: i64 = chunk.ref.first
@@ -196,9 +197,9 @@ def _take_in(queue: ChunkedQueue, chunk: NewChunk) -> None:
 
 
 def _sorted_runs(queue: ChunkedQueue, runs: list[list[Returned]]) -> Iterator[int]:
-    """Put what is live in memory into `runs`, each of which is in the order of the sequences.
+    """Put the live messages in memory into `runs`, each sorted by sequence.
 
-    A client may hold millions of messages, which lie in the order of their deliveries.
+    A client may hold millions of messages, which are in the order of their deliveries.
     """
     windows: list[WindowPart] = []
     for part in queue.live_parts(windows):
@@ -223,7 +224,7 @@ def _sorted_runs(queue: ChunkedQueue, runs: list[list[Returned]]) -> Iterator[in
 def _hand_over_counts(
     out: CheckpointOutput, queue: ChunkedQueue, runs: list[list[Returned]]
 ) -> Iterator[int]:
-    """Hand over how often messages in chunks came back."""
+    """Write the delivery counts of messages in chunks."""
     queue_id = queue.queue_id
     stored = queue.stored
     looked = 0
@@ -248,7 +249,7 @@ def _hand_over_counts(
 
 
 def _hand_over_keys(out: CheckpointOutput, queue: ChunkedQueue) -> Iterator[int]:
-    """Hand over a queue's keys of deduplication, and when returned messages are due.
+    """Write a queue's deduplication keys, and when returned messages are due.
 
     After the chunks: publishes in chunks are not replayed, so their keys must be here.
     """
@@ -272,11 +273,11 @@ def _hand_over_keys(out: CheckpointOutput, queue: ChunkedQueue) -> Iterator[int]
 def _hand_over_unstored(
     out: CheckpointOutput, queue: ChunkedQueue, runs: list[list[Returned]]
 ) -> Iterator[int]:
-    """Hand over the messages below the boundary that lie in no chunk."""
+    """Write the messages below the boundary that are in no chunk."""
     queue_id = queue.queue_id
     boundary = queue.boundary
     stored = queue.stored
-    # Messages that came before it kept any are of one level.
+    # Messages from before the queue kept levels have one level.
     levels: i64 = queue.levels if isinstance(queue, WaitingQueue) else 0
     last: i64 = 0
     looked = 0
@@ -305,7 +306,7 @@ def _queues(vhost: Vhost) -> list[Queue]:
 
 
 def _definitions(broker: Broker, vhosts: list[Vhost]) -> Iterator[tuple[str, dict[str, object]]]:
-    """Yield kind and record of all that is defined but queues and what depends on them."""
+    """Yield kind and record of all definitions except queues and their dependents."""
     for vhost in vhosts:
         yield "vhost", vhost.metadata.record()
         for policy in list(vhost.policies.by_name.values()):

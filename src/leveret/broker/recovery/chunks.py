@@ -1,10 +1,9 @@
 """The chunks of a queue from an earlier start, as pages that are read when consumers reach them.
 
-A start reads a chunk only if it needs to know something that its reference does not say: which of
-its messages are gone, if some are; the levels of a priority queue; and messages that a queue keeps
-in memory in any case.
+A start reads a chunk only for information that is not in its reference: the remaining messages, if
+some were removed; the levels of a priority queue; and messages that a queue always keeps in memory.
 
-Invariant: damage is reported to the quarantine, and costs the messages that cannot be read.
+Invariant: damage is reported to the quarantine, and only the unreadable messages are lost.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def restore_chunks(
     messages: dict[i64, Returned],
     counts: dict[i64, i64],
 ) -> None:
-    """Give a queue its chunks and pages, and add to `messages` those that must be in memory."""
+    """Give a queue its chunks and pages, and add messages that must be in memory to `messages`."""
     if isinstance(queue, DelayedMessages):
         _restore_delayed(queue, chunks, gone)
         return
@@ -65,7 +64,7 @@ def restore_chunks(
 
 
 def _restore_delayed(queue: DelayedMessages, chunks: list[ChunkRef], gone: RangeSet) -> None:
-    """Give a store of delayed messages its pages; none is read."""
+    """Give a store of delayed messages its pages, without reading them."""
     for ref in sorted(chunks, key=_first):
         queue.core.spill.use.wrote(ref)
         absent = gone.count(ref.first, ref.last)
@@ -79,7 +78,7 @@ def _first(ref: ChunkRef) -> int:
 
 
 def _in_memory(ref: ChunkRef, counts: dict[i64, i64]) -> bool:
-    """Return whether a chunk's messages belong in memory, as some are kept after their acks."""
+    """Return whether a chunk's messages belong in memory: some are retained after their acks."""
     if is_retained(ref.count_max):
         return True
     for sequence, count in counts.items():
@@ -114,6 +113,6 @@ def _take(
 
 
 def _forget(queue: ChunkedQueue, ref: ChunkRef, gone: RangeSet) -> None:
-    """Remember which messages of a chunk are gone."""
+    """Remember the removed messages of a chunk."""
     for first, last in gone.within(ref.first, ref.last):
         queue.stored.gone.add(first, last)

@@ -1,15 +1,15 @@
 """Compaction: live data in mostly dead segment files is copied to new files, chunk by chunk.
 
-A checkpoint notes how much of each file is live.  Afterwards the chunks of files worth compacting
+A checkpoint records how much of each file is live.  Afterwards the chunks of files worth compacting
 are read one after the other and written again without dead messages, and their queues are notified
-of the new places.  Queues go on working meanwhile.  The old files are removed two checkpoints
-later, when no snapshot and no kept record of the journal names them.
+of the new places.  Queues continue to work meanwhile.  The old files are removed two checkpoints
+later, when no snapshot and no kept journal record refers to them.
 
 Reading and writing are effects (`core.wanted`, `core.spill`), not done here.
 
-Invariants: a message is in its old place until the new one is synced; a chunk that its queue has
-forgotten meanwhile is not moved.  Neither is a damaged chunk: it is found, reported and quarantined
-when it is read for its messages.
+Invariants: a message stays in its old place until the new one is synced; a chunk that its queue has
+dropped meanwhile is not moved.  Neither is a damaged chunk: the damage is found, reported and
+quarantined when the chunk is read for its messages.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Move(ChunkWanted):
-    """One chunk on its way to another file."""
+    """One chunk that is being moved to another file."""
 
     def __init__(self, compaction: Compaction, owner: i64, ref: ChunkRef) -> None:
         super().__init__(owner, ref, -1)
@@ -54,7 +54,7 @@ class Move(ChunkWanted):
 
     @abstractmethod
     def written(self, ref: ChunkRef) -> None:
-        """Take note that the chunk is at its new place."""
+        """Handle that the chunk is at its new place."""
 
     def arrived(self, data: bytes) -> None:
         """Write the data that was read."""
@@ -64,7 +64,7 @@ class Move(ChunkWanted):
 
 @final
 class Moved(SpillOwner):
-    """Is notified when a chunk is at its new place."""
+    """Notified when a chunk is at its new place."""
 
     def __init__(self, move: Move) -> None:
         self.move = move
@@ -91,7 +91,7 @@ class QueueMove(Move):
         return not self.queue.deleted and stored.kept and stored.ref is self.ref
 
     def rewrite(self, data: bytes) -> bool:
-        """Write the messages that are not gone."""
+        """Write the messages that were not removed."""
         queue = self.queue
         chunk = whole_chunk(queue.queue_id, self.ref, data)
         if chunk is None:
@@ -109,7 +109,7 @@ class QueueMove(Move):
         builder = ChunkBuilder(self.queue.queue_id, stored.keeps_all, True)
         for index in range(chunk.count):
             sequence = chunk.sequence(index)
-            # Messages that are not persistent ended with the process that received them.
+            # Transient messages ended with the process that received them.
             ended = self.stored.restored and not stored.outlives(chunk, index)
             if gone.has(sequence) or ended:
                 continue
@@ -157,25 +157,25 @@ class BlockMove(Move):
 
 @final
 class Compaction:
-    """The moves after a checkpoint, which notes the chunks; `begin` chooses the files."""
+    """The moves after a checkpoint, which reports the chunks; `begin` selects the files."""
 
     def __init__(self, core: Core, rows_min: i64, live_percent: i64) -> None:
         self.core = core
         self.rows_min: i64 = rows_min
         self.live_percent: i64 = live_percent
-        #: The chunks that are still to be moved, and how many there were.
+        #: The chunks that are still to be moved, and their number at the beginning.
         self.moves: list[Move] = []
         self.planned: i64 = 0
         self._uses: dict[int, FileUse] = {}
         self._noted: list[Move] = []
 
     def note_chunk(self, queue: ChunkedQueue, stored: StoredChunk) -> None:
-        """Note a chunk of a queue."""
+        """Record a chunk of a queue."""
         self._note(stored.ref, stored.live)
         self._noted.append(QueueMove(self, queue, stored))
 
     def note_block(self, stream: Stream, block: Block) -> None:
-        """Note a chunk of a stream."""
+        """Record a chunk of a stream."""
         ref = block.ref
         if ref is not None:
             self._note(ref, ref.count)
@@ -192,7 +192,7 @@ class Compaction:
     def begin(self, below: i64, room: i64 = UNBOUNDED) -> bool:
         """Begin to move chunks out of files with lower numbers; return whether any is worth it.
 
-        The copies take at most `room`, because the files that they empty are removed only later.
+        The copies take at most `room` bytes, because the emptied files are removed only later.
         """
         noted = self._noted
         self._noted = []

@@ -1,10 +1,10 @@
 """Rebuilding the windows of deduplicating queues after a restart.
 
-A checkpoint's records hold the windows as they were; what the journal replays after them is learned
-from the messages themselves.  The headers that matter for a queue depend on its arguments and, for
-every queue, on any policy: keys of headers that nothing asks for in the end are dropped.
+A checkpoint's records contain the windows of that time; keys of later messages are learned from the
+messages replayed from the journal.  The relevant headers of a queue depend on its arguments and,
+for every queue, on any policy: keys of headers that turn out to be irrelevant are dropped.
 
-If a value is known only while its message is queued, the last message of each value counts: an
+If a value is remembered only while its message is queued, the last message of each value counts: an
 earlier one had left the queue, or the later one would have been dropped.
 
 Invariant: no window is larger than an argument or a policy allows.
@@ -34,21 +34,21 @@ def _size(value: object) -> int:
 
 @final
 class LearnedKeys:
-    """The known windows of all queues."""
+    """The learned windows of all queues."""
 
     def __init__(self) -> None:
-        #: The headers that policies name, with the largest window that any allows.
+        #: The headers in policies, with the largest window of any policy.
         self._by_policy: dict[str, int] = {}
-        #: The header and the window that a queue's own arguments ask for.
+        #: The header and the window in a queue's own arguments.
         self._by_queue: dict[i64, tuple[str, int]] = {}
         self._windows: dict[i64, dict[str, Deduplication]] = {}
-        #: By queue and header: the newest sequence of each key; and the headers that ask for it.
+        #: By queue and header: the newest sequence of each key; and the headers that need it.
         self._queued: dict[i64, dict[str, dict[bytes, int]]] = {}
         self._queued_headers: set[str] = set()
         self._queued_by_policy = False
 
     def queue_defined(self, queue_id: i64, arguments: dict[str, object]) -> None:
-        """Note a queue's arguments."""
+        """Record a queue's arguments."""
         header = arguments.get("x-deduplication-header")
         if isinstance(header, str):
             size = _size(arguments.get("x-deduplication-window-size"))
@@ -57,7 +57,7 @@ class LearnedKeys:
                 self._queued_headers.add(header)
 
     def policy_defined(self, policy: dict[str, object]) -> None:
-        """Note a policy."""
+        """Record a policy."""
         header = policy.get("deduplication-header")
         if isinstance(header, str):
             size = _size(policy.get("deduplication-window-size"))
@@ -120,7 +120,7 @@ class LearnedKeys:
                 window.learn(key, time_ms)
 
     def give_queued(self, queue: ClassicQueue, keys: QueuedKeys) -> None:
-        """Give a queue the keys of those of its messages that exist."""
+        """Give a queue the keys of its existing messages."""
         learned = self._queued.pop(queue.queue_id, {}).get(keys.header, {})
         for key, number in learned.items():
             sequence: i64 = number

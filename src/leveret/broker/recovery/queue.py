@@ -1,4 +1,4 @@
-"""What snapshot and journal hold of one queue, as a start of the broker needs it; see `restore`."""
+"""The state of one queue in snapshot and journal, for a start of the broker; see `restore`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from leveret.store.recovery.queue_state import QueueState
 
 @final
 class RestoredQueue(QueueState[Returned]):
-    """The recorded state of one queue, with the messages as the queue will hold them.
+    """The recorded state of one queue, with messages in the form that the queue needs.
 
     Messages in chunks are not kept in `messages`.
     """
@@ -21,15 +21,15 @@ class RestoredQueue(QueueState[Returned]):
     def __init__(self, queue_id: i64) -> None:
         super().__init__(queue_id)
         self.redelivered_below: i64 = 0
-        #: Whether it is a quorum queue that keeps the levels of messages.
+        #: Whether it is a quorum queue that keeps message levels.
         self.has_levels = False
-        #: When returned messages are due for their next try.
+        #: When returned messages are due for their next retry.
         self.retries: dict[i64, i64] = {}
-        #: The owners of the names of consumers, if they are recorded.
+        #: The owners of consumer names, if they are recorded.
         self.offset_owners: dict[bytes, Owner] = {}
 
     def hand_over(self, first: i64, last: i64) -> None:
-        """Leave messages to the chunk that has them, and keep what the chunk does not hold."""
+        """Leave messages to the chunk that has them, and keep their delivery counts."""
         for sequence in self.kept_between(first, last):
             returned = self.messages.pop(sequence)
             if returned.count > 0:

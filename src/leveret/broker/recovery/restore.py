@@ -1,13 +1,13 @@
 """Restoring the broker's state before its stop from snapshot and journal.
 
 The store replays records one by one (`Replay`); they are gathered by id, and `finish` builds the
-queues.  Because they are gathered first, their order does not matter: a snapshot may already hold a
-queue that replaced another one of the same name, whose records are replayed again.
+queues.  Because they are gathered first, their order does not matter: a snapshot may already
+contain a queue that replaced another one of the same name, whose records are replayed again.
 
-Invariants: only what old or damaged directories lack is journaled here (a name for messages that no
-record explains, a stream's id), and the end of what had begun (the deletion of a vhost), so that it
-is the same at the next start; messages are dropped only
-by a record, and those of a queue that no record explains are put into a separate queue.
+Invariants: this module journals only data missing from old or damaged directories (a name for
+messages without a queue record, a stream's id), and the end of unfinished operations (the deletion
+of a vhost), so that they are the same at the next start; messages are dropped only by a record, and
+messages without a queue record are put into a separate queue.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ from leveret.store.recovery.replay import Replay
 from leveret.store.segments.segments import ChunkRef
 from leveret.wire.numbered import read_numbered
 
-#: The queue for messages that no record explains: this prefix and the original queue's id.
+#: The queue for messages without a queue record: this prefix and the original queue's id.
 ORPHANS: Final = "leveret.recovered."
 
 POLICY_KINDS: Final = ("policy", "operator_policy")
 PARAMETER_KINDS: Final = ("parameter", "global_parameter")
 
-#: The deletions of vhosts in older journals say no id, and mean every queue.
+#: The deletions of vhosts in older journals have no id, and apply to every queue.
 _ANY_ID: Final[i64] = 1 << 62
 
-#: The kinds of records with the owners of names that clients use.
+#: The kinds of records with the owners of client names.
 OWNED_KINDS: Final = ("publisher", "stream_consumer")
 
 
@@ -72,7 +72,7 @@ class Restore(Replay):
         self.keys = LearnedKeys()
         self.publishers: dict[i64, Publishers] = {}
         self.sinks = LearnedSinks()
-        #: Vhosts whose deletion had begun.
+        #: Vhosts with an unfinished deletion.
         self._dissolving: dict[str, None] = {}
         self.orphaned: list[str] = []
         #: The number of restored messages of durable queues.
@@ -134,7 +134,7 @@ class Restore(Replay):
             self._owned(kind, definition)
 
     def _owned(self, kind: str, definition: dict[str, object]) -> None:
-        """Note the owner of a name in a queue or a stream."""
+        """Record the owner of a name in a queue or a stream."""
         queue_id: i64 = number(definition, "id")
         name = raw(definition, "name")
         owner = recorded_owner(definition)
@@ -173,10 +173,11 @@ class Restore(Replay):
             self._publishers(number(definition, "id")).forget(raw(definition, "name"))
 
     def _delete_vhost(self, name: str, last_queue_id: i64 = _ANY_ID) -> None:
-        """Delete a vhost with everything in it, which are queues up to this id.
+        """Delete a vhost with everything in it, including queues with ids up to `last_queue_id`.
 
-        A snapshot may hold what was made anew while it was taken.  What is identified by its name
-        is defined again by later records; a queue is gone for good once it is deleted.
+        A snapshot may contain objects that were created again while it was taken.  Objects
+        identified by their name are defined again by later records; a deleted queue does not come
+        back.
         """
         self._dissolving.pop(name, None)
         vhost = self.broker.vhosts.pop(name, None)
@@ -192,7 +193,7 @@ class Restore(Replay):
         self.bindings.delete("vhost", {"name": name})
 
     def counter(self, name: str, value: i64) -> None:
-        """Set a counter: of queues' ids, or of users' numbers."""
+        """Set a counter: the last queue id, or the last user number."""
         if name == "queue_id":
             self.broker.ids.used(value)
         elif name == "user_number":
@@ -213,7 +214,7 @@ class Restore(Replay):
                 queue.messages[sequence] = Returned(sequence, message, 0)
 
     def _learn(self, message: Message, targets: list[tuple[int, int]]) -> None:
-        """Count a message of a publisher that numbers its messages."""
+        """Record the publisher's number of a message with publisher deduplication."""
         numbered = read_numbered(message.properties)
         if numbered is not None:
             for queue_id, _ in targets:
@@ -224,7 +225,7 @@ class Restore(Replay):
     def publisher_sequence(
         self, queue_id: i64, publisher: bytes, sequence: i64, time_ms: i64
     ) -> None:
-        """Set how far a publisher has come."""
+        """Set a publisher's highest number."""
         self._publishers(queue_id).learn(publisher, sequence, time_ms)
 
     def _publishers(self, queue_id: i64) -> Publishers:
@@ -239,7 +240,7 @@ class Restore(Replay):
         self._queue(queue_id).ack(first, last)
 
     def requeue(self, queue_id: i64, sequence: i64, delivery_count: i64) -> None:
-        """Set how often a message was delivered."""
+        """Set the delivery count of a message."""
         queue = self._queue(queue_id)
         returned = queue.messages.get(sequence)
         if returned is not None:
@@ -256,21 +257,21 @@ class Restore(Replay):
         self._queue(queue_id).trim(first_offset)
 
     def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:
-        """Set how far a named consumer has come."""
+        """Set the stored offset of a named consumer."""
         self._queue(queue_id).offsets[consumer] = int(offset)
 
     def consumer_forgotten(self, queue_id: i64, consumer: bytes) -> None:
-        """Forget a named consumer and its owner."""
+        """Remove a named consumer and its owner."""
         queue = self._queue(queue_id)
         queue.offsets.pop(consumer, None)
         queue.offset_owners.pop(consumer, None)
 
     def publish_session(self, progress: PublishProgress) -> None:
-        """Set how far a channel's publishes have come."""
+        """Set the progress of a channel's publishes."""
         self.broker.publish_sessions.restore(progress)
 
     def records_lost(self) -> None:
-        """Note damage in the journal: any queue may have had later records."""
+        """Record damage in the journal: any queue may have had later records."""
         for queue in self.queues.values():
             queue.unsure = True
 
@@ -281,23 +282,23 @@ class Restore(Replay):
         self._queue(queue_id).took(next_sequence - 1)
 
     def acked(self, queue_id: i64, first: i64, last: i64) -> None:
-        """Remember what is gone from a queue's chunks, for the next checkpoint."""
+        """Remember the removed messages of a queue's chunks, for the next checkpoint."""
         self._queue(queue_id).dead.add(first, last)
 
     def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
-        """Note a chunk; a queue wants its messages now, a stream reads them on demand."""
+        """Record a chunk; a queue takes its messages now, a stream reads them on demand."""
         queue = self._queue(queue_id)
-        # It may have come after the queue's next sequence was handed over.
+        # It may have been added after the queue's next sequence was written.
         queue.took(ref.last)
         queue.add_chunk(ref)
         return False
 
     def state(self, queue_id: i64) -> KnownQueue | None:
-        """Return what is known of a queue."""
+        """Return the known state of a queue."""
         return self.queues.get(queue_id)
 
     def queue_ids(self) -> list[int]:
-        """Return the ids of all queues that records name."""
+        """Return the ids of all queues in records."""
         return [int(queue_id) for queue_id in self.queues]
 
     def chunk_lost(self, queue_id: i64, ref: ChunkRef) -> None:
@@ -305,7 +306,7 @@ class Restore(Replay):
         self._queue(queue_id).lose_chunk(ref)
 
     def spill(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> None:
-        """Note that messages are in a chunk and need not be in memory."""
+        """Record that messages are in a chunk and need not be in memory."""
         queue = self._queue(queue_id)
         if queue.deleted or queue.covered.count(ref.first, ref.last) > 0:
             return
@@ -325,17 +326,17 @@ class Restore(Replay):
         count = queue.counts.pop(sequence, delivery_count)
         queue.messages[sequence] = Returned(sequence, message, count)
 
-    # -- the end ----------------------------------------------------------------------------------
+    # -- completion --------------------------------------------------------------------------------
 
     def finish(self, unclean: bool) -> None:
         """Build queues and bindings; after an unclean stop every message counts as redelivered."""
         for name in list(self._dissolving):
-            # All that it held is known by now, whichever record came first.
+            # All its contents are known now, regardless of the order of the records.
             self._delete_vhost(name)
             self.broker.core.journal.delete("vhost", {"name": name})
         for queue_id in sorted(self.queues):
             self.broker.ids.used(queue_id)
-            # Frees what was read of the earlier queues before the next one is built.
+            # Frees the data read for earlier queues before the next one is built.
             queue = self.queues.pop(queue_id)
             if queue.deleted:
                 continue
@@ -356,7 +357,7 @@ class Restore(Replay):
         self.broker.users.restore_quotas()
 
     def _explain(self, queue: RestoredQueue) -> None:
-        """Give a queue that no record explains a name, so that none of its messages are lost."""
+        """Give a queue without a record a name, so that none of its messages are lost."""
         name = f"{ORPHANS}{queue.queue_id}"
         vhost = self.broker.restore_vhost("/")
         queue.definition = {
@@ -428,7 +429,7 @@ class Restore(Replay):
                 self._give_keys(queue)
 
     def _give_keys(self, queue: ClassicQueue) -> None:
-        """Give a queue the keys by which it knows messages again."""
+        """Give a queue its deduplication keys."""
         window = queue.deduplication()
         if window is not None:
             self.keys.give(queue.queue_id, window)
@@ -438,19 +439,19 @@ class Restore(Replay):
     def _identify(self, stream: Stream) -> None:
         """Give a stream an id and journal it, because it has none or an uncertain one.
 
-        If its last messages may be lost, their offsets may be used again, so that it is no longer
-        the stream that somebody has read from.
+        If its last messages may be lost, their offsets may be used again, so that for its readers
+        it is no longer the same stream.
         """
         stream.stream_id = self.broker.ids.stream_ids.new_id()
         record: dict[str, object] = {
             "id": int(stream.queue_id),
             STREAM_ID_FIELD: stream.stream_id,
         }
-        # Separate from the definition, which may hold values that are no longer accepted.
+        # Separate from the definition, which may contain values that are no longer accepted.
         self.broker.core.journal.define(STREAM_ID_FIELD, record)
 
     def _bind(self, definition: dict[str, object]) -> None:
-        """Restore a binding whose ends exist (their deletes were replayed before)."""
+        """Restore a binding if its ends exist (their deletions were replayed before)."""
         vhost = self.broker.restore_vhost(text(definition, "vhost"))
         source = vhost.exchanges.by_name.get(text(definition, "source"))
         to_queue = text(definition, "destination_type") == "queue"
@@ -468,7 +469,7 @@ class Restore(Replay):
 
 
 def _define_exchange(broker: Broker, definition: dict[str, object]) -> None:
-    """Put an exchange back."""
+    """Restore an exchange."""
     vhost = broker.restore_vhost(text(definition, "vhost"))
     name = text(definition, "name")
     vhost.exchanges.add(

@@ -1,14 +1,14 @@
-"""Restoring sinks: the highest batch of each, and what it had not released.
+"""Restoring sinks: the highest batch of each, and the batches that it had not released.
 
-A decision names its staging queues by their ids.  Those that do not exist any more were released
-and then deleted; the others continue.
+A decision names its staging queues by their ids.  Queues that no longer exist were released and
+then deleted; the others continue.
 
 A record of an older release has no destination: the sink is identified by its name alone, until a
 record says that a destination has adopted it.
 
-A sink that was being given to another user is given to him, with all that was staged for it.
+If a sink was being given to another user, the giving is completed, with all its staging queues.
 
-Invariant: the decision that is replayed last is the newest one of its sink.
+Invariant: the last decision replayed is the newest one of its sink.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 @final
 class RestoredSink:
-    """The recorded state of one sink: its batches with their queues' ids and progress."""
+    """The recorded state of one sink: its batches with the remaining ids of their queues."""
 
     def __init__(self) -> None:
         self.batch: i64 = -1
         self.time_ms: i64 = 0
         self.adopted = False
-        #: None until a record has one: earlier releases had none.
+        #: None until a record has one: earlier releases recorded none.
         self.owner: Owner | None = None
-        #: Whom it was being given to.
+        #: The user to whom it was being given.
         self.gives_to: Owner | None = None
         self.decisions: dict[int, tuple[list[int], str]] = {}
 
@@ -61,7 +61,7 @@ class LearnedSinks:
         if sink is None:
             sink = nameless or RestoredSink()
         elif nameless is not None:
-            # The place is known from a snapshot that was taken later, or from a sink that expired.
+            # The destination is known from a later snapshot, or from a sink that expired.
             sink.decisions.update(nameless.decisions)
         self._sinks[place] = sink
         sink.adopted = adopted
@@ -78,11 +78,11 @@ class LearnedSinks:
             sink.decisions[batch] = (ids, text(definition, "unroutable"))
 
     def delete(self, definition: dict[str, object]) -> None:
-        """Forget a sink."""
+        """Remove a sink."""
         self._sinks.pop(_place(definition), None)
 
     def forget_vhost(self, name: str) -> None:
-        """Forget the sinks of a vhost."""
+        """Remove the sinks of a vhost."""
         for place in list(self._sinks):
             if place[0] == name:
                 del self._sinks[place]

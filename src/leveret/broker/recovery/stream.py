@@ -1,6 +1,6 @@
-"""Restoring a stream: its chunks, unread, and the messages that only the journal holds.
+"""Restoring a stream: its chunks, unread, and the messages that are only in the journal.
 
-Invariant: blocks are in the order of their offsets, whatever the order of their records.
+Invariant: blocks are in the order of their offsets, regardless of the order of their records.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _restore_chunk(stream: Stream, ref: ChunkRef) -> None:
 
 
 def _restore_message(stream: Stream, offset: i64, message: Message) -> None:
-    """Add a message of the journal; damage may have left a gap before it."""
+    """Add a message from the journal; damage may have left a gap before it."""
     if offset < stream.next_offset:
         return
     if offset > stream.next_offset or stream.last.ref is not None:

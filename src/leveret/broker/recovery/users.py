@@ -1,8 +1,8 @@
 """Restoring users, permissions and limits from their records; see `restore`.
 
-Nothing is checked against existing entities: a snapshot may be newer than the records replayed over
-it, and those that delete a user or a vhost come later.  A permission whose patterns are no longer
-accepted is dropped: an unreadable permission allows nothing.
+Nothing is checked against existing objects: a snapshot may be newer than the records replayed over
+it, and records that delete a user or a vhost come later.  A permission with patterns that are no
+longer accepted is dropped: an unreadable permission allows nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _define_user(users: Users, definition: dict[str, object]) -> None:
 
 
 def delete_user(users: Users, kind: str, definition: dict[str, object]) -> None:
-    """Delete what a record of one of `USER_KINDS` names."""
+    """Delete the object of a record of one of `USER_KINDS`."""
     user = text(definition, "user")
     key = (user, text(definition, "vhost"))
     if kind == "user":
