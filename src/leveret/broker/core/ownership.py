@@ -148,6 +148,6 @@ class Quota:
         """
         if owner is not None and not self.has_room(owner, count):
             raise PreconditionFailed(
-                f"user '{owner.name}' may have {self.most_of(owner)} {things} and has them: "
+                f"user '{owner.name}' may have {self.most_of(owner)} {things} at most: "
                 f"{remedy}, or have the limit {self.limit} raised"
             )

@@ -13,7 +13,7 @@ from leveret.broker.scheduler.link import Link
 def close_links(links: list[Link], text: str, *, user: str = "", vhost: str = "") -> Iterator[int]:
     """Close those of `links` that belong to `user`, or are in `vhost`; their clients get `text`.
 
-    Closing a connection takes some tens of microseconds, not counting the messages it held, which a
+    Closing a connection takes some tens of microseconds, not counting the objects it held, which a
     separate task releases.  Connections opened meanwhile stay open.
     """
     # The next one is last.

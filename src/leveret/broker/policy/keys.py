@@ -248,9 +248,7 @@ def utf8_size(text: str) -> int:
     try:
         return len(text.encode())
     except UnicodeEncodeError:
-        raise PreconditionFailed(
-            "a text is not valid Unicode: it has an unpaired surrogate"
-        ) from None
+        raise PreconditionFailed("a text is not Unicode: it has an unpaired surrogate") from None
 
 
 def suits(definition: Arguments, queue_type: str) -> bool:

@@ -89,7 +89,7 @@ LOOKS_PER_COST: Final = 8
 #: Checking the deadlines of one connection, not counting its channels.
 TICK: Final = 3
 
-#: Closing a connection for the operator, not counting the messages and consumers it held.
+#: Closing a connection for the operator, not counting the objects it held.
 CONNECTION_CLOSED: Final = 32
 
 # -- definitions -----------------------------------------------------------------------------------

@@ -152,15 +152,15 @@ class StagingQueue(WaitingQueue):
         """
         if not is_free_for(self.staged_by, by):
             raise AccessRefused(
-                f"staging queue '{self.name}' belongs to another user, who alone stages in "
-                "it and commits or deletes it"
+                f"staging queue '{self.name}' belongs to another user; only that user can "
+                "stage in it, commit it or delete it"
             )
 
     def check_free(self) -> None:
         """Raises: PreconditionFailed (406) for a queue whose batch is committed."""
         if self.release is not None:
             raise PreconditionFailed(
-                f"batch {self.batch} of sink '{self.sink}' is committed and on its way out of "
+                f"batch {self.batch} of sink '{self.sink}' is committed and being released from "
                 f"queue '{self.name}'"
             )
 

@@ -113,7 +113,7 @@ _NOT_OF_TYPE: Final = {
         "x-quorum-initial-group-size",
     ),
     "quorum": (
-        # It has 32 levels, without an argument.
+        # A quorum queue has 32 levels, without an argument.
         MAX_PRIORITY,
         "x-queue-mode",
         "x-max-age",

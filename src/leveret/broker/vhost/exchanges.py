@@ -376,8 +376,8 @@ class Exchanges:
         elif self._vhost.queues.existing(destination_name, link).hidden:
             # It would refuse every message, and publishers to the exchange would get nacks.
             raise AccessRefused(
-                f"cannot bind staging {self._vhost.queue_label(destination_name)}: messages come "
-                "to it by the default exchange only"
+                f"cannot bind staging {self._vhost.queue_label(destination_name)}: publish "
+                "to it through the default exchange"
             )
         if self._vhost.strict_keys and source.has_patterns:
             check_strict_binding_key(binding_key)
@@ -423,8 +423,8 @@ class Exchanges:
         if self.choices_of(queue) >= CHOICES_PER_QUEUE_MAX:
             raise PreconditionFailed(
                 f"{self._vhost.queue_label(queue.name)} has {CHOICES_PER_QUEUE_MAX} bindings from "
-                "exchanges that choose one binding for each message, and cannot have more; a "
-                "greater share of the messages takes a greater weight"
+                "exchanges that choose one binding for each message, and cannot have more: for a "
+                "greater share of the messages, raise the weight of a binding"
             )
 
     def restore_binding(

@@ -231,7 +231,7 @@ def check_metadata(changes: Arguments) -> None:
     description = changes.get("description", "")
     if not isinstance(description, str) or utf8_size(description) > VHOST_DESCRIPTION_BYTES_MAX:
         raise PreconditionFailed(
-            f"a vhost's description is a text of at most {VHOST_DESCRIPTION_BYTES_MAX} bytes"
+            f"a vhost's description must be a string of at most {VHOST_DESCRIPTION_BYTES_MAX} bytes"
         )
     tags = tag_list(changes.get("tags", []))
     if len(tags) > VHOST_TAGS_MAX:

@@ -346,7 +346,7 @@ class Queues:
             yield cost
 
     def unsubscribe(self, consumer: Consumer) -> None:
-        """Remove a consumer; the last one deletes an auto-delete queue (behaviour 48)."""
+        """Remove a consumer; the last one deletes the queue (behaviour 48: auto-delete)."""
         queue = consumer.queue
         if queue.deleted:
             return
