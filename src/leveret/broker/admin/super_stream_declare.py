@@ -166,7 +166,7 @@ class _Parts:
         """Check that an exchange is the super stream being redeclared."""
         if not is_super_stream(exchange):
             raise PreconditionFailed(
-                f"{self._where}: an exchange of that name exists and is not a super stream"
+                f"{self._where}: there is an exchange of that name, and it is not a super stream"
             )
         declared = declared_count(exchange)
         if declared != partitions:

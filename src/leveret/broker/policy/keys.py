@@ -75,7 +75,7 @@ _WORDS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "ha-promote-on-failure": (("always", "when-synced"), "ha-promote-on-failure value"),
 }
 
-#: Keys whose value is a name, and a name for that value in errors.
+#: Keys with a name as their value, and the term for that value in errors.
 _NAMES: Final[dict[str, str]] = {
     "alternate-exchange": "alternate exchange name",
     "dead-letter-exchange": "dead letter exchange name",
@@ -83,7 +83,7 @@ _NAMES: Final[dict[str, str]] = {
     "deduplication-header": "deduplication header",
 }
 
-#: Keys whose value is an age such as `7D`, and a name for that value in errors.
+#: Keys with an age such as `7D` as their value, and the term for that value in errors.
 _AGES: Final[dict[str, str]] = {
     "max-age": "max age",
     "retain-acked": "age of retained messages",
