@@ -377,8 +377,9 @@ class Broker:
         greediest = max(self.links, key=lambda link: link.account.bytes, default=None)
         if greediest is not None and greediest.account.bytes > GREEDY_CONNECTION_BYTES:
             greediest.force(
-                f"this connection takes {greediest.account.bytes} bytes of non-message memory, "
-                f"the most of all; together they may take {self.core.accounts.connection_bytes_max}"
+                f"this connection takes {greediest.account.bytes} bytes of memory, more than any "
+                f"other, and all may take {self.core.accounts.connection_bytes_max} together, not "
+                "counting messages"
             )
 
     def journal_stop(self, time_ms: i64) -> None:
