@@ -1,5 +1,5 @@
 """The HTTP API: RabbitMQ's JSON over snapshots of the core, and streams in bulk.
 
-On the Unix socket it is for who operates the broker, who may do everything; on TCP for the broker's
-users with their passwords and permissions, and so far for streams only.
+The Unix socket serves the broker's operator, who may do everything. TCP serves the broker's users,
+with their passwords and permissions.
 """

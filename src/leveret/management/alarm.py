@@ -1,4 +1,4 @@
-"""Alarms for peers that are waited for, which a pause of the process does not set off."""
+"""Timeouts for peers that do not count the time for which the process was suspended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leveret.clock import Clock
 
 
 class Alarm:
-    """Calls something once so many seconds were lived, in the loop that it is set in."""
+    """Calls a function after some seconds of the process running, in the current loop."""
 
     def __init__(self, clock: Clock, seconds: float, call: Callable[[], object]) -> None:
         self._clock = clock
@@ -20,11 +20,11 @@ class Alarm:
         self._timer = self._loop.call_later(seconds, self._judge)
 
     def cancel(self) -> None:
-        """Call nothing."""
+        """Cancel the call."""
         self._timer.cancel()
 
     def _judge(self) -> None:
-        """Call, unless a pause of the process took a part of the time."""
+        """Call the function, or wait on if the process was suspended for a part of the time."""
         left_ms = self._due_ms - self._clock.monotonic_ms()
         # Both clocks count in whole milliseconds.
         if left_ms > 2:
@@ -35,7 +35,7 @@ class Alarm:
 
 @contextlib.asynccontextmanager
 async def timeout(clock: Clock, seconds: float) -> AsyncIterator[None]:
-    """Raise TimeoutError in the body once so many seconds were lived."""
+    """Raise TimeoutError in the body after some seconds of the process running."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(None) as limit:
         alarm = Alarm(clock, seconds, lambda: limit.reschedule(loop.time()))

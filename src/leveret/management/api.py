@@ -1,7 +1,7 @@
-"""The routes of the HTTP API and what they share: JSON, errors, long listings.
+"""The application of the HTTP API: its routes, middlewares, and errors as JSON.
 
-Importing it loads the web framework.  A vhost in a path is percent-encoded (`/` is `%2F`), which
-the framework's routing on the raw path keeps apart from the path's own slashes.
+Importing it loads the web framework.  A vhost in a path is percent-encoded (`/` is `%2F`); the
+framework routes on the raw path, and so keeps it apart from the path's own slashes.
 """
 
 from __future__ import annotations
@@ -89,16 +89,16 @@ from leveret.pages.assets import assets
 if TYPE_CHECKING:
     from leveret.broker.node.broker import Broker
 
-#: What changes nothing, so that it may end anywhere.
+#: Methods that change nothing, so that such a request may be cancelled at any point.
 _READING = ("GET", "HEAD")
 
-#: A name in a path; aiohttp takes none with braces unless it is told what a name may have in it.
+#: A name in a path; aiohttp allows no braces in names unless the route gives a regex.
 _NAME_IN_PATH = re.compile(r"\{(\w+)\}")
 
-#: When who was turned away may ask again, in seconds.
+#: `Retry-After` of a 503 answer, in seconds.
 _AGAIN_SECONDS = "5"
 
-#: How long a stop waits for requests at hand.
+#: How long a stop waits for requests in progress.
 _STOP_SECONDS = 1.0
 
 #: The routes, a module for each concept.
@@ -144,12 +144,12 @@ MODULES = (
 
 
 def routes() -> list[web.RouteDef]:
-    """Return all routes, which who operates the broker has on the Unix socket."""
+    """Return all routes; the operator has them on the Unix socket."""
     return [one for module in MODULES for one in module.ROUTES]
 
 
 def users_routes() -> list[web.RouteDef]:
-    """Return those of them that the broker's users may ask for on TCP, with the rights for it.
+    """Return the routes that are served to the broker's users on TCP.
 
     Raises: KeyError for a route without a row in `rights`.
     """
@@ -157,14 +157,14 @@ def users_routes() -> list[web.RouteDef]:
 
 
 def metrics_routes() -> list[web.RouteDef]:
-    """Return what Prometheus may ask for without a password."""
+    """Return the routes that Prometheus may use without a password."""
     return list(metrics.ROUTES)
 
 
 def make_runner(
     broker: Broker, operator: Operator, chunks: ChunkSource, clock: Clock, log: Log
 ) -> web.AppRunner:
-    """Return the API for who operates a broker, ready to be set up."""
+    """Return the API for the operator of a broker, not yet set up."""
     app = web.Application(
         middlewares=[
             _one_at_a_time,
@@ -187,7 +187,7 @@ def make_users_runner(
     clock: Clock,
     log: Log,
 ) -> web.AppRunner:
-    """Return the API for the users of a broker, ready to be set up."""
+    """Return the API for the users of a broker, not yet set up."""
     app = web.Application(
         middlewares=[
             _one_at_a_time,
@@ -206,7 +206,7 @@ def make_users_runner(
 def make_metrics_runner(
     broker: Broker, operator: Operator, chunks: ChunkSource, clock: Clock, log: Log
 ) -> web.AppRunner:
-    """Return the metrics for whoever asks, ready to be set up."""
+    """Return the metrics without authentication, not yet set up."""
     app = web.Application(
         middlewares=[_one_at_a_time, _errors_as_json(log), _whole(clock)],
         client_max_size=1024,
@@ -225,14 +225,14 @@ def _runner(
     users: bool,
     log: Log,
 ) -> web.AppRunner:
-    """Return what serves `app`; a request of `users` ends when its client has gone."""
+    """Return the runner of `app`; with `users`, a request ends when its client disconnects."""
     app.on_cleanup.append(_forget)
     app[BROKER] = broker
     app[OPERATOR] = operator
     app[CHUNKS] = chunks
     app[CLOCK] = clock
     for one in served:
-        # Who is no operator is asked who he is before he is told to go on.
+        # Requests from non-operators are authenticated before they are told to continue.
         kwargs = {**one.kwargs, "expect_handler": _wait} if users else one.kwargs
         path = _NAME_IN_PATH.sub(r"{\1:[^/]+}", one.path)
         app.add_routes([web.RouteDef(one.method, path, one.handler, kwargs)])
@@ -247,9 +247,9 @@ def _runner(
 
 
 async def _end_unread(request: web.Request, response: web.StreamResponse) -> None:
-    """Say that the connection ends: aiohttp ends it if the body of the request is not there yet.
+    """Send `Connection: close` if the body has not arrived completely: aiohttp then closes.
 
-    An answer that is written piece by piece may begin before the body, and end after it.
+    A streamed answer may begin before the body and end after it.
     """
     if isinstance(response, web.Response) and not request.content.is_eof():
         response.force_close()
@@ -257,7 +257,7 @@ async def _end_unread(request: web.Request, response: web.StreamResponse) -> Non
 
 
 async def _begin_answer(request: web.Request, response: web.StreamResponse) -> None:
-    """Say what answers, by which clients know that they found it, and not what it is made of."""
+    """Add the headers of every answer, and mark the visit as begun."""
     response.headers["Server"] = "Leveret"
     response.headers["X-Content-Type-Options"] = "nosniff"
     if request.secure and (hsts := request.app[OPERATOR].hsts):
@@ -268,10 +268,10 @@ async def _begin_answer(request: web.Request, response: web.StreamResponse) -> N
 
 
 async def _forget(_app: web.Application) -> None:
-    """Have aiohttp forget the application when the API ends.
+    """Clear aiohttp's cache of handlers when the API ends.
 
-    A cache in its module holds the last 1,024 handlers with their applications, and so would hold
-    the broker for as long as the process lives.
+    The cache, at module level, keeps the last 1,024 handlers with their applications, and so would
+    keep the broker alive as long as the process.
     """
     cached = getattr(web_app, "_cached_build_middleware", None)
     if cached is not None:
@@ -279,13 +279,13 @@ async def _forget(_app: web.Application) -> None:
 
 
 async def _close_gate(gate: Gate, _app: web.Application) -> None:
-    """Let go of the broker when the API ends."""
+    """Close the gate when the API ends."""
     gate.close()
 
 
 @web.middleware
 async def _check_names(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse a path with a name that is not Unicode: nothing has such a name, or can have it."""
+    """Refuse a path with a name that is not Unicode: no object can have such a name."""
     for part, name in request.match_info.items():
         if not is_unicode(name):
             raise PreconditionFailed(
@@ -296,7 +296,7 @@ async def _check_names(request: web.Request, handler: Handler) -> web.StreamResp
 
 @web.middleware
 async def _one_at_a_time(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Tell the connection when a whole request is at hand and when it is answered."""
+    """Tell the connection when a request begins to be handled and when it is answered."""
     connection = request.protocol
     assert isinstance(connection, HttpConnection | OperatorConnection)
     connection.begun()
@@ -309,10 +309,10 @@ async def _one_at_a_time(request: web.Request, handler: Handler) -> web.StreamRe
 async def _visited(
     request: web.Request, visit: Visit, handler: Handler, clock: Clock
 ) -> web.StreamResponse:
-    """Answer a request that was let in, as long as it may go on.
+    """Answer an admitted request, as long as it is allowed.
 
-    Raises: Unauthorized (401), AccessRefused (403), NotFound (404) when its user's right went
-    before the answer began; ConnectionError after that, and the connection ends.
+    Raises: Unauthorized (401), AccessRefused (403), NotFound (404) if its user's right was
+    withdrawn before the answer began; ConnectionError after that, and the connection ends.
     """
     connection = request.protocol
     assert isinstance(connection, HttpConnection)
@@ -322,11 +322,11 @@ async def _visited(
     try:
         most = HTTP_BODY_BYTES_MAX
         if visit.right is ADMINISTRATION:
-            # Who may do everything may send the definitions of everything.
+            # Administrators may import the definitions of a whole broker.
             most = BODY_BYTES_MAX
             request = request.clone(client_max_size=most)
         if request.can_read_body:
-            # A body of unknown length is booked with the largest one allowed.
+            # For a body of unknown length, the largest one allowed is booked.
             length = request.content_length
             visit.book(most if length is None else min(length, most))
         await read_whole(request, clock)
@@ -337,27 +337,27 @@ async def _visited(
             raise
         if not visit.begun:
             raise refusal from None
-        # What was sent cannot be taken back, and must not look whole.
+        # The partial answer cannot be taken back, and must not look complete.
         if request.transport is not None:
             request.transport.abort()
-        raise ConnectionResetError("the user's right to this answer went") from None
+        raise ConnectionResetError("the user's right to this answer was withdrawn") from None
 
 
 async def _in_line(request: web.Request, visit: Visit, handler: Handler) -> web.StreamResponse:
-    """Answer a request that was read completely, when it is its turn."""
+    """Answer a request that was read completely, when its slot and slice come up."""
     user = visit.access.user
     async with contextlib.AsyncExitStack() as places:
         if heavy_route(request):
             await places.enter_async_context(visit.gate.heavy(user))
         with request.app[OPERATOR].slices.of(user):
             await next_slice()
-            # Until here it has changed nothing, so it may be cancelled if its user loses the right.
+            # It has changed nothing so far, so it may be cancelled if its user loses the right.
             visit.ends = request.method in _READING
             return await handler(request)
 
 
 def _through(gate: Gate, clock: Clock) -> Middleware:
-    """Return the middleware that lets a broker's users in."""
+    """Return the middleware that admits a broker's users."""
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -369,7 +369,7 @@ def _through(gate: Gate, clock: Clock) -> Middleware:
                 gate.left(visit)
         except Unauthorized as refused:
             body = {"error": "not_authorised", "reason": str(refused)}
-            # The page has a form of its own; a browser would put its own before it.
+            # The page has its own login form; a challenge would make the browser show another.
             asks = {} if is_page(request) else CHALLENGE
             return json_response(body, HTTPStatus.UNAUTHORIZED, asks)
         except TurnedAway as busy:
@@ -389,7 +389,7 @@ def _through(gate: Gate, clock: Clock) -> Middleware:
 
 
 def _refused(request: web.Request, refusal: AccessRefused) -> web.Response:
-    """Return what a user hears who lacks a permission, in RabbitMQ's way where it has the route."""
+    """Return the answer for a missing permission, as RabbitMQ gives it if it has the route."""
     visit = request.get(VISIT)
     if visit is None or not visit.right.tags:
         return json_response({"error": "forbidden", "reason": refusal.text}, 403)
@@ -397,7 +397,7 @@ def _refused(request: web.Request, refusal: AccessRefused) -> web.Response:
 
 
 def _whole(clock: Clock) -> Middleware:
-    """Return the middleware that has a request come whole from somebody who is not known."""
+    """Return the middleware that reads the whole body of an unauthenticated request first."""
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -410,11 +410,11 @@ def _whole(clock: Clock) -> Middleware:
 
 
 async def _wait(_request: web.Request) -> None:
-    """Let a client wait that asked whether it may send its body (RFC 9110, section 10.1.1)."""
+    """Do not answer `Expect: 100-continue` yet (RFC 9110, section 10.1.1)."""
 
 
 def _compressed(request: web.Request) -> web.Response | None:
-    """Refuse a body that is compressed: RabbitMQ takes none either, and its clients send none."""
+    """Refuse a compressed body; RabbitMQ accepts none either, and its clients send none."""
     coding = request.headers.get("Content-Encoding", "identity").strip().lower()
     if coding in ("", "identity"):
         return None
@@ -428,13 +428,13 @@ def _compressed(request: web.Request) -> web.Response | None:
 
 @web.middleware
 async def _as_it_is(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Take no body that is compressed."""
+    """Return the middleware that refuses compressed bodies."""
     refused = _compressed(request)
     return refused if refused is not None else await _among_others(request, handler)
 
 
 async def _among_others(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer a request without a user, in slices that take turns with those of users."""
+    """Answer a request without a user, in slices that alternate with those of users."""
     with request.app[OPERATOR].slices.of(""):
         await next_slice()
         return await handler(request)
@@ -443,8 +443,8 @@ async def _among_others(request: web.Request, handler: Handler) -> web.StreamRes
 def _errors_as_json(log: Log, *, names: bool = False) -> Middleware:
     """Return the middleware that answers errors as RabbitMQ does.
 
-    An exception that nobody expected is answered by 500 if the request had changed nothing by then;
-    else it stops the broker.  With `names` what is missing is named.
+    An unexpected exception is answered with 500 if the request had changed nothing so far;
+    otherwise it stops the broker.  With `names`, the answer names the missing object.
     """
 
     @web.middleware
@@ -470,10 +470,10 @@ def _errors_as_json(log: Log, *, names: bool = False) -> Middleware:
         except AmqpError as error:
             return error_response(error, names=names)
         except ConnectionError:
-            # The client is gone; nobody hears an answer.
+            # The client is gone; nobody reads an answer.
             raise
         except web.HTTPException as fault:
-            # Of a body that is too large, the text has the limit.
+            # The text for a body that is too large has the limit.
             is_large = isinstance(fault, web.HTTPRequestEntityTooLarge)
             reason = fault.text if is_large else fault.reason
             body = {"error": fault.reason.lower().replace(" ", "_"), "reason": reason}

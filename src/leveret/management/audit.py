@@ -1,4 +1,4 @@
-"""What the log says of who changes the broker over HTTP: one line for each request that did.
+"""The log of changes over HTTP: one line for each request that changed the broker.
 
 Bodies are not looked at: they hold passwords.  The path names what was changed, as it was sent.
 A change is logged however its request ends: also if the client disconnected or a part failed.
@@ -17,8 +17,8 @@ from leveret.management.listening.connection import HttpConnection
 from leveret.management.listening.unix_socket import credentials
 from leveret.management.requests.steps import Steps
 
-#: Routes that change no definition although they are sent as if: they look, keep files for a while,
-#: do with messages what clients do, or begin and end sessions of their own.
+#: Routes that change no definition despite their method: they only read, keep files for a while,
+#: handle messages as clients do, or begin and end sessions.
 _LOOKING: Final = (
     "/api/queues/{vhost}/{name}/browse",
     "/api/queues/{vhost}/{name}/get",
@@ -29,12 +29,12 @@ _LOOKING: Final = (
     "/api/logout",
 )
 
-#: Set for a request that has made a part of its changes and may fail at the rest.
+#: Set for a request that has made some of its changes and may fail at the others.
 PARTLY_DONE: Final = web.RequestKey("partly_done", bool)
 
 
 def sender_of(request: web.Request) -> str:
-    """Return where a request that may change something comes from; an empty text for others.
+    """Return the origin of a request that may change something; empty for other requests.
 
     Over the Unix socket, that is a user and a process of the system.  Call it before the request is
     answered: the client may disconnect at any time.
@@ -58,7 +58,7 @@ def change_of(
 ) -> str:
     """Return the line for a finished request; an empty text if it changed nothing.
 
-    `status` is that of the answer, or 0 if there was none; `sender` is from `sender_of`.
+    `status` is that of the answer, or 0 without an answer; `sender` is from `sender_of`.
     """
     failed = status >= 400
     changed = request.get(PARTLY_DONE, False) if failed else steps.changed
@@ -83,7 +83,7 @@ def _may_change(request: web.Request) -> bool:
 
 
 def named(request: web.Request) -> str:
-    """Return a request's path as an error of the log names it: without a password in it."""
+    """Return a request's path for an error in the log, without a password in it."""
     return _route(request) if "password" in request.match_info else request.path
 
 
@@ -94,10 +94,10 @@ def _route(request: web.Request) -> str:
 
 
 def _who(request: web.Request, sender: str) -> str:
-    """Return who sent a request: a user of the broker over TCP, else one of the system."""
+    """Return the sender of a request: a user of the broker over TCP, else one of the system."""
     access = request.get(ACCESS)
     if access is None:
-        return sender or "somebody at the management socket"
+        return sender or "an unknown user at the management socket"
     return f"user '{access.user}' from {sender or request.remote}"
 
 
@@ -106,4 +106,4 @@ def _user(uid: int) -> str:
     try:
         return f"'{pwd.getpwuid(uid).pw_name}'"
     except KeyError:
-        return "a user without a name"
+        return "an unnamed user"

@@ -12,27 +12,27 @@ from aiohttp import web
 from leveret.broker.values.arguments import NUMBER_MAX
 from leveret.errors import PreconditionFailed
 
-#: The largest body, as RabbitMQ's `management.http.max_body_size`.
+#: The largest body, the default of RabbitMQ's `management.http.max_body_size`.
 BODY_BYTES_MAX: Final = 20 * 1024 * 1024
 
-#: A longer number is not written out: Python refuses beyond 4,300 digits, and nobody reads it.
+#: The largest number that an error quotes: Python formats at most 4,300 digits.
 _BITS_QUOTED_MAX: Final = 256
 
-#: A whole number as text, and how long one may be.
+#: A whole number as text, and its maximum length.
 _WRITTEN: Final = re.compile(r"-?[0-9]+")
 _DIGITS_MAX: Final = 20
 
 
 async def object_of(request: web.Request) -> dict[str, object]:
-    """Return the JSON object in a request's body; an empty body is an empty one.
+    """Return the JSON object in a request's body; an empty body counts as an empty object.
 
-    Raises: PreconditionFailed (400 in HTTP) when it is none.
+    Raises: PreconditionFailed (400 in HTTP) for anything else.
     """
     raw = await request.read()
     if not raw:
         return {}
     try:
-        # Python's own reader takes half characters, which nothing here could keep.
+        # Python's own reader accepts lone surrogates, which cannot be stored.
         found = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise PreconditionFailed("the body is not JSON") from None
@@ -63,7 +63,7 @@ def number_of(body: Mapping[str, object], name: str, default: int | None = None)
 
 
 def written_number_of(body: Mapping[str, object], name: str, default: int | None = None) -> int:
-    """Return a field that is a whole number, which RabbitMQ's own client also writes as text.
+    """Return a field that is a whole number; RabbitMQ's own client also sends it as text.
 
     Raises: PreconditionFailed (400 in HTTP).
     """
@@ -74,13 +74,13 @@ def written_number_of(body: Mapping[str, object], name: str, default: int | None
 
 
 def number_said(value: int) -> str:
-    """Return a number as an error quotes it: of a very long one its size only."""
+    """Return a number as an error quotes it; for a very long one, only its size."""
     bits = value.bit_length()
     return str(value) if bits <= _BITS_QUOTED_MAX else f"a number of {bits} bits"
 
 
 def table_of(body: Mapping[str, object], name: str) -> dict[str, object]:
-    """Return a field that is an object; an empty list, as PHP writes an empty one, is one too.
+    """Return a field that is an object; `[]`, which PHP writes for an empty one, is accepted.
 
     Raises: PreconditionFailed (400 in HTTP).
     """
@@ -93,7 +93,7 @@ def table_of(body: Mapping[str, object], name: str) -> dict[str, object]:
 
 
 def flag_of(body: Mapping[str, object], name: str) -> bool:
-    """Return a field that is true or false, which clients also write as text; false without.
+    """Return a field that is true or false, which clients also send as text; default false.
 
     Raises: PreconditionFailed (400 in HTTP).
     """
@@ -106,7 +106,7 @@ def flag_of(body: Mapping[str, object], name: str) -> bool:
 
 
 def table_or_none(body: Mapping[str, object], name: str) -> dict[str, object] | None:
-    """Return a field that is an object; None without.
+    """Return a field that is an object; None if it is missing.
 
     Raises: PreconditionFailed (400 in HTTP).
     """

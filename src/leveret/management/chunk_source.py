@@ -1,4 +1,4 @@
-"""Where the HTTP API has parts of stored chunks read, beside the loop."""
+"""Reads parts of stored chunks for the HTTP API, off the loop."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from leveret.store.segments.segments import ChunkRef
 
 @dataclass(frozen=True)
 class ChunkSource:
-    """The chunks on the disk of one broker.
+    """The chunks on one broker's disk.
 
-    `read` returns a number of bytes of a stream's chunk from a position in it on: fewer if the file
-    ends, cannot be read or is gone.
+    `read` returns a number of bytes of a stream's chunk from a position: fewer if the file ends,
+    cannot be read or was deleted.
     """
 
     read: Callable[[int, ChunkRef, int, int], Awaitable[bytes]]

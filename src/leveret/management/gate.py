@@ -1,22 +1,22 @@
-"""The gate of the HTTP API on TCP: who comes in, and what he may do there.
+"""The gate of the HTTP API on TCP: authentication and authorization of requests.
 
-Users and passwords are those of AMQP, as Basic credentials with each request (RFC 7617).  A right
-one costs a slow hash once in some minutes, because who judges them remembers; a wrong one waits as
-it does over AMQP, so that guessing is slow.  A browser says them once, to `LOGIN`, and has a cookie
-from then on, which stands for a session (`login.sessions`).
+Users and passwords are those of AMQP, as Basic credentials with each request (RFC 7617).  A correct
+password costs a slow hash once in some minutes, because the result is cached.  A wrong one is
+delayed as over AMQP, which slows down guessing.  A browser sends the password once, to `LOGIN`, and
+then uses a cookie that stands for a session (`login.sessions`).
 
-What a route asks of the user's tags and of the vhost in its path is declared (`rights`), and judged
-before it hears of a request.  What it does with a queue or an exchange it asks for by `may_read`,
-`may_write`, `may_configure` or `may_see` before it looks whether the thing is there; what it lists,
-by `seen_vhosts` and `only_of`.  For who operates the broker, on the Unix socket, all of these let
-everything through.
+The tags and the vhost permission that a route needs are declared (`rights`) and checked before
+its handler runs.  A handler checks permissions on a queue or an exchange with `may_read`,
+`may_write`, `may_configure` or `may_see`, before it looks the object up, and filters lists with
+`seen_vhosts` and `only_of`.  For the operator, on the Unix socket, all of these allow everything.
 
-Each request is a login of its own, and it holds no longer than what it rests on: when the user, his
-password or his permissions change so that he might not ask again, a request that waits or is being
-answered ends at once (`Visit`).  A change that the request makes itself is not torn apart.
+Each request is a login of its own, valid only while its credentials and permissions are.  When the
+user, the password or the permissions change so that the request would be refused now, a request
+that waits or is being answered ends at once (`Visit`).  A request that has begun to change the
+broker is not interrupted.
 
-Invariants: who may log in from the broker's own machine only may do so here too; a refusal does not
-tell whether the user is there.
+Invariants: loopback users may only connect from the broker's own machine; a refusal does not
+reveal whether the user exists.
 """
 
 from __future__ import annotations
@@ -62,26 +62,26 @@ if TYPE_CHECKING:
     from leveret.broker.node.users import User
     from leveret.management.keeper import Keeper
 
-#: Where a request keeps what its user may do; nothing is there for who operates the broker.
+#: The request key of the user's permissions; not set for the operator.
 ACCESS: Final = web.RequestKey("access", Access)
 
-#: What an answer says that asks for credentials.
+#: The header of an answer that asks for credentials.
 CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="Leveret", charset="UTF-8"'}
 
-#: Where a user begins a session: there he may say who he is by a form.
+#: The route where a user begins a session, and may send the credentials as a form.
 LOGIN: Final = "POST /api/login"
 
 
 class TurnedAway(Exception):
-    """A request that has no place now (503); the text says why."""
+    """A request that the broker is too busy for (503); the text says why."""
 
 
 class Barred(AccessRefused):
-    """A request whose user has no tag for it, or may not enter its vhost (401)."""
+    """A request of a user without the tag for it, or without access to its vhost (401)."""
 
 
 class Visit:
-    """One request that was let in, until it is answered; `task` answers it."""
+    """One admitted request, until it is answered; `task` answers it."""
 
     def __init__(
         self,
@@ -93,26 +93,26 @@ class Visit:
         session: Session | None = None,
     ) -> None:
         self.access: Final = access
-        #: The session that it rests on; None with credentials.
+        #: The session that the request uses; None with credentials.
         self.session: Final[Session | None] = session
-        #: What its route asks for.
+        #: The right that its route needs.
         self.right: Final[Right] = right
         self.gate: Final[Gate] = gate
-        #: The memory that its body and its answer take.
+        #: The memory for its body and its answer.
         self.booking: Final = Booking(gate.share, access.user)
         self.login: Final = (user.password_hash, user.algorithm)
         self._task = task
-        #: What it may do, as it was asked for.
+        #: The permission checks that it passed.
         self.asked: list[Callable[[], None]] = []
-        #: True once the answer has begun, so that no other one can be given.
+        #: True once the answer has begun: no other one can be given.
         self.begun = False
-        #: False while it changes the broker.
+        #: False while it changes the broker and must not be cancelled.
         self.ends = True
-        #: Why it was ended.
+        #: The reason why it was ended.
         self.refusal: Exception | None = None
 
     def look(self) -> None:
-        """End it if it would not be let in any more, or not be allowed what it does."""
+        """Cancel the request if its login, right or permissions are no longer valid."""
         self.access.forget()
         try:
             self.gate.check_login(self.access.user, self.login)
@@ -128,31 +128,31 @@ class Visit:
     def book(self, size: int) -> None:
         """Book bytes of memory until the request is answered.
 
-        Raises: TurnedAway (503) if requests already take all of their share of the memory.
+        Raises: TurnedAway (503) if requests already use all of their share of the memory.
         """
         if not self.booking.add(size):
             raise TurnedAway(
-                "the requests that are being answered take all of their share of the memory: try "
-                "again when they are answered, or request fewer objects or messages at a time"
+                "the requests in progress use all of their share of the memory: try again later, "
+                "or request fewer objects or messages at a time"
             )
 
     def over(self) -> Exception | None:
-        """Return why the request was ended, once its task heard of it; None if that was not us."""
+        """Return why the gate cancelled the request; None if something else did."""
         if self.refusal is not None and self._task is not None:
             self._task.uncancel()
         return self.refusal
 
     def left(self) -> None:
-        """Drop the task: its result, the answer, refers to the request and so to this visit."""
+        """Drop the task, whose result (the answer) refers to the request and so to this visit."""
         self._task = None
 
 
-#: Where a request keeps its visit.
+#: The request key of its visit.
 VISIT: Final = web.RequestKey("visit", Visit)
 
 
 class Gate(RightsWatcher):
-    """Judges the requests of one broker."""
+    """Authenticates and authorizes the requests of one broker."""
 
     def __init__(
         self,
@@ -165,10 +165,10 @@ class Gate(RightsWatcher):
     ) -> None:
         super().__init__()
         self._broker = broker
-        #: The requests that are being answered, and how many are each user's.
+        #: The requests that are being answered, and their number by user.
         self.visits: set[Visit] = set()
         self._visits_of: Counter[str] = Counter()
-        #: Of these, those that need a tag.
+        #: The number of those that need a tag, by user.
         self._tagged_of: Counter[str] = Counter()
         self._requests_per_user = requests_per_user
         self._api_requests_per_user = api_requests_per_user
@@ -177,18 +177,18 @@ class Gate(RightsWatcher):
         self._log = log
         self._clock = clock
         self._sessions = Sessions(clock)
-        #: The memory that requests take.
+        #: The memory that requests use.
         self.share: Final = RequestShare(broker.core.accounts)
-        #: Limits the heavy requests of each user who has some.
+        #: Limits the heavy requests, by user.
         self._heavy: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def close(self) -> None:
-        """Watch nothing more."""
+        """Stop watching the users."""
         if self in self._broker.users.watchers:
             self._broker.users.watchers.remove(self)
 
     def rights_changed(self, user: str) -> None:
-        """End what a user may not ask for any more, and his sessions with an older password."""
+        """End the user's requests that are no longer allowed, and sessions with an old password."""
         known = self._broker.users.by_name.get(user)
         login = None if known is None else (known.password_hash, known.algorithm)
         self._sessions.keep_only(user, login)
@@ -197,7 +197,7 @@ class Gate(RightsWatcher):
                 visit.look()
 
     def left(self, visit: Visit) -> None:
-        """Hear that a request is answered."""
+        """Release the resources of an answered request."""
         if visit in self.visits:
             visit.left()
             self.visits.remove(visit)
@@ -210,7 +210,7 @@ class Gate(RightsWatcher):
 
     @contextlib.asynccontextmanager
     async def heavy(self, user: str) -> AsyncIterator[None]:
-        """Wait until fewer than the limit of the user's heavy requests are being answered."""
+        """Wait until the user has fewer heavy requests in progress than the limit."""
         places = self._heavy.get(user)
         if places is None:
             places = self._heavy[user] = asyncio.Semaphore(HTTP_HEAVY_REQUESTS_PER_USER_MAX)
@@ -218,7 +218,7 @@ class Gate(RightsWatcher):
             yield
 
     async def _refuse(self, user: str, peer: str, verdict: bool | None, allowed: bool) -> None:
-        """Log a refusal and let it wait.  Raises: TurnedAway (503): nobody looked at it."""
+        """Log and delay a refusal.  Raises: TurnedAway (503) if the password was not verified."""
         keeper = self._keeper
         if verdict is None:
             why = "too many logins wait for their passwords to be verified"
@@ -231,11 +231,11 @@ class Gate(RightsWatcher):
         await asyncio.sleep(times * keeper.login_failure_delay_ms / 1000)
 
     async def enter(self, request: web.Request) -> Visit:
-        """Let a request in and note what its user may do in the vhost of its path.
+        """Admit a request, and attach the permissions of its user in the vhost of its path.
 
-        Raises: Unauthorized (401) without right credentials; TurnedAway (503) when too many wait,
-        or the user has too many requests open; AccessRefused (403) for one that another site's
-        page sends; Misdirected (421) for a host that is not allowed; what `check_right` raises.
+        Raises: Unauthorized (401) without valid credentials; TurnedAway (503) if too many logins
+        wait or the user has too many requests open; AccessRefused (403) for a request from another
+        site's page; Misdirected (421) for a host that is not allowed; the errors of `check_right`.
         """
         check_origin(request)
         token = None if hdrs.AUTHORIZATION in request.headers else cookie_of(request)
@@ -249,7 +249,7 @@ class Gate(RightsWatcher):
             user, known = session.user, self._broker.users.get(session.user)
         vhost = request.match_info.get("vhost")
         self.check_right(user, right, vhost)
-        # Without it a route would take who asks for the one who operates the broker.
+        # Always set: a route takes a request without it for one of the operator.
         access = Access(self._broker.users, user, vhost or "")
         self._check_open(user, self._visits_of, self._requests_per_user)
         if right.tags:
@@ -263,10 +263,10 @@ class Gate(RightsWatcher):
         return visit
 
     async def _judged(self, request: web.Request, login: bool) -> tuple[str, User]:
-        """Return the user whose name and password a request has; that of `login` may have a form.
+        """Return the user of a request's credentials; a `login` may send them as a form.
 
-        Raises: Unauthorized (401); TurnedAway (503) when too many wait; AccessRefused (403) for a
-        form that a page of another site may have sent; Misdirected (421).
+        Raises: Unauthorized (401); TurnedAway (503) if too many logins wait; AccessRefused (403)
+        for a form that a page of another site may have sent; Misdirected (421).
         """
         if login and has_form(request):
             check_session(request)
@@ -276,7 +276,7 @@ class Gate(RightsWatcher):
         peer = request.remote or ""
         allowed = self._may_come_from(user, peer)
         if allowed:
-            # Before the password, so that a page of another site cannot try passwords.
+            # Checked before the password, so that a page of another site cannot try passwords.
             self._check_host(request, user)
         known = self._broker.users.by_name.get(user)
         verdict = await self._keeper.judge(user, password, peer) if allowed else False
@@ -286,15 +286,15 @@ class Gate(RightsWatcher):
                 connection.refused()
             await self._refuse(user, peer, verdict, allowed)
             raise Unauthorized(WRONG)
-        # The password may have been changed since the judge answered.
+        # The password may have changed while it was being verified.
         self.check_login(user, (known.password_hash, known.algorithm))
         return user, known
 
     def _session_of(self, request: web.Request, token: str) -> Session:
-        """Return the session that a request rests on.
+        """Return the session of a request.
 
-        Raises: Unauthorized (401) when it is over; AccessRefused (403) where another page asks;
-        Misdirected (421).
+        Raises: Unauthorized (401) if it is over; AccessRefused (403) for a request from another
+        page; Misdirected (421).
         """
         session = self._sessions.find(token)
         connection = request.protocol
@@ -327,16 +327,16 @@ class Gate(RightsWatcher):
             raise
 
     def begin_session(self, visit: Visit, peer: str) -> str:
-        """Begin a session of who asks, and return its token."""
+        """Begin a session for the user of a request, and return its token."""
         user = visit.access.user
         self._log("info", f"HTTP session begins: user '{user}' from {peer}")
         token = self._sessions.begin(user, visit.login)
-        # It may have taken the place of another one, whose requests end with it.
+        # The new session may have replaced another one, whose requests end with it.
         self._end_visits(visit)
         return token
 
     def end_session(self, visit: Visit) -> None:
-        """End the session that a request rests on, with its other requests; no effect for none."""
+        """End the session of a request, with its other requests; no effect without a session."""
         session = visit.session
         if session is not None:
             self._log("info", f"HTTP session ends: user '{session.user}'")
@@ -344,19 +344,19 @@ class Gate(RightsWatcher):
             self._end_visits(visit)
 
     def _end_visits(self, visit: Visit) -> None:
-        """End the requests of sessions that are over; `visit` is the one that is being answered."""
+        """End the requests of sessions that are over, except `visit`."""
         for other in list(self.visits):
             session = other.session
             if other is not visit and session is not None and not self._sessions.holds(session):
                 other.look()
 
     def check_goes_on(self, session: Session | None) -> None:
-        """Check that a session, if it is one, is not over.  Raises: Unauthorized (401)."""
+        """Check that a session, if there is one, is not over.  Raises: Unauthorized (401)."""
         if session is not None and not self._sessions.holds(session):
             raise Unauthorized("the session is over; log in again")
 
     def _check_open(self, user: str, visits: Counter[str], most: int) -> None:
-        """Check that a user has a request left.  Raises: TurnedAway (503)."""
+        """Check that a user may open another request.  Raises: TurnedAway (503)."""
         if visits[user] >= most:
             raise TurnedAway(
                 f"user '{user}' has {most} requests open, which is the limit; try again when some "
@@ -364,16 +364,16 @@ class Gate(RightsWatcher):
             )
 
     def check_login(self, name: str, login: tuple[bytes, str]) -> None:
-        """Check that a login is still the user's.  Raises: Unauthorized (401)."""
+        """Check that a user still has this password.  Raises: Unauthorized (401)."""
         user = self._broker.users.by_name.get(name)
         if user is None or login != (user.password_hash, user.algorithm):
             raise Unauthorized(WRONG)
 
     def check_right(self, user: str, right: Right, vhost: str | None) -> None:
-        """Check that a user has what a route asks for; `vhost` is that of the path, if it has one.
+        """Check that a user has the right for a route, in `vhost` if its path has one.
 
-        Raises: Barred (401), which does not tell whether the vhost is there; for a route of any
-        user what `check_vhost` raises.
+        Raises: Barred (401), which does not reveal whether the vhost exists; the errors of
+        `check_vhost` for a route that needs no tag.
         """
         users = self._broker.users
         if right.tags and not self._has_any(user, MANAGING):
@@ -388,11 +388,11 @@ class Gate(RightsWatcher):
             raise Barred("User not authorised to access virtual host")
 
     def sees_all(self, user: str, right: Right) -> bool:
-        """Tell whether a user sees all vhosts in the lists of a route."""
+        """Return whether a route's lists show a user all vhosts."""
         return self._has_any(user, right.everywhere)
 
     def check_sees_all(self, user: str, right: Right) -> None:
-        """Check that he does.  Raises: Barred (401)."""
+        """Check that a route's lists show a user all vhosts.  Raises: Barred (401)."""
         if not self.sees_all(user, right):
             raise Barred(right.lacking or "Not management user")
 
@@ -401,11 +401,11 @@ class Gate(RightsWatcher):
         return [name for name in self._broker.vhosts if self.may_enter(user, name)]
 
     def may_enter(self, user: str, vhost: str) -> bool:
-        """Tell whether a user has a permission in a vhost."""
+        """Return whether a user has a permission in a vhost."""
         return (user, vhost) in self._broker.users.permissions
 
     def check_vhosts(self, user: str, vhosts: list[str]) -> None:
-        """Check that a user may enter those vhosts, as far as they are there.
+        """Check that a user may enter those vhosts that still exist.
 
         Raises: Barred (401).
         """
@@ -419,8 +419,8 @@ class Gate(RightsWatcher):
     def check_vhost(self, user: str, vhost: str) -> None:
         """Check that a user may enter a vhost.
 
-        Raises: AccessRefused (403), whether it is there or not; NotFound (404) for an administrator
-        where it is not.
+        Raises: AccessRefused (403), whether it exists or not; NotFound (404) for an administrator
+        if it does not exist.
         """
         users = self._broker.users
         if (user, vhost) in users.permissions:
@@ -431,7 +431,7 @@ class Gate(RightsWatcher):
 
 
 def _right(request: web.Request) -> Right:
-    """Return what the route of a request asks for; a path that has none may be asked for by all."""
+    """Return the right that a request's route needs; paths without a route are open to any user."""
     path = _route(request)
     return right_of(request.method, path) if path else USER
 
@@ -443,7 +443,7 @@ def _route(request: web.Request) -> str:
 
 
 def may_read(request: web.Request, name: Name, kind: str = "queue") -> None:
-    """Check that who asks may read from a queue, a stream or (`kind`) an `exchange`.
+    """Check that the user may read from a queue, a stream or (`kind`) an `exchange`.
 
     Raises: AccessRefused (403 or 401 in HTTP).
     """
@@ -453,21 +453,21 @@ def may_read(request: web.Request, name: Name, kind: str = "queue") -> None:
 
 
 def may_write(request: web.Request, name: Name, kind: str = "queue") -> None:
-    """Check that who asks may write to it.  Raises: AccessRefused (403 or 401 in HTTP)."""
+    """Check that the user may write to it.  Raises: AccessRefused (403 or 401 in HTTP)."""
     access = request.get(ACCESS)
     if access is not None:
         _ask(request, partial(access.write, kind, name))
 
 
 def may_see(request: web.Request, name: Name, kind: str = "queue") -> None:
-    """Check that who asks may do anything with it.  Raises: AccessRefused (403 or 401 in HTTP)."""
+    """Check that the user has any permission on it.  Raises: AccessRefused (403 or 401 in HTTP)."""
     access = request.get(ACCESS)
     if access is not None:
         _ask(request, partial(access.see, kind, name))
 
 
 def may_configure(request: web.Request, name: Name, kind: str = "queue") -> None:
-    """Check that who asks may declare or delete a queue, or an `exchange`, of that name.
+    """Check that the user may declare or delete a queue, or an `exchange`, of that name.
 
     Raises: AccessRefused (403 or 401 in HTTP).
     """
@@ -477,9 +477,9 @@ def may_configure(request: web.Request, name: Name, kind: str = "queue") -> None
 
 
 def seen_vhosts(request: web.Request) -> list[str] | None:
-    """Return the vhosts that a list may show to who asks; None for all that there are.
+    """Return the vhosts that a list may show to the user; None for all.
 
-    The request ends when he may see one of them no more.
+    The request ends when the user loses access to one of them.
     """
     visit: Visit | None = request.get(VISIT)
     if visit is None:
@@ -494,7 +494,7 @@ def seen_vhosts(request: web.Request) -> list[str] | None:
 
 
 def sees_vhost(request: web.Request, vhost: str) -> bool:
-    """Tell whether a list may show a vhost to who asks."""
+    """Return whether a list may show a vhost to the user."""
     visit: Visit | None = request.get(VISIT)
     if visit is None:
         return True
@@ -503,7 +503,7 @@ def sees_vhost(request: web.Request, vhost: str) -> bool:
 
 
 def only_of(request: web.Request) -> str | None:
-    """Return the user whose connections and channels alone who asks may see; None for all."""
+    """Return the only user whose connections and channels the caller may see; None for all."""
     visit: Visit | None = request.get(VISIT)
     if visit is None:
         return None
@@ -515,7 +515,7 @@ def only_of(request: web.Request) -> str | None:
 
 
 def book(request: web.Request, size: int) -> None:
-    """Book bytes of memory until a request is answered; there is no limit on the Unix socket.
+    """Book bytes of memory until a request is answered; the Unix socket has no limit.
 
     Raises: TurnedAway (503).
     """
@@ -530,21 +530,21 @@ def heavy_route(request: web.Request) -> bool:
 
 
 def access_of(request: web.Request) -> Access | None:
-    """Return what who asks may do in the vhost of the path; None for who operates the broker."""
+    """Return the user's permissions in the vhost of the path; None for the operator."""
     return request.get(ACCESS)
 
 
 def must_administer(request: web.Request) -> None:
-    """Check that who asks operates the broker or is an administrator.  Raises: Barred (401)."""
+    """Check that the caller is the operator or an administrator.  Raises: Barred (401)."""
     if not is_administrator(request):
         raise Barred("Not administrator user")
 
 
 @contextlib.contextmanager
 def looking(request: web.Request) -> Iterator[None]:
-    """Let a request that is to change something end with its rights, while it only looks yet.
+    """Keep a request cancellable while it only prepares a change.
 
-    Raises: Barred (401) for who was an administrator and is none any more.
+    Raises: Barred (401) if the user ceased to be an administrator meanwhile.
     """
     visit: Visit | None = request.get(VISIT)
     if visit is None:
@@ -559,9 +559,9 @@ def looking(request: web.Request) -> Iterator[None]:
 
 
 def _ask(request: web.Request, ask: Callable[[], None]) -> None:
-    """Check a right, and remember that the request rests on it.
+    """Check a permission, and remember it: the request ends when the user loses it.
 
-    Raises: AccessRefused (403); NotFound (404) for an administrator where there is no such vhost.
+    Raises: AccessRefused (403); NotFound (404) for an administrator if the vhost does not exist.
     """
     try:
         ask()
@@ -574,21 +574,22 @@ def _ask(request: web.Request, ask: Callable[[], None]) -> None:
 
 
 def is_administrator(request: web.Request) -> bool:
-    """Tell whether who asks operates the broker, or is a user with the tag `administrator`."""
+    """Return whether the caller is the operator, or a user with the tag `administrator`."""
     access = request.get(ACCESS)
     return access is None or access.has_tag(ADMINISTRATOR)
 
 
 def asking_owner(request: web.Request) -> Owner | None:
-    """Return the user who asks, as the owner of things; None for who operates the broker."""
+    """Return the user of a request as an owner; None for the operator."""
     access = request.get(ACCESS)
     return None if access is None else access.owner
 
 
 def may_change(request: web.Request, owner: Owner | None, label: str, command: str) -> None:
-    """Check that who asks may change a thing of `owner`: he owns it, or is an administrator.
+    """Check that the caller is the `owner` of an object, or an administrator.
 
-    What nobody owns yet is for administrators.  `label` and `command` are as of `check_owned`.
+    An object without an owner is for administrators only.  `label` and `command` are as in
+    `check_owned`.
 
     Raises: AccessRefused (403 in HTTP).
     """
@@ -598,6 +599,6 @@ def may_change(request: web.Request, owner: Owner | None, label: str, command: s
 
 
 def can_read(request: web.Request, queue: Name) -> bool:
-    """Tell whether who asks may read a queue or a stream; the request does not rest on it."""
+    """Return whether the user may read a queue or a stream; losing it does not end the request."""
     access = request.get(ACCESS)
     return access is None or access.allows(READ, queue)

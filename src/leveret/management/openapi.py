@@ -1,7 +1,7 @@
 """The description of the API as one OpenAPI 3.1 document, made from the routes that are served.
 
-Paths, methods and texts come from the routes and their handlers, and who may ask from `rights`.
-What no route says of itself is in tables here: which answers are lists, and what is in a body.
+Paths, methods and texts are taken from the routes and their handlers, rights from `rights`.
+The tables here add the rest: which answers are lists, and the fields of bodies.
 
 Invariants: every route that is served is in the document; names in braces are parameters.
 """
@@ -29,7 +29,7 @@ ANY: Final[Schema] = {}
 TAGS: Final[Schema] = {"oneOf": [TEXT, {"type": "array", "items": TEXT}]}
 OFFSET: Final[Schema] = {"oneOf": [NUMBER, {"enum": ["first", "last", "next"]}]}
 
-#: The fields of a body, and those that it must have.
+#: The fields of a body, and the required ones.
 Body = tuple[dict[str, Schema], tuple[str, ...]]
 
 _POLICY: Final[Body] = (
@@ -40,8 +40,8 @@ _VALUE: Final[Body] = ({"value": ANY}, ("value",))
 _LIMIT: Final[Body] = ({"value": NUMBER}, ("value",))
 _NONE: Final[Body] = ({}, ())
 
-#: What is in the bodies of PUT and POST, by method and path; others than these fields may be in
-#: those of limits and definitions.
+#: The bodies of PUT and POST, by method and path; bodies of limits and definitions may have other
+#: fields too.
 BODIES: Final[dict[str, Body]] = {
     "PUT /api/cluster-name": ({"name": TEXT}, ("name",)),
     "PUT /api/vhosts/{vhost}": (
@@ -162,19 +162,19 @@ BODIES: Final[dict[str, Body]] = {
     ),
     "POST /api/backup": _NONE,
     "POST /api/backups": _NONE,
-    # Basic credentials do as well, as everywhere.
+    # Basic credentials work here as everywhere.
     "POST /api/login": _NONE,
     "POST /api/logout": _NONE,
 }
 
-#: Of the paths that end in no name, those whose answer is one object, or no JSON.
+#: Paths that do not end in a name, but answer with one object or without JSON.
 _OBJECTS: Final = re.compile(
     r"/api/(overview|version|whoami|auth|cluster-name|config/effective|definitions|all-configuration"
     r"|openapi\.json)$"
     r"|\}/memory$|/(relative|offset|chunks)$|/api/(health|healthchecks|aliveness-test)/|^/metrics"
 )
 
-#: Paths that end in a name and answer with a list all the same: of a vhost, a user, a component.
+#: Paths that end in a name, but answer with a list: of a vhost, a user, a component.
 _LISTS_OF: Final = re.compile(
     r"/api/(queues|exchanges|bindings|consumers|policies|operator-policies|vhost-limits|user-limits"
     r"|streams|super-streams|sinks)/\{(vhost|user)\}$|/parameters/\{component\}(/\{vhost\})?$"
@@ -184,7 +184,7 @@ _LISTS_OF: Final = re.compile(
 
 _PART: Final = re.compile(r"\{(\w+)\}")
 
-#: Names in paths that are not text, or need to be told.
+#: Names in paths that are not text, or need a description.
 _PARTS: Final[dict[str, Schema]] = {
     "vhost": {"description": "A vhost, percent-encoded: `/` is `%2F`."},
     "port": {"schema": NUMBER},
@@ -198,7 +198,7 @@ _PARTS: Final[dict[str, Schema]] = {
     "props": {"description": "The `properties_key` of a binding; `~` for the empty key."},
 }
 
-#: What every list takes.
+#: The query options of every list.
 _LISTING: Final[dict[str, Schema]] = {
     "page": {"schema": {"type": "integer", "minimum": 1}},
     "page_size": {
@@ -210,13 +210,13 @@ _LISTING: Final[dict[str, Schema]] = {
         }
     },
     "name": {
-        "description": "A part of the names that a page has.",
+        "description": "Only names that contain this text.",
         "schema": {"type": "string", "maxLength": PAGE_FILTER_CHARACTERS_MAX},
     },
-    "use_regex": {"description": "Whether `name` is a pattern.", "schema": FLAG},
-    "sort": {"description": "The columns that a list is sorted by.", "schema": TEXT},
+    "use_regex": {"description": "Whether `name` is a regex.", "schema": FLAG},
+    "sort": {"description": "The columns to sort by, separated by commas.", "schema": TEXT},
     "sort_reverse": {"schema": FLAG},
-    "columns": {"description": "The fields that are wanted, by commas.", "schema": TEXT},
+    "columns": {"description": "The fields to return, separated by commas.", "schema": TEXT},
 }
 
 _ERROR: Final[Schema] = {
@@ -226,31 +226,31 @@ _ERROR: Final[Schema] = {
 }
 
 _FAILURES: Final = {
-    "400": ("BadRequest", "The request is not as it must be; `reason` says what is wrong."),
-    "401": ("NotAuthorised", "Nobody logged in, or who did may not do this."),
-    "403": ("Forbidden", "The user lacks a permission, or a setting forbids it to all."),
-    "404": ("NotFound", "There is no such object."),
-    "408": ("RequestTimeout", "The body did not come in time."),
-    "413": ("TooLarge", "The body, or the message that it asks for, is too large."),
-    "415": ("UnsupportedMediaType", "The body is compressed, which is not taken."),
-    "417": ("ExpectationFailed", "`Expect` asks for something else than `100-continue`."),
+    "400": ("BadRequest", "The request is invalid; `reason` says why."),
+    "401": ("NotAuthorised", "The credentials are missing or wrong, or the user may not do this."),
+    "403": ("Forbidden", "The user lacks a permission, or a setting forbids it for all users."),
+    "404": ("NotFound", "The object does not exist."),
+    "408": ("RequestTimeout", "The body did not arrive in time."),
+    "413": ("TooLarge", "The body, or the message to publish, is too large."),
+    "415": ("UnsupportedMediaType", "The body is compressed, which is not supported."),
+    "417": ("ExpectationFailed", "`Expect` is not `100-continue`."),
     "421": (
         "MisdirectedRequest",
-        "The host in a request of a loopback user is not known to be the broker's machine.",
+        "The host in a loopback user's request is not known to be the broker's machine.",
     ),
-    "503": ("Unavailable", "Too many ask at once: try again after `Retry-After` seconds."),
+    "503": ("Unavailable", "The broker is busy: try again after `Retry-After` seconds."),
 }
 
 
 def is_list(path: str) -> bool:
-    """Tell whether GET of a path answers with a list."""
+    """Return whether GET of a path answers with a list."""
     if path.endswith("}"):
         return _LISTS_OF.search(path) is not None
     return _OBJECTS.search(path) is None
 
 
 def document(routes: Iterable[web.AbstractRoute]) -> Schema:
-    """Return the document of some routes."""
+    """Return the document for some routes."""
     paths: dict[str, dict[str, object]] = {}
     for route in routes:
         if route.resource is None or route.method not in ("GET", "PUT", "POST", "DELETE"):
@@ -310,17 +310,17 @@ def _operation(route: web.AbstractRoute, path: str) -> Schema:
 
 
 def _sentence(route: web.AbstractRoute) -> str:
-    """Return what a route does, in one line; nothing where Python left the texts out (-OO)."""
+    """Return the first line of a handler's docstring; empty if Python stripped docstrings (-OO)."""
     text = (route.handler.__doc__ or "").strip().splitlines()
     return text[0].partition("  Raises:")[0] if text else ""
 
 
 def _asked(right: Right) -> str:
-    """Return what a route asks for, in a sentence."""
+    """Return the sentence about the right that a route needs."""
     if right is OPERATOR:
-        return "Served on the Unix socket alone."
+        return "Served on the Unix socket only."
     if not right.tags:
-        return "For any user, in vhosts that he may enter."
+        return "For any user, in vhosts that they may enter."
     return f"For users with one of the tags {', '.join(right.tags)}."
 
 
@@ -338,7 +338,7 @@ def _responses(method: str, path: str, right: Right) -> Schema:
         schema: Schema = {"oneOf": [rows, TABLE]} if is_list(path) else {}
         found["200"] = {"description": "OK.", "content": {"application/json": {"schema": schema}}}
     else:
-        found["2XX"] = {"description": "It is done."}
+        found["2XX"] = {"description": "Done."}
     for status, (name, _) in _FAILURES.items():
         if _may_fail_by(status, path, right):
             found[status] = {"$ref": f"#/components/responses/{name}"}
@@ -350,9 +350,9 @@ def _responses(method: str, path: str, right: Right) -> Schema:
 
 
 def _may_fail_by(status: str, path: str, right: Right) -> bool:
-    """Tell whether a route answers by a failure of that status."""
+    """Return whether a route can answer with that status."""
     if status == "404":
-        # What is served on the Unix socket alone is not there on TCP.
+        # Routes of the Unix socket do not exist on TCP.
         return "{" in path or right is OPERATOR
     if status == "403":
         return not right.tags or path.startswith("/api/backups")

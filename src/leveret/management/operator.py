@@ -1,7 +1,7 @@
 """What a route needs to change the broker: the time, a sync to wait for, and slow hashes.
 
-The core has no clock and does no I/O; whoever changes it from outside gives it the time before and
-has what it noted done afterwards, as the sockets' side does for each batch of input.
+The core has no clock and does no I/O.  Each caller from outside gives it the time first and
+executes its effects afterwards, as the server does for each batch of input.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class _Waiter(EndWaiter):
         self.future = future
 
     def work_ended(self) -> None:
-        """Let who waits go on, if anybody does."""
+        """Resolve the future, unless it was cancelled."""
         if not self.future.done():
             self.future.set_result(None)
 
 
 async def ended(work: Task, durable: Callable[[], Awaitable[None]]) -> None:
-    """Wait until a long operation that was begun is over, and what it recorded is `durable`."""
+    """Wait until a running long operation is over and its records are `durable`."""
     await durable()
     if not work.over:
         waiter = _Waiter(asyncio.get_running_loop().create_future())
@@ -62,9 +62,9 @@ async def ended(work: Task, durable: Callable[[], Awaitable[None]]) -> None:
 
 
 async def in_slices(core: Core, operation: Generator[int, None, T]) -> T:
-    """Do a long operation that ends with the request; return, or raise, what it does.
+    """Run a long operation that ends with the request; return its result or raise its error.
 
-    Whoever asked may be gone, or barred, before the end: then it is closed.
+    If the client disconnects or loses the right before the end, the operation is closed.
     """
     outcome: list[T] = []
     task = Task(core.scheduler, _noting(operation, outcome))
@@ -91,14 +91,14 @@ def _keeping(
 
 @dataclass(frozen=True)
 class Operator:
-    """The hands of who operates a broker.
+    """The means of a route to change a broker.
 
-    `begin` gives the core the time, `durable` returns when all that was recorded is synced,
-    `hash_password` hashes a password beside the loop, `hold_files` keeps all files of the data
-    directory from then on, and `release_files` lets go of them again.  `broken` stops the broker
-    for an exception that nobody expected.  `counts` returns what the sockets have to tell, by the
-    names of the API; `scrapes` makes the totals of metrics, where there are any.  `sampler` knows
-    rates, `addresses` returns what the broker listens on.
+    `begin` gives the core the time, `durable` returns once everything recorded is synced,
+    `hash_password` hashes a password off the loop, `hold_files` keeps all files of the data
+    directory from then on, and `release_files` ends that.  `broken` stops the broker for an
+    unexpected exception.  `counts` returns the counters of the sockets, by the names of the API;
+    `scrapes` builds the totals of metrics, if they are served.  `sampler` knows rates, `addresses`
+    returns the listening addresses.
     """
 
     begin: Callable[[], object]
@@ -111,51 +111,51 @@ class Operator:
     counts: Callable[[], Mapping[str, int]] = dict
     scrapes: Scrapes | None = None
     addresses: Callable[[], Sequence[ListenAddress]] = tuple
-    #: Opens a channel of AMQP as a user in a vhost.
+    #: Opens an AMQP channel as a user in a vhost.
     direct: OpenDirect | None = None
-    #: Returns the settings that are in effect, without secrets.
+    #: Returns the settings in effect, without secrets.
     settings: Callable[[], Mapping[str, object]] = dict
-    #: The end of the log.
+    #: The most recent lines of the log.
     recent: RecentLog = field(default_factory=RecentLog)
-    #: The turns that the slices of all requests take.
+    #: Alternates the slices of all requests.
     slices: Slices = field(default_factory=Slices)
-    #: The backups that are made over HTTP, where they can be.
+    #: The backups made over HTTP; None if they are not possible.
     backups: Backups | None = None
-    #: What answers over TLS say in `Strict-Transport-Security`; nothing where it is empty.
+    #: The value of `Strict-Transport-Security` over TLS; empty for none.
     hsts: str = ""
     #: The version of RabbitMQ that the broker reports.
     rabbitmq_version: str = RABBITMQ_VERSION
-    #: When it was made, in seconds of a monotonic clock.
+    #: When it was created, in seconds of a monotonic clock.
     started: float = field(default_factory=time.monotonic)
 
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[None]:
-        """Give the time, let the caller change the core, and wait until that is synced."""
+        """Give the core the time, let the caller change it, and wait until that is synced."""
         self.begin()
         yield
         await self.durable()
 
     async def ended(self, work: Task) -> None:
-        """Wait until a long operation that was begun is over, and what it recorded is synced."""
+        """Wait until a running long operation is over and its records are synced."""
         await ended(work, self.durable)
 
     async def performed(self, core: Core, asked: Generator[int, None, T]) -> T:
-        """Do a long operation, also where whoever asked has gone; return, or raise, what it does.
+        """Run a long operation, even if its client disconnects; return or raise its outcome.
 
-        What it recorded is synced then.
+        Its records are synced by then.
         """
         outcome: list[T] = []
         refusal: list[AmqpError] = []
         operation = _keeping(asked, outcome, refusal)
         await self.ended(core.scheduler.start(operation))
         if refusal:
-            # Nothing keeps the error that keeps this frame.
+            # Popped: an error kept in the list would keep this frame alive through its traceback.
             raise refusal.pop()
         return outcome[0]
 
     @asynccontextmanager
     async def holding(self) -> AsyncIterator[None]:
-        """Let no file of the data directory be removed meanwhile."""
+        """Prevent the removal of any file of the data directory meanwhile."""
         try:
             await self.hold_files()
             yield

@@ -1,9 +1,9 @@
-"""Serving the broker's page: files that anybody may have, since they say nothing of the broker.
+"""Serving the broker's page: public files, which reveal nothing about the broker.
 
-They are answered before anybody is asked who he is: the form to log in is one of them.  All that
-the page shows comes from the routes of the API, with the rights of who logged in.
+They are served without authentication, because the login form is one of them.  The page gets all
+its data from the routes of the API, with the rights of the logged-in user.
 
-Invariant: what a request names is looked up in a table of what there is (`pages.assets`).
+Invariant: a requested path is only looked up in a table of existing files (`pages.assets`).
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from aiohttp.typedefs import Handler, Middleware
 
 from leveret.pages.assets import Asset
 
-#: The page loads and asks nothing but this broker, runs no script of a document's text, and is
-#: shown in no frame.
+#: The page talks to this broker only, runs no inline script, and cannot be framed.
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
 
-#: What every file is sent with.
+#: The headers of every file.
 SECURITY_HEADERS: Final = {
     "Content-Security-Policy": POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -37,11 +36,11 @@ SECURITY_HEADERS: Final = {
 
 
 def serving(assets: Mapping[str, Asset]) -> Middleware:
-    """Return the middleware that answers a request for a file of the page."""
+    """Return the middleware that serves the files of the page."""
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
-        # The path as it was sent: every file has one spelling.
+        # The raw path: every file has one spelling.
         asset = assets.get(request.rel_url.raw_path)
         if asset is None or request.method not in (hdrs.METH_GET, hdrs.METH_HEAD):
             return await handler(request)
@@ -51,10 +50,10 @@ def serving(assets: Mapping[str, Asset]) -> Middleware:
 
 
 def answer_with(request: web.Request, asset: Asset) -> web.Response:
-    """Return a file, or that it is the one that the browser has."""
+    """Return a file, or 304 if the browser already has it."""
     headers = {
         **SECURITY_HEADERS,
-        # It may be kept, and is asked for again: a broker of another version has other files.
+        # Cached but revalidated: a broker of another version has other files.
         hdrs.CACHE_CONTROL: "no-cache",
         hdrs.ETAG: asset.etag,
         hdrs.VARY: "Accept-Encoding",
@@ -69,13 +68,13 @@ def answer_with(request: web.Request, asset: Asset) -> web.Response:
 
 
 def _has(request: web.Request, asset: Asset) -> bool:
-    """Tell whether the browser has the file already (RFC 9110, section 13.1.2)."""
+    """Return whether the browser already has the file (RFC 9110, section 13.1.2)."""
     tags = request.headers.get(hdrs.IF_NONE_MATCH, "")
     return any(tag.strip().removeprefix("W/") in (asset.etag, "*") for tag in tags.split(","))
 
 
 def takes_gzip(request: web.Request) -> bool:
-    """Tell whether a body may be sent as gzip (RFC 9110, section 12.5.3)."""
+    """Return whether a body may be sent as gzip (RFC 9110, section 12.5.3)."""
     for coding in request.headers.get(hdrs.ACCEPT_ENCODING, "").split(","):
         name, _, parameters = coding.partition(";")
         if name.strip().lower() == "gzip":

@@ -1,8 +1,8 @@
-"""What a request for a list asks for beside the list: a page of it, an order, some of its columns.
+"""The query options of a list: a page of it, its order, some of its columns.
 
 The conventions and their errors are those of RabbitMQ's API.  Long lists are sorted and filtered in
-slices, so that nobody waits for it; a pattern of the client is matched by the broker's own matcher,
-which is bounded, and for one list so many steps at most.
+slices, so that other requests need not wait.  A regex from the client is matched by the broker's
+own bounded matcher, with a limit on the steps per list.
 """
 
 from __future__ import annotations
@@ -26,34 +26,33 @@ from leveret.management.requests.slices import next_slice
 Item = TypeVar("Item")
 Row = dict[str, object]
 
-#: Rows of a page where the request does not say.
+#: Rows of a page if the request does not say.
 PAGE_ROWS: Final = 100
 
-#: Items that are sorted, and names that are looked at, before the loop does something else.
+#: Items that are sorted, and names that are filtered, per slice.
 _SORTED_AT_ONCE: Final = 2_000
 _NAMES_AT_ONCE: Final = 5_000
 
-#: Steps of a pattern before the loop does something else (less than a millisecond of compiled code,
-#: and 10 of code that is not).
+#: Steps of a regex per slice (less than a millisecond in compiled code, 10 ms in plain Python).
 _STEPS_AT_ONCE: Final = 8_000
 
-#: Longer numbers are none that anybody means.
+#: The most digits of a page number or size.
 _DIGITS_MAX: Final = 9
 
 
 class PageOutOfRange(PreconditionFailed):
-    """A page behind the last one (400)."""
+    """A page after the last one (400)."""
 
 
 class Columns:
-    """Which fields of each row are wanted; `a.b` is the field b of what a holds.
+    """The fields of each row that are requested; `a.b` is the field b of the value of a.
 
-    What a field costs does not depend on how many columns are asked for: a peer chooses these, and
+    The cost of a field does not depend on the number of columns: the client chooses them, and
     a list has many rows.
     """
 
     def __init__(self, paths: Iterable[Sequence[str]] = ()) -> None:
-        #: What is wanted of a field, None where it is all of it.
+        #: The requested part of each field; None for the whole field.
         self.fields: Final[dict[str, Columns | None]] = {}
         for path in paths:
             self._add(path)
@@ -63,14 +62,14 @@ class Columns:
         for part in path[:-1]:
             within = columns.fields.setdefault(part, Columns())
             if within is None:
-                # All of it is wanted already.
+                # The whole field is requested already.
                 return
             columns = within
         if path:
             columns.fields[path[-1]] = None
 
     def of(self, value: object) -> object:
-        """Return a row, or a list of rows, with these columns alone."""
+        """Return a row, or a list of rows, with these columns only."""
         if isinstance(value, list):
             return [self.of(one) for one in value]
         if not isinstance(value, Mapping):
@@ -85,7 +84,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the query of a request says of the list; `page` is None where all of it is wanted."""
+    """The options in a request's query; `page` is None for the whole list."""
 
     page: int | None
     page_size: int
@@ -97,12 +96,12 @@ class Wanted:
 
     @property
     def plain(self) -> bool:
-        """Tell whether the list is wanted in whatever order it has."""
+        """Return whether the list is requested in its natural order."""
         return self.page is None and not self.sort and not self.reverse
 
     @property
     def begin(self) -> int:
-        """The place of the page's first row."""
+        """The position of the page's first row."""
         return 0 if self.page is None else (self.page - 1) * self.page_size
 
     @property
@@ -111,11 +110,11 @@ class Wanted:
         return None if self.page is None else self.page * self.page_size
 
     def only(self, row: Row) -> object:
-        """Return a row with the columns that are wanted."""
+        """Return a row with the requested columns."""
         return row if self.columns is None else self.columns.of(row)
 
     def paged(self, count: int, filtered: int, total: int) -> Row:
-        """Return what RabbitMQ says of a page of so many items, beside these."""
+        """Return RabbitMQ's fields for a page of `count` items, without the items."""
         return {
             "filtered_count": filtered,
             "item_count": count,
@@ -126,7 +125,7 @@ class Wanted:
         }
 
     def check_range(self, count: int) -> None:
-        """Check that a page of `count` rows begins within them, or right behind.
+        """Check that a page begins within the `count` rows, or right after them.
 
         Raises: PageOutOfRange (400 in HTTP).
         """
@@ -137,7 +136,7 @@ class Wanted:
 
 
 def wanted_of(query: Mapping[str, str]) -> Wanted:
-    """Return what a request's query asks for.  Raises: PreconditionFailed (400 in HTTP)."""
+    """Return the options in a request's query.  Raises: PreconditionFailed (400 in HTTP)."""
     page = _number(query, "page")
     size = _number(query, "page_size")
     if page is not None:
@@ -163,7 +162,7 @@ def wanted_of(query: Mapping[str, str]) -> Wanted:
 
 
 def columns_of(query: Mapping[str, str]) -> Columns | None:
-    """Return the columns that a request's query asks for; None for all."""
+    """Return the columns in a request's query; None for all."""
     text = query.get("columns")
     if text is None:
         return None
@@ -173,10 +172,10 @@ def columns_of(query: Mapping[str, str]) -> Columns | None:
 def _sorts_of(query: Mapping[str, str]) -> tuple[str, ...]:
     """Return the columns that a list is sorted by.  Raises: PreconditionFailed (400 in HTTP)."""
     text = query.get("sort", "")
-    # One beyond the limit is enough to know.
+    # One more than the limit is enough to detect an excess.
     sorts = tuple(one for one in text.split(",", LIST_SORTS_MAX + 1) if one)
     if len(sorts) > LIST_SORTS_MAX or len(text) > PAGE_FILTER_CHARACTERS_MAX:
-        # Each of them is kept for each row of the list.
+        # Each column costs memory for each row of the list.
         raise PreconditionFailed(
             f"a list is sorted by at most {LIST_SORTS_MAX} columns, in "
             f"{PAGE_FILTER_CHARACTERS_MAX} characters"
@@ -185,7 +184,7 @@ def _sorts_of(query: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _lowered(pattern: str) -> str:
-    """Return a pattern for names in small letters; what follows a backslash keeps its meaning."""
+    """Return a regex for lower-case names; a character after a backslash keeps its meaning."""
     found = ""
     escaped = False
     for character in pattern:
@@ -209,9 +208,9 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
 async def filtered(
     wanted: Wanted, items: Sequence[Item], name_of: Callable[[Item], str]
 ) -> list[Item]:
-    """Return the items whose names fit the filter, in any letter case.
+    """Return the items whose names match the filter, case-insensitively.
 
-    Raises: PreconditionFailed (400 in HTTP) for a pattern that takes too long.
+    Raises: PreconditionFailed (400 in HTTP) for a regex that takes too long.
     """
     if not wanted.name:
         return list(items)
@@ -226,7 +225,7 @@ async def filtered(
         walked = 0 if pattern is None else int(pattern.walked)
         if walked > LIST_PATTERN_STEPS_MAX:
             raise PreconditionFailed(
-                "the pattern takes too long on so many names; use a simpler one, or a part of the "
+                "the regex takes too long on these names; use a simpler one, or a part of the "
                 "name without use_regex"
             )
         if place % _NAMES_AT_ONCE == 0 or walked - paused > _STEPS_AT_ONCE:
@@ -241,7 +240,7 @@ async def sorted_in_slices(
     reverse: bool = False,
     count: int | None = None,
 ) -> list[Item]:
-    """Return the items sorted, or the first `count`, in slices between which others are served.
+    """Return the items sorted, or the first `count`; sort in slices, between which others run.
 
     Without a key the items themselves are compared, which takes half the time.
     """
@@ -255,7 +254,7 @@ async def sorted_in_slices(
             await next_slice()
     if len(runs) < 2:
         return runs[0] if runs else []
-    # Merging whole lists would make the last slice as long as all others together.
+    # A merge of whole lists would make the last slice as long as all others together.
     ordered: list[Item] = []
     merged = islice(heapq.merge(*runs, key=itself, reverse=reverse), count)
     while part := list(islice(merged, _SORTED_AT_ONCE)):
@@ -265,10 +264,11 @@ async def sorted_in_slices(
 
 
 class Kept:
-    """The first `count` of all items that are added a slice at a time, or with `reverse` the last.
+    """The first `count` of all items, or the last with `reverse`; items are added slice by slice.
 
-    Up to `most` of them no more is kept than may be among them; beyond, all are kept and sorted at
-    the end, since each slice would be merged into many.  Items must be all different.
+    If `count` is at most `most`, items that cannot be among them are dropped at once.  Otherwise
+    all items are kept and sorted at the end, because merging each slice into many would be slower.
+    Items must be distinct.
     """
 
     def __init__(self, count: int, reverse: bool, most: int) -> None:
@@ -291,19 +291,19 @@ class Kept:
             last = kept[-1]
             kept.extend([one for one in items if one < last])
         if not self._all:
-            # What was kept is a run in order already, which Python's sort merges in one pass.
+            # The kept items are a sorted run, which Python's sort merges in one pass.
             kept.sort(reverse=self._reverse)
             del kept[self._wanted :]
 
     async def ordered(self) -> list[Any]:
-        """Return the first, or the last, in their order; more behind them where all were kept."""
+        """Return the items in order; without a limit on the kept items, more than `count`."""
         if not self._all:
             return self._items
         return await sorted_in_slices(self._items, None, self._reverse)
 
 
 def sort_key(row: Mapping[str, object], sorts: Sequence[str]) -> tuple[tuple[int, Any], ...]:
-    """Return what a row is sorted by; a field that is not there counts as 0, as in RabbitMQ."""
+    """Return the sort key of a row; a missing field counts as 0, as in RabbitMQ."""
     return tuple(comparable(_dotted(row, column)) for column in sorts)
 
 
@@ -317,7 +317,7 @@ def _dotted(row: object, column: str) -> object:
 
 
 def comparable(value: object) -> tuple[int, Any]:
-    """Return a value with the place of its kind among others: numbers, truth, tables, text."""
+    """Return a sort key that groups values by kind: numbers, truth values, tables, text."""
     if isinstance(value, bool) or value is None:
         return 1, str(value)
     if isinstance(value, int | float):

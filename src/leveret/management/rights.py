@@ -1,17 +1,17 @@
-"""What each route asks of a broker's user on TCP: a tag, and a right to the vhost of its path.
+"""The right that each route needs of a broker's user on TCP: a tag, and access to the path's vhost.
 
-`RIGHTS` has each route, by its method and path; a route that is not in it keeps the API from
-starting.  The rights are RabbitMQ's.  What a route does with a queue or an exchange, it asks for by
-itself, as AMQP does (`gate.may_read` and the like); what a list may show, by `gate.seen_vhosts` and
-`gate.only_of`.
+`RIGHTS` has each route, by its method and path; a route that is missing here prevents the API from
+starting.  The rights are RabbitMQ's.  Permissions on a queue or an exchange are checked by the
+route's handler, as in AMQP (`gate.may_read` and its siblings), and so are the vhosts in a list
+(`gate.seen_vhosts` and `gate.only_of`).
 
 `HEAVY` has the routes whose work or answer grows with the number of objects or messages; only a few
 such requests of a user are answered at once (`gate.Gate.heavy`).
 
-They are stricter than RabbitMQ's in a few places, mostly because more hangs on them here: who may
-change global parameters (they hold the limits of users), who may set limits and operator policies
-as parameters, who may see the limits of users, and who may close another's connections (in RabbitMQ
-who monitors may).
+The rights are stricter than RabbitMQ's in a few places, mostly because more depends on them here.
+Only administrators may change global parameters (they hold the limits of users), set limits and
+operator policies as parameters, see the limits of users, and close other users' connections (in
+RabbitMQ the tag `monitoring` is enough for this).
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ MANAGEMENT_TAG: Final = "management"
 POLICYMAKER_TAG: Final = "policymaker"
 MONITORING_TAG: Final = "monitoring"
 
-#: The tags that let a user ask for more than streams.
+#: The tags that give access to more than streams.
 MANAGING: Final = (MANAGEMENT_TAG, POLICYMAKER_TAG, MONITORING_TAG, ADMINISTRATOR)
 
 
 @dataclass(frozen=True)
 class Right:
-    """What a route asks for; on the Unix socket it asks for nothing.
+    """The right that a route needs on TCP; the Unix socket needs none.
 
-    `tags`: the user needs one of them, if there are any, and hears `lacking` without.  Who has one
-    of `everywhere` needs no permission in the vhost of the path, and sees all vhosts in lists; he
-    may know which vhosts there are.
+    `tags`: the user needs one of these, if there are any; `lacking` is the error without.  A user
+    with a tag of `everywhere` needs no permission in the vhost of the path, sees all vhosts in
+    lists, and may know which vhosts exist.
     """
 
     tags: tuple[str, ...]
@@ -43,26 +43,26 @@ class Right:
     everywhere: tuple[str, ...]
 
 
-#: Any user, in vhosts that he may enter: streams and what is made by use.
+#: Any user, in accessible vhosts: streams and the objects that their use creates.
 USER: Final = Right((), "", ())
 
-#: A user of the API, in vhosts that he may enter; what he changes there, he needs permissions for.
+#: A user of the API, in accessible vhosts; a change needs permissions on the object.
 MANAGEMENT: Final = Right(MANAGING, "Not management user", (ADMINISTRATOR,))
 
-#: The same to look at; who monitors sees it in every vhost.
+#: Read access to the same; with the tag `monitoring`, in every vhost.
 LOOKING: Final = Right(MANAGING, "Not management user", (ADMINISTRATOR, MONITORING_TAG))
 
-#: Who sees the whole broker.
+#: Users with a view of the whole broker.
 MONITORING: Final = Right(
     (MONITORING_TAG, ADMINISTRATOR), "Not monitor user", (ADMINISTRATOR, MONITORING_TAG)
 )
 
-#: Who makes policies and parameters in vhosts that he may enter.
+#: Users who set policies and parameters in accessible vhosts.
 POLICIES: Final = Right(
     (POLICYMAKER_TAG, ADMINISTRATOR), "User not authorised to access object", (ADMINISTRATOR,)
 )
 
-#: Who may do everything.
+#: Administrators.
 ADMINISTRATION: Final = Right((ADMINISTRATOR,), "Not administrator user", (ADMINISTRATOR,))
 
 #: Not served on TCP at all.
@@ -94,7 +94,8 @@ _NODE: Final = {
     "GET /api/backups/{backup}/files/{path}": ADMINISTRATION,
 }
 
-#: Of these who sees not everything sees his own, and who administers nothing closes his own.
+#: Users see only their own of these, unless they see everything; non-administrators close only
+#: their own.
 _CLIENTS: Final = {
     "GET /api/connections": LOOKING,
     "GET /api/connections/{connection}": LOOKING,
@@ -280,15 +281,15 @@ _FACTS: Final = {
     "GET /api/healthchecks/node/{name}": LOOKING,
 }
 
-#: What each route asks for.
+#: The right that each route needs.
 RIGHTS: Final = {
     **_NODE, **_CLIENTS, **_QUEUES, **_EXCHANGES, **_STREAMS, **_VHOSTS, **_USERS, **_SETTINGS,
     **_FACTS,
 }  # fmt: skip
 
 #: The routes whose work or answer grows with the number of objects or messages.  Routes that wait
-#: for something (chunks of a stream, files of a backup, lines of the log) are left out, because
-#: they have limits of their own, and so are long operations of the core (deleting a vhost).
+#: for something (chunks of a stream, files of a backup, lines of the log) and long operations of
+#: the core (deleting a vhost) are left out, because they have limits of their own.
 HEAVY: Final = frozenset({
     "GET /api/overview",
     "GET /metrics/per-object",
@@ -359,9 +360,9 @@ HEAVY: Final = frozenset({
 
 
 def right_of(method: str, path: str) -> Right:
-    """Return what a route asks for; `path` is as the route declares it.
+    """Return the right that a route needs; `path` is as the route declares it.
 
-    Raises: KeyError for a route that says nothing of it.
+    Raises: KeyError for a route without a declared right.
     """
     return RIGHTS[_named(method, path)]
 
