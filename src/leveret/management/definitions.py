@@ -1,7 +1,7 @@
-"""Definitions as JSON: bytes to tables and back; the tables are `broker.definitions`.
+"""Conversion of definitions between JSON and the tables of `broker.definitions`.
 
-Values of arguments that JSON has no form for are written as the rest of the API writes them: bytes
-as base 64, a time as seconds.
+Argument values without a form in JSON are written as in the rest of the API: bytes as base64, a
+timestamp as seconds.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from leveret.errors import PreconditionFailed
 from leveret.management.fields import plain
 from leveret.management.requests.slices import next_slice
 
-#: Bytes of JSON that are read at once (a millisecond or two), and what a row counts beside its own.
+#: JSON bytes decoded per slice (a millisecond or two), and the overhead counted for each row.
 _READ_AT_ONCE: Final = 256 * 1024
 _ROW_BYTES: Final = 128
 
 
 def read_definitions(data: bytes) -> Arguments:
-    """Return what a definitions file holds.  Raises: PreconditionFailed (406) for no object."""
+    """Decode a definitions file.  Raises: PreconditionFailed (406) if it is not an object."""
     try:
         found = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -36,7 +36,7 @@ def read_definitions(data: bytes) -> Arguments:
 
 
 async def read_in_slices(data: bytes) -> Arguments:
-    """Return what `read_definitions` does; the loop is free between some thousand rows.
+    """Do the same as `read_definitions`, in slices of some thousand rows.
 
     Raises: PreconditionFailed (406) as `read_definitions`.
     """
@@ -44,7 +44,7 @@ async def read_in_slices(data: bytes) -> Arguments:
         return read_definitions(data)
     found: Arguments = {}
     try:
-        # Where a value ends is found ten times as fast as what it is.
+        # Finding the end of a value is ten times as fast as decoding it.
         for name, raw in msgspec.json.decode(data, type=dict[str, msgspec.Raw]).items():
             await next_slice()
             found[name] = (
@@ -73,7 +73,7 @@ async def _rows(raw: msgspec.Raw) -> list[object]:
 
 
 def write_definitions(definitions: Arguments, rabbit_version: str) -> bytes:
-    """Return definitions as a file has them; `rabbit_version` is what the broker says it is."""
+    """Return definitions as a file; `rabbit_version` is the version that the broker reports."""
     sections = {name: rows for name, rows in definitions.items() if isinstance(rows, list)}
     others = {name: value for name, value in definitions.items() if name not in sections}
     writer = DefinitionsWriter(rabbit_version, others)
@@ -85,7 +85,7 @@ class DefinitionsWriter:
     """Writes a definitions file part by part: the head, then each section, row after row."""
 
     def __init__(self, rabbit_version: str, head: Arguments) -> None:
-        """Begin a file with what is in `head`."""
+        """Begin a file with the fields of `head`."""
         fields: Arguments = {
             "rabbit_version": rabbit_version,
             "rabbitmq_version": rabbit_version,
@@ -93,13 +93,13 @@ class DefinitionsWriter:
             "product_version": __version__,
             **head,
         }
-        #: What is not written yet of the object around all.
+        #: The beginning of the enclosing object, until it is written.
         self._begun = _formatted(fields, 0)[:-2]
         self._section = ""
         self._is_empty = True
 
     def rows(self, section: str, rows: Sequence[object]) -> bytes:
-        """Return the next part of the file: more rows of a section, or its begin with none."""
+        """Return more rows of a section; without rows, the beginning of the section."""
         parts: list[bytes] = []
         if section != self._section:
             parts += [self._end_section(), b",\n ", msgspec.json.encode(section), b": ["]
@@ -122,7 +122,7 @@ class DefinitionsWriter:
 
 
 def _formatted(value: object, depth: int) -> bytes:
-    """Return a value as JSON, whose lines are `depth` deeper than they would be by themselves."""
+    """Return a value as JSON, with its lines indented by `depth` more."""
     text = msgspec.json.format(msgspec.json.encode(plain(value)), indent=1)
-    # No text in JSON has a line end in it.
+    # JSON text contains no raw line ends.
     return text.replace(b"\n", b"\n" + b" " * depth)

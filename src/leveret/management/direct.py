@@ -1,7 +1,8 @@
-"""A channel of AMQP for what a request does with messages, queues and bindings.
+"""An AMQP channel for requests that handle messages, queues and bindings.
 
-So it meets what every client meets: permissions, limits, the journal and its confirms.  Here is
-what routes see of it (`server.direct` has it); the user is the one who asks.
+Such a request is subject to the same rules as any client: permissions, limits, the journal and
+confirms.  The channel acts as the user of the request.  This is the interface for routes;
+`server.direct` implements it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from leveret.wire.method import Method
 
 
 class DirectAnswer(Protocol):
-    """A method that the broker sent, with its content where it has one."""
+    """A method from the broker, with its content if it has any."""
 
     method: Method
     properties: bytes
@@ -28,10 +29,10 @@ class DirectAnswer(Protocol):
 
 
 class DirectChannel(Protocol):
-    """A channel; what the broker closes it for is raised as AmqpError."""
+    """A channel; an error that closes it is raised as AmqpError."""
 
     async def request(self, method: Method, *answers: type[Method]) -> DirectAnswer:
-        """Send a method; return the answer, which is one of `answers`."""
+        """Send a method; return its answer, a method of `answers`."""
 
     async def publish(
         self,
@@ -41,13 +42,13 @@ class DirectChannel(Protocol):
         body: bytes,
         *answers: type[Method],
     ) -> Sequence[DirectAnswer]:
-        """Publish as mandatory; return what came up to the first of `answers`."""
+        """Publish as mandatory; return all methods received up to the first of `answers`."""
 
     def send(self, method: Method) -> None:
-        """Send a method that has no answer."""
+        """Send a method without an answer."""
 
     async def close_channel(self) -> None:
-        """Close the channel; all that was sent before is done then."""
+        """Close the channel, once everything sent before is done."""
 
 
 #: Opens a channel as a user in a vhost.
@@ -58,10 +59,10 @@ OpenDirect = Callable[[str, str], AbstractAsyncContextManager[DirectChannel]]
 async def direct_channel(
     request: web.Request, broker: Broker, opens: OpenDirect, vhost: str
 ) -> AsyncIterator[DirectChannel]:
-    """Open a channel in a vhost for who asks.
+    """Open a channel in a vhost for the user of a request.
 
-    Raises: AmqpError as AMQP would answer; AccessRefused (401 in HTTP) for a user who may not enter
-    the vhost.
+    Raises: AmqpError as over AMQP; AccessRefused (401 in HTTP) for a user without access to the
+    vhost.
     """
     access = request.get(ACCESS)
     user = operating_user(broker, vhost) if access is None else access.user
@@ -73,11 +74,11 @@ async def direct_channel(
 
 
 def operating_user(broker: Broker, vhost: str) -> str:
-    """Return the user that who operates the broker acts as on the management socket.
+    """Return the user that the operator acts as on the management socket.
 
-    It is the first administrator who may enter the vhost: messages and queues are somebody's.
+    This is the first administrator with access to the vhost: messages and queues need a user.
 
-    Raises: PreconditionFailed (400 in HTTP) where there is none.
+    Raises: PreconditionFailed (400 in HTTP) if there is none.
     """
     for name, known in broker.users.by_name.items():
         if ADMINISTRATOR in known.tags and (name, vhost) in broker.users.permissions:

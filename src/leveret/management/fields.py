@@ -1,8 +1,8 @@
-"""Values of field tables as JSON has them.
+"""Field table values as JSON.
 
-A client may put into its properties what JSON has no form for; what is shown of it must be JSON all
-the same.  Definitions hold none of that but bytes, times and decimals, which are kept beside
-(`management.definitions`).
+Properties from a client may hold values without a form in JSON; they are converted, since the
+output must be JSON.  Of such values, definitions hold only bytes, timestamps and decimals, which
+they keep separately (`management.definitions`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from leveret.wire.tables import Timestamp
 
 
 def plain(value: object) -> object:
-    """Return a value of a field table as JSON has it: bytes as base 64, a time as seconds.
+    """Return a field table value as JSON: bytes as base64, a timestamp as seconds.
 
-    A text that is not UTF-8 is shown as its bytes are, and a number that is not finite as null; in
-    a name what is not UTF-8 is replaced.
+    Text that is not UTF-8 is converted as bytes, and a number that is not finite to null; in
+    a name, invalid UTF-8 is replaced.
     """
     if isinstance(value, str):
         return value if is_unicode(value) else plain(value.encode("utf-8", "surrogateescape"))
@@ -43,7 +43,7 @@ def time_text(wall_ms: int) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Tell whether a text can be written as UTF-8."""
+    """Return whether a text can be encoded as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -52,7 +52,7 @@ def is_unicode(text: str) -> bool:
 
 
 def as_unicode(text: str) -> str:
-    """Return a text as UTF-8 can hold it, with a replacement for each byte that was none."""
+    """Return a text that UTF-8 can encode, with a replacement for each invalid byte."""
     if is_unicode(text):
         return text
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""What the gate of the HTTP API is handed in: who judges passwords, and where peers are."""
+"""The interface of the HTTP API's gate to the server: password checks and local addresses."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 
 def _usual(_user: str, _address: str) -> int:
-    """Have each refusal wait for the usual delay."""
+    """Apply the normal delay to each refusal."""
     return 1
 
 
 @dataclass
 class Keeper:
-    """The keeper of a gate.
+    """The login policy of a gate.
 
-    `judge` tells whether a password is the user's who asks from an address, None if too many wait
-    to look; `is_local` whether an address is of the broker's own machine; `loopback_users` come in
-    from there only, and only for a host that is an address, localhost or one of `names`.
-    `backoff` says by how many times the delay a user from an address waits.  Where settings are
-    reloaded, `loopback_users`, `names` and `login_failure_delay_ms` change, and hold from the next
-    login on.
+    `judge` returns whether a user at an address has this password, or None if too many logins wait;
+    `is_local` returns whether an address belongs to the broker's own machine.  `loopback_users` may
+    connect from such addresses only, and only if the request's host is an address, localhost or one
+    of `names`.  `backoff` returns the factor of the failure delay for a user at an address.  A
+    reload of the settings changes `loopback_users`, `names` and `login_failure_delay_ms`, from
+    the next login on.
     """
 
     judge: Callable[[str, bytes, str], Awaitable[bool | None]]

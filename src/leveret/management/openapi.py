@@ -231,7 +231,7 @@ _FAILURES: Final = {
     "403": ("Forbidden", "The user lacks a permission, or a setting forbids it for all users."),
     "404": ("NotFound", "The object does not exist."),
     "408": ("RequestTimeout", "The body did not arrive in time."),
-    "413": ("TooLarge", "The body, or the message to publish, is too large."),
+    "413": ("TooLarge", "The body, or the message, is too large."),
     "415": ("UnsupportedMediaType", "The body is compressed, which is not supported."),
     "417": ("ExpectationFailed", "`Expect` is not `100-continue`."),
     "421": (

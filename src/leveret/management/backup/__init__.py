@@ -1,1 +1,1 @@
-"""Backups over HTTP: the files of the data directory, sent to a client that keeps them."""
+"""Backups over HTTP: the files of the data directory, downloaded by a client."""

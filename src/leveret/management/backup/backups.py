@@ -1,12 +1,12 @@
-"""The backups that clients make over HTTP: what each may read, how far it is, and when it ends.
+"""The backups that clients make over HTTP: their files, their progress, and their end.
 
-A backup begins with a look at the data directory, from when on no file is removed.  Its client
-reads the files that were there, as long as they were then, piece by piece and again where a
-connection broke.  It ends when the client says so, when an administrator does, or when nothing was
-read for `BACKUP_SILENCE_SECONDS_MAX`: a client that is gone must not fill the disk.
+A backup begins with a listing of the data directory; from then on, no file is removed.  Its client
+reads the listed files, each up to its size at that time, piece by piece, and again after a broken
+connection.  The backup ends when the client or an administrator ends it, or when nothing was read
+for `BACKUP_SILENCE_SECONDS_MAX`: a client that is gone must not fill the disk.
 
-Invariants: a path is one of those that the look found, and never what a client makes of it; there
-are `BACKUPS_MAX` backups at most; each file is let go of once, however its backup ends.
+Invariants: only listed paths are read, never a path made by a client; there are at most
+`BACKUPS_MAX` backups; each backup releases its files exactly once, however it ends.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from leveret.management.alarm import Alarm
 from leveret.management.backup.pace import Pace
 from leveret.management.backup.source import FileSource, Listed
 
-#: Who may make one over TCP: administrators over TLS or from the broker's machine, over any
-#: connection, or nobody.
+#: Access to backups over TCP: administrators over TLS or from the broker's machine, over any
+#: connection, or not at all.
 Allowed = Literal["secure", "any", "off"]
 
 Log = Callable[[str, str], None]
 
 
 class NoPlace(Exception):
-    """There are as many backups as there may be."""
+    """The maximum number of backups is in progress."""
 
 
 class Unreadable(Exception):
@@ -41,7 +41,7 @@ class Unreadable(Exception):
 
 
 class _Digest:
-    """The checksum of a file that is sent from its beginning on, maybe parts of it repeatedly."""
+    """The checksum of a file that is sent in order; parts of it may be sent repeatedly."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -49,7 +49,7 @@ class _Digest:
         self._end = 0
 
     def add(self, at: int, data: bytes) -> None:
-        """Hear what was read at a position; what was heard before counts once."""
+        """Add data that was read at a position; repeated bytes count once."""
         if at <= self._end < at + len(data):
             self._hash.update(data[self._end - at :])
             self._end = at + len(data)
@@ -61,21 +61,21 @@ class _Digest:
 
 
 class Backup:
-    """One backup; `over` once its files are let go of."""
+    """One backup; `over` once its files are released."""
 
     def __init__(
         self, name: str, who: str, found: Listed, time_ms: int, group: int, heard_ms: int
     ) -> None:
-        #: Its name in paths.
+        #: Its id in paths.
         self.id: Final = name
         self.who: Final = who
         self.uuid: Final = found.uuid
         self.files: Final = found.files
         self.time_ms: Final = time_ms
-        #: The newest group of the journal that was durable by then.
+        #: The newest journal group that was durable when the files were listed.
         self.durable_group: Final = group
         self.bytes: Final = sum(found.files.values())
-        #: All bytes that were sent, those of repeated pieces too.
+        #: The number of bytes sent, including repeated pieces.
         self.sent = 0
         self.over = False
         self.heard_ms = heard_ms
@@ -83,12 +83,12 @@ class Backup:
         self.alarm: Alarm | None = None
 
     def sends(self, path: str, at: int, data: bytes) -> None:
-        """Hear that a piece of a file is sent."""
+        """Record that a piece of a file is sent."""
         self._digests[path].add(at, data)
         self.sent += len(data)
 
     def digest(self, path: str) -> str:
-        """Return the checksum of a file, empty until all of it was sent."""
+        """Return the checksum of a file; empty until all of it was sent."""
         return self._digests[path].value
 
 
@@ -106,10 +106,11 @@ class Backups:
         most: int = BACKUPS_MAX,
         silence_seconds: float = BACKUP_SILENCE_SECONDS_MAX,
     ) -> None:
-        """`durable` returns the newest group of the journal once all that was recorded is synced.
+        """Create an empty set of backups.
 
-        `is_local` tells whether an address is of the broker's own machine; `most` is how many there
-        may be at once, and after `silence_seconds` without a reader one ends.
+        `durable` returns the newest journal group once everything recorded is synced.  `is_local`
+        returns whether an address belongs to the broker's own machine.  `most` is the maximum
+        number of backups, and a backup ends after `silence_seconds` without a read.
         """
         self.allowed: Final[Allowed] = allowed
         self.is_local: Final = is_local
@@ -124,7 +125,7 @@ class Backups:
         self._beginning = 0
 
     async def begin(self, who: str) -> Backup:
-        """Begin a backup of all that was recorded by now; `who` is for the log and for lists.
+        """Begin a backup of everything recorded so far; logs and lists show `who`.
 
         Raises: NoPlace; Unreadable.
         """
@@ -142,7 +143,7 @@ class Backups:
             raise
         finally:
             self._beginning -= 1
-        # Nobody asks for that of a broker before a restart.
+        # Random, so that no id from before a restart is valid.
         name, now = secrets.token_hex(16), self._clock
         backup = Backup(name, who, found, int(now.wall_ms()), group, int(now.monotonic_ms()))
         self.by_id[backup.id] = backup
@@ -151,14 +152,14 @@ class Backups:
         return backup
 
     def find(self, name: str) -> Backup | None:
-        """Return the backup of an id, which is not silent by this; None for one that is over."""
+        """Return the backup with an id, and restart its silence timeout; None if it is over."""
         backup = self.by_id.get(name)
         if backup is not None:
             backup.heard_ms = int(self._clock.monotonic_ms())
         return backup
 
     def end(self, backup: Backup, why: str) -> None:
-        """Let go of a backup's files; no effect for one that is over."""
+        """End a backup and release its files; no effect if it is over."""
         if backup.over:
             return
         backup.over = True
@@ -170,16 +171,16 @@ class Backups:
         self._log("info", f"backup ends: {why}; {sent}, {backup.who}")
 
     def close(self) -> None:
-        """End all of them."""
+        """End all backups."""
         for backup in list(self.by_id.values()):
             self.end(backup, "the broker stops")
 
     async def send(
         self, backup: Backup, path: str, at: int, write: Callable[[bytes], Awaitable[None]]
     ) -> None:
-        """Have a file written from a position on, as long as it was at the beginning.
+        """Send a file from a position on, up to its size at the beginning of the backup.
 
-        Raises: ConnectionError: it cannot be read, or the backup is over.
+        Raises: ConnectionError if it cannot be read or the backup is over.
         """
         size = backup.files[path]
         while at < size:
@@ -195,7 +196,7 @@ class Backups:
                 raise ConnectionResetError(f"{path} cannot be read")
             backup.sends(path, at, data)
             await write(data)
-            # Not before the peer took what was sent earlier: one that reads nothing is silent.
+            # Not before: a peer that reads nothing keeps `write` waiting, and so counts as silent.
             backup.heard_ms = int(self._clock.monotonic_ms())
             at += len(data)
 
@@ -203,7 +204,7 @@ class Backups:
         backup.alarm = Alarm(self._clock, seconds, partial(self._judge, backup))
 
     def _judge(self, backup: Backup) -> None:
-        """End a backup whose client has been silent for too long."""
+        """End a backup if its client has been silent for too long."""
         silent_ms = int(self._clock.monotonic_ms()) - backup.heard_ms
         left = self._silence_seconds - silent_ms / 1000
         if left > 0:

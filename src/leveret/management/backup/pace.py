@@ -1,4 +1,4 @@
-"""How fast files are sent: no faster than the broker's clients can do without the loop's time."""
+"""The send rate of backups, limited so that the broker's clients get enough of the loop's time."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from leveret.limits import BACKUP_BYTES_PER_SECOND_MAX
 
 
 class Pace:
-    """One pace for all that send; what nobody took is not made up for later."""
+    """One rate limit for all backups; unused capacity is not saved up."""
 
     def __init__(self, bytes_per_second: int = BACKUP_BYTES_PER_SECOND_MAX) -> None:
         self._bytes_per_second = bytes_per_second
-        #: When the next piece may go, in seconds of the clock that `wait_for` is told.
+        #: When the next piece may be sent, in seconds of the clock given to `wait_for`.
         self._free = 0.0
 
     def wait_for(self, size: int, now: float) -> float:

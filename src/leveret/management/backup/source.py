@@ -1,4 +1,4 @@
-"""Where backups over HTTP have files listed and read, beside the loop."""
+"""Lists and reads files for backups over HTTP, off the loop."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from leveret.store.listing import FOLDERS, files_in, size_of
 
 @dataclass(frozen=True)
 class Listed:
-    """What a data directory holds: the uuid of its store, and its files' paths and sizes."""
+    """The contents of a data directory: the uuid of its store, and its files' paths and sizes."""
 
     uuid: str
     files: dict[str, int]
 
 
 def listed(disk: Disk) -> Listed | None:
-    """Return what a data directory holds, in the order of copying; None if it cannot be read.
+    """Return the contents of a data directory, in the order of copying; None if it is unreadable.
 
-    Whoever asks holds the files.
+    The caller holds the files.
     """
     try:
         uuids = [copy.uuid.hex() for copy in look_at_format(disk) if copy is not None]
@@ -39,9 +39,9 @@ def listed(disk: Disk) -> Listed | None:
 class FileSource:
     """The files of one broker's data directory.
 
-    `hold` returns once none of them is removed any more, `release` lets go of them again; holds are
-    counted.  `look` returns what there is, None where it cannot be read.  `read` returns so many
-    bytes of a file from a position on: fewer where it ends, none where it cannot be read.
+    `hold` returns once no file is removed any more, `release` ends that; holds are counted. `look`
+    returns the contents, or None if they cannot be read.  `read` returns a number of bytes of a
+    file from a position: fewer at its end, none if it cannot be read.
     """
 
     hold: Callable[[], Awaitable[None]]

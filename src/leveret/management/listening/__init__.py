@@ -1,1 +1,1 @@
-"""Serving HTTP: sockets and who gets a place on them, connections, and the log of both."""
+"""Serving HTTP: sockets and their connection slots, connections, and the log of both."""

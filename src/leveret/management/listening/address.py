@@ -9,8 +9,7 @@ from dataclasses import dataclass
 class ListenAddress:
     """A protocol by RabbitMQ's name (`amqp`, `amqp/ssl`, `http`, …), a host and a port.
 
-    `certificate` is the file of its certificate and `expires` when that ends (Unix time), where it
-    has one.
+    With TLS, `certificate` is the certificate's file and `expires` its expiration (Unix time).
     """
 
     protocol: str

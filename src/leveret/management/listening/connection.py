@@ -1,9 +1,8 @@
 """One HTTP connection on TCP, whose peer may be slow or hostile.
 
-It ends when no request comes whole in time, however slowly its bytes come, when a peer does not
-read what was written to it, and for another one where there are too many.  No body is ever
-inflated here: a kilobyte could become a gigabyte before anybody knows who sent it.  Loads the
-framework.
+It is closed if no complete request arrives in time, however slowly its bytes come, if the peer does
+not read its answer, or to make room for another connection.  No body is ever decompressed: a
+kilobyte could become a gigabyte before its sender is authenticated.  Loads the framework.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from leveret.wire.buffer import BytesWriter
 from leveret.wire.frames import write_method
 from leveret.wire.methods.connection import ConnectionClose
 
-#: A record of TLS with a fatal alert, handshake_failure (RFC 8446, section 6).
+#: A TLS record with the fatal alert handshake_failure (RFC 8446, section 6).
 _TLS_ALERT: Final = b"\x15\x03\x01\x00\x02\x02\x28"
 
-#: Linger for no time: the peer gets a reset.
+#: SO_LINGER with a timeout of zero: closing sends a reset.
 _RESET: Final = struct.pack("ii", 1, 0)
 
 
 def _wrong_port() -> bytes:
-    """Return the connection.close that a client of AMQP is sent: its user reads the text."""
+    """Return a connection.close for AMQP clients, which show its text to the user."""
     text = "CONNECTION_FORCED - this port speaks HTTP; AMQP is on another, 5672 unless set"
     writer = BytesWriter()
     write_method(writer, 0, ConnectionClose(320, text, 0, 0))
@@ -47,7 +46,7 @@ def _wrong_port() -> bytes:
 
 
 class JsonErrors(web.RequestHandler):
-    """Answers what is no request of HTTP as the API answers any other mistake."""
+    """Answers malformed HTTP requests with an error in JSON, as the API answers all errors."""
 
     def handle_error(
         self,
@@ -56,9 +55,9 @@ class JsonErrors(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Return the answer, after which the connection ends.
+        """Return the answer, after which the connection closes.
 
-        Raises: ConnectionError when another one has begun.
+        Raises: ConnectionError if another answer has begun.
         """
         super().handle_error(request, status, exc, message)
         phrase = reason = HTTPStatus(status).phrase
@@ -104,25 +103,25 @@ class HttpConnections:
 
 
 class HttpConnection(JsonErrors):
-    """One connection; at any time one alarm runs, or none."""
+    """One connection; at most one idle alarm runs at any time."""
 
     def __init__(self, connections: HttpConnections, network: str) -> None:
         super().__init__(
             connections.server,
             loop=asyncio.get_running_loop(),
             logger=connections.logger,
-            # Who is idle for too long is cut off here, by a clock that knows of pauses.
+            # Idle connections are closed here, by a clock that excludes suspensions.
             keepalive_timeout=2 * connections.idle_seconds + 3600,
             # If the body of the request has not arrived, the transport lingers.
             lingering_time=0,
             auto_decompress=False,
-            # Whoever is refused has sent little more of a body than one read takes.
+            # Limits the body bytes read before a request is refused to little more than one read.
             read_bufsize=16_384,
             access_log=None,  # type: ignore[arg-type]  # None logs nothing
         )
         self._connections = connections
         self.slot = Slot(network, self._expel, is_authenticating=self._is_authenticating)
-        #: True from a whole request to its answer.
+        #: True from a complete request head to its answer.
         self._asking = False
         self._expelled = False
         self._first = True
@@ -132,7 +131,7 @@ class HttpConnection(JsonErrors):
         self._stall: Alarm | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection, unless another one got its place already."""
+        """Wait for the first request, unless the connection has already lost its slot."""
         super().connection_made(transport)
         if self._expelled:
             self._abort()
@@ -142,14 +141,14 @@ class HttpConnection(JsonErrors):
             self._wait_for_request(self.slot.opening_seconds(self._connections.head_seconds))
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Forget it."""
+        """Free the slot."""
         self._quiet()
         self._reads()
         self._connections.admission.leave(self.slot)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take input; a client of AMQP is told where it is, in the only way that it understands."""
+        """Pass on input; tell clients of AMQP or TLS in their protocol that the port is wrong."""
         if self._first:
             self._first = False
             if data.startswith(b"AMQP") and self.transport is not None:
@@ -167,7 +166,7 @@ class HttpConnection(JsonErrors):
         super().data_received(data)
 
     def recognised(self) -> None:
-        """Hear that the request at hand is of somebody who may log in."""
+        """Mark the connection as authenticated."""
         self._connections.admission.authenticated(self.slot)
 
     def _wrong_protocol(self, transport: asyncio.BaseTransport) -> str:
@@ -181,21 +180,21 @@ class HttpConnection(JsonErrors):
         return f"{text}; HTTP over TLS is on https_port, where tls_certificate is set"
 
     def begun(self) -> None:
-        """Hear that a whole request is at hand."""
+        """Handle a request whose head is complete."""
         self._quiet()
         self._heading = False
         self._asking = True
         self._connections.admission.busy(self.slot)
 
     def awaits_body(self) -> None:
-        """Hear that the body of the request at hand is waited for, which its peer may send slowly.
+        """Mark the connection as idle while it waits for a body, which the peer may send slowly.
 
-        Whoever has logged in can have that without any right, and so could keep all places.
+        Any authenticated user, even one without rights, could otherwise keep all slots busy.
         """
         self._connections.admission.idle(self.slot)
 
     def has_body(self) -> None:
-        """Hear that the body has come."""
+        """Mark the connection as busy again: the body is complete."""
         self._connections.admission.busy(self.slot)
 
     def _quiet(self) -> None:
@@ -204,7 +203,7 @@ class HttpConnection(JsonErrors):
             self._idle = None
 
     def ended(self) -> None:
-        """Hear that the request at hand is answered; the next one is waited for."""
+        """Wait for the next request: the current one is answered."""
         self._asking = False
         self._heading = False
         self._connections.admission.idle(self.slot)
@@ -221,14 +220,14 @@ class HttpConnection(JsonErrors):
             self._idle = Alarm(self._connections.clock, seconds, self._abort)
 
     def pause_writing(self) -> None:
-        """Hear that the peer does not read."""
+        """Start the stall timeout: the peer does not read."""
         super().pause_writing()
         self._reads()
         connections = self._connections
         self._stall = Alarm(connections.clock, connections.stall_seconds, self._abort)
 
     def resume_writing(self) -> None:
-        """Hear that it reads again."""
+        """Stop the stall timeout: the peer reads again."""
         self._reads()
         super().resume_writing()
 
@@ -238,26 +237,26 @@ class HttpConnection(JsonErrors):
             self._stall = None
 
     def refused(self) -> None:
-        """Hear that the password of the request at hand is wrong."""
+        """Stop counting the connection as authenticating: its password is wrong."""
         self._asking = False
 
     def _is_authenticating(self) -> bool:
         return self._asking
 
     def _expel(self) -> None:
-        """Leave the place to another connection."""
+        """Close the connection to make room for another one."""
         self._expelled = True
         text = "too many connections: closing one of HTTP that is idle or has not logged in, of "
         self._connections.log("warning", f"{text}'{self.slot.network}'")
         self._abort()
 
     def _abort(self) -> None:
-        """Drop the connection with what waits in it, also in the kernel's buffer."""
+        """Reset the connection, and discard unsent output, also in the kernel's buffer."""
         if self.transport is None:
             return
         sock = self.transport.get_extra_info("socket")
         if sock is not None:
-            # Else the kernel would keep what the peer does not read for a quarter of an hour.
+            # Otherwise the kernel would keep unread output for a quarter of an hour.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.transport.abort()
 
@@ -305,14 +304,14 @@ class OperatorConnection(JsonErrors):
         self.ended()
 
     def begun(self) -> None:
-        """Keep the slot while a request is answered."""
+        """Keep the slot while a request is being answered."""
         self._admission.busy(self.slot)
 
     def ended(self) -> None:
-        """Let the slot go to other connections again: the request is answered."""
+        """Let other connections take the slot again: the request is answered."""
         self._admission.idle(self.slot)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Give the place back."""
+        """Free the slot."""
         self._admission.leave(self.slot)
         super().connection_lost(exc)

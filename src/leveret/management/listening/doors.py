@@ -1,4 +1,4 @@
-"""What the HTTP listeners are handed in: how sockets are accepted, who gets a place, the time."""
+"""The interface of the HTTP listeners to the server: accepting connections, limits, the clock."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from leveret.limits import (
 )
 from leveret.session.admission import Admission, Slot
 
-#: Makes the protocol of a connection from a network, and its slot.
+#: Creates the protocol of a connection from a network, and its slot.
 Make = Callable[[str], tuple[asyncio.Protocol, Slot]]
 
-#: Accepts on a listening socket, by the places of an admission and with what makes its connections;
-#: True says that its connections are authenticated from the start.  What it returns ends it.
+#: Accepts connections on a listening socket, with the slots of an admission and a `Make`; True
+#: means that they are authenticated from the start.  Returns a function that stops it.
 Accept = Callable[[socket.socket, Admission, Make, bool], Callable[[], None]]
 
 
 @dataclass(frozen=True)
 class Doors:
-    """The doors of a broker.
+    """The server's means for the HTTP listeners.
 
     `clock` stands still while the process is suspended.  `accept` is for the Unix socket and for
-    metrics, `accept_users` for connections of users, which may come through a proxy, and
-    `accept_tls` for those that begin with TLS; it is None without certificates.
+    metrics, `accept_users` for connections of users, possibly through a proxy, and `accept_tls`
+    for connections that begin with TLS; it is None without certificates.
     """
 
     accept: Accept
     clock: Clock
     accept_users: Accept
     accept_tls: Accept | None = None
-    #: How many connections may be open at once: of users, of Prometheus, and on the Unix socket.
+    #: The maximum number of open connections: of users, of Prometheus, and on the Unix socket.
     users_places: int = HTTP_CONNECTIONS_MAX
     metrics_places: int = METRICS_CONNECTIONS_MAX
     operator_places: int = OPERATOR_CONNECTIONS_MAX

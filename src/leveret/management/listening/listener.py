@@ -1,11 +1,10 @@
-"""Serving the HTTP API on sockets, loaded when somebody first connects.
+"""Serving the HTTP API on sockets, with the framework loaded at the first connection.
 
-A web framework costs 0.2 s of start and 13 MB of memory, which a broker that nobody asks should
-not pay.  So the sockets listen from the start, and the first connection waits in its backlog while
-the framework is loaded in a thread and set to accept on the same sockets.
-
-Here is what is common to the API's listeners: `unix_socket` is the operator's, `tcp` that
-of the broker's users.
+The web framework costs 0.2 s of start-up and 13 MB of memory, which a broker without HTTP clients
+should not pay.  So the sockets listen from the start, and the first connection waits in the backlog
+while a thread loads the framework, which then accepts on the same sockets.
+This is the part common to the API's listeners: `unix_socket` serves the operator, `tcp` the
+broker's users.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ Log = Callable[[str, str], None]
 
 
 class HttpListener(ABC):
-    """The HTTP API of one broker on some sockets; made in the loop that the broker runs in."""
+    """The HTTP API of one broker on some sockets; created in the broker's loop."""
 
-    #: True where whoever connects is known from the start.
+    #: True if all connections are authenticated from the start.
     knows_all: bool
 
     def __init__(
@@ -61,29 +60,29 @@ class HttpListener(ABC):
         self._closes: list[Callable[[], None]] = []
 
     def start(self) -> None:
-        """Listen.  Raises: OSError."""
+        """Begin to listen.  Raises: OSError."""
         self._sockets = self._listen()
         for sock in self._sockets:
             self._loop.add_reader(sock, self._first_connection)
 
     @abstractmethod
     def _listen(self) -> list[socket.socket]:
-        """Return sockets that listen.  Raises: OSError."""
+        """Return listening sockets.  Raises: OSError."""
 
     def _accept_of(self, sock: socket.socket) -> Accept:
-        """Return what accepts on one of the sockets."""
+        """Return the function that accepts on one of the sockets."""
         return self._doors.accept
 
     @abstractmethod
     def _load(self) -> AppRunner:
-        """Load the framework and return what serves; in a thread, because that takes long."""
+        """Load the framework and return the runner; called in a thread, because it takes long."""
 
     @abstractmethod
     def _make(self, runner: AppRunner) -> Make:
-        """Return what makes the connections of `runner`, which is set up."""
+        """Return the factory of connections for `runner`, which is set up."""
 
     def _first_connection(self) -> None:
-        """Begin to load; the connection is accepted by what is loaded."""
+        """Begin to load the framework, which then accepts the connection."""
         for sock in self._sockets:
             self._loop.remove_reader(sock)
         if self._loading is None:
@@ -93,7 +92,7 @@ class HttpListener(ABC):
         try:
             runner = self._runner = await self._loop.run_in_executor(None, self._load)
             await runner.setup()
-            # It loads the framework, as what comes before it does.
+            # This import loads the framework, too.
             from leveret.management.listening.slash import leave_out_slash
 
             assert runner.server is not None
@@ -107,7 +106,7 @@ class HttpListener(ABC):
             self._log("error", f"the HTTP API could not start: {error!r}")
 
     async def stop(self) -> None:
-        """Close the sockets and their connections; no effect where none listens."""
+        """Close the sockets and their connections; no effect if it does not listen."""
         if not self._sockets:
             return
         if self._loading is None:
@@ -129,7 +128,7 @@ class HttpListener(ABC):
 class UnixListener(HttpListener):
     """The operator's HTTP API, on one Unix socket.
 
-    There is a place for it when all others are taken: who operates a broker can always look.
+    It has slots of its own, so that the operator can always connect.
     """
 
     knows_all = True
@@ -162,7 +161,7 @@ class UnixListener(HttpListener):
         return OperatorConnections(runner.server, self.admission, self._log).make
 
     async def stop(self) -> None:
-        """Close the socket with its connections and remove it; no effect where none listens."""
+        """Close the socket and its connections, and remove it; no effect if it does not listen."""
         listened = bool(self._sockets)
         await super().stop()
         if listened:

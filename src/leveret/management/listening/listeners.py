@@ -1,6 +1,6 @@
-"""All that listens for HTTP: a Unix socket for who operates the broker, TCP for its users.
+"""All HTTP listeners: a Unix socket for the operator, TCP for the broker's users.
 
-A broker that cannot listen for HTTP does its work without it, and says so.
+A broker that cannot listen for HTTP runs without it and logs a warning.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class HttpListeners:
         self._chunks = chunks
         self._log = log
         self._started: list[HttpListener] = []
-        #: Where TCP is listened on, without TLS and with it; 0 where it is not.
+        #: The TCP ports, without TLS and with it; 0 if not listening.
         self.port = 0
         self.tls_port = 0
         self.metrics_port = 0
@@ -54,7 +54,7 @@ class HttpListeners:
     def start_tcp(
         self, plain: tuple[str, int] | None, tls: tuple[str, int] | None, keeper: Keeper
     ) -> None:
-        """Listen on TCP, by host and port without TLS and with it; None for neither."""
+        """Listen on TCP, by host and port without TLS and with it; None to leave one out."""
         listener = TcpListener(
             self._broker, self._operator, self._chunks, self._doors, keeper, self._log
         )
@@ -64,7 +64,7 @@ class HttpListeners:
             self._start(listener, "for HTTP", "AMQP goes on without it")
 
     def start_metrics(self, host: str, port: int) -> None:
-        """Listen for Prometheus, which needs no password."""
+        """Listen for Prometheus, without a password."""
         listener = MetricsListener(
             host, port, self._broker, self._operator, self._chunks, self._doors, self._log
         )
@@ -76,7 +76,7 @@ class HttpListeners:
     def _bind(
         self, listener: TcpListener, place: tuple[str, int] | None, scheme: str, tls: bool
     ) -> int:
-        """Have a listener listen on a place; return the port, 0 for none."""
+        """Bind a listener to a host and a port; return the port, 0 if not listening."""
         if place is None:
             return 0
         host, port = place
@@ -109,12 +109,12 @@ class HttpListeners:
 
     @property
     def expelled(self) -> int:
-        """The connections that went for others within HTTP's own places."""
+        """The number of connections that were closed to make room for others."""
         return sum(int(admission.expelled) for admission in self.admissions)
 
     @property
     def refused(self) -> int:
-        """The connections for which there was no place among HTTP's own."""
+        """The number of connections that were refused because all slots were taken."""
         return sum(int(admission.refused) for admission in self.admissions)
 
     async def stop(self) -> None:

@@ -1,7 +1,7 @@
-"""The log of the web framework: each of its complaints is one line of the broker's log.
+"""The log of the web framework: each of its warnings becomes one line of the broker's log.
 
-The framework quotes what it cannot parse, which may be a header with a password.  Its texts are
-therefore neither logged nor sent: the type of the exception says what is wrong.
+The framework quotes malformed input, which may be a header with a password.  Its texts are
+therefore neither logged nor sent; the error is named by the type of the exception.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNREADABLE: Final = {
     faults.TransferEncodingError: "the body is not encoded as Transfer-Encoding says",
 }
 
-#: A text of the framework that says everything and quotes nothing.
+#: A text of the framework that is clear and quotes nothing.
 _NO_HOST: Final = "Missing 'Host' header in request."
 
 
@@ -47,7 +47,7 @@ class _Lines(logging.Handler):
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one line: what a client sent that is no HTTP is no fault of the broker."""
+        """Write one warning, even for an error: malformed input is not a fault of the broker."""
         text = record.getMessage().strip()
         fault = record.exc_info[1] if record.exc_info else None
         if isinstance(fault, faults.HttpProcessingError):
@@ -58,7 +58,7 @@ class _Lines(logging.Handler):
 
 
 def make_logger(log: Log) -> logging.Logger:
-    """Return a logger of its own, so that brokers in one process do not share one."""
+    """Return a new logger, so that brokers in one process do not share one."""
     logger = logging.Logger("leveret.http")  # noqa: LOG001 (one for each broker in a process)
     logger.addHandler(_Lines(log))
     return logger

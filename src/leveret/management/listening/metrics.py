@@ -1,4 +1,4 @@
-"""Metrics on a port of their own: for Prometheus, without a password, as in RabbitMQ."""
+"""Metrics on a separate port: for Prometheus, without a password, as in RabbitMQ."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class MetricsListener(HttpListener):
         admission = Admission(doors.metrics_places)
         super().__init__(broker, operator, chunks, doors, admission, log)
         self._host = host
-        #: The port that is listened on; 0 before that if the kernel is to choose one.
+        #: The port; 0 until it listens if the kernel is to choose one.
         self.port = port
 
     def _listen(self) -> list[socket.socket]:

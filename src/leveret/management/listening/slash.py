@@ -1,8 +1,8 @@
-"""Paths with a slash at their end, which some clients put behind the name of a list.
+"""Paths with a trailing slash, which some clients put after the name of a list.
 
-As in RabbitMQ such a path is the one without it: `/api/queues/` is `/api/queues`.  One slash is
-left out, and no other: behind a second one there would be a name without characters.  Files of the
-page keep their one spelling.  Loads the framework.
+As in RabbitMQ, such a path is equivalent to the one without it: `/api/queues/` is `/api/queues`.
+Only one slash is removed, since a second one would follow an empty name.  Files of the page keep
+their one spelling.  Loads the framework.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import RawRequestMessage
 
-#: What has no slash at its end.
+#: The prefixes of paths whose trailing slash is removed.
 _ROUTES: Final = ("/api/", "/metrics/")
 
 
 def leave_out_slash(server: web.Server) -> None:
-    """Have the requests of `server`, which is set up, be for the path without its last slash."""
+    """Make `server`, which is set up, remove a trailing slash from the paths of its requests."""
     make = server.request_factory
 
     def made(

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from leveret.broker.node.broker import Broker
     from leveret.management.keeper import Keeper
 
-#: Connections that the kernel may hold for us before they are accepted: the first of all wait while
-#: the framework is loaded.  One that finds no room there seems open to its peer, and comes only
-#: when the peer tries again, seconds later.
+#: The backlog of the listening sockets: all first connections wait there while the framework is
+#: loaded.  A connection beyond it seems open to its peer, but is only accepted when the peer
+#: retransmits, seconds later.
 _BACKLOG = 1024
 
 
 def listen_on(host: str, port: int) -> tuple[list[socket.socket], int]:
-    """Return sockets that listen on a host and a port, 0 for any, and the port.
+    """Return sockets that listen on a host and a port (0 for any), and the port.
 
     Raises: OSError.
     """
@@ -49,7 +49,7 @@ def listen_on(host: str, port: int) -> tuple[list[socket.socket], int]:
 
 
 class TcpListener(HttpListener):
-    """The HTTP API of one broker on the places that it is bound to, with TLS or without."""
+    """The HTTP API of one broker on the addresses that it is bound to, with or without TLS."""
 
     knows_all = False
 
@@ -66,11 +66,11 @@ class TcpListener(HttpListener):
         super().__init__(broker, operator, chunks, doors, admission, log)
         self._keeper = keeper
         self._bound: list[socket.socket] = []
-        #: Those whose connections begin with TLS.
+        #: The sockets whose connections begin with TLS.
         self._with_tls: set[socket.socket] = set()
 
     def bind(self, host: str, port: int, tls: bool = False) -> int:
-        """Listen on a place too, from `start` on; return its port.  Raises: OSError."""
+        """Also listen on an address, from `start` on; return its port.  Raises: OSError."""
         sockets, port = listen_on(host, port)
         self._bound += sockets
         if tls:

@@ -1,7 +1,7 @@
-"""The Unix socket of the HTTP API: made for its owner alone, found by its path.
+"""The Unix socket of the HTTP API, accessible to its owner only and found by its path.
 
-Invariants: the socket never has wider permissions than 0600, not even for a moment; a file that is
-no socket is never removed, nor the socket of a broker that lives.
+Invariants: the socket never has wider permissions than 0600, not even for a moment; neither a file
+that is not a socket nor the socket of a running broker is ever removed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-#: What fits into the kernel's sockaddr_un, with its closing 0 (unix(7)).
+#: The path length of the kernel's sockaddr_un, without the final 0 (unix(7)).
 PATH_BYTES_MAX: Final = 107
 
 _BACKLOG: Final = 128
@@ -26,7 +26,7 @@ _CREDENTIALS: Final = struct.Struct("3i")
 
 
 class ForeignSocket(PermissionError):
-    """Another user listens on the socket; the text says which one."""
+    """Another user listens on the socket; the text names the user."""
 
 
 def credentials(sock: socket.socket) -> tuple[int, int]:
@@ -38,7 +38,7 @@ def credentials(sock: socket.socket) -> tuple[int, int]:
 
 @contextmanager
 def _address(path: Path) -> Iterator[str]:
-    """Give an address of `path` that fits: through the open directory where it is too long."""
+    """Yield an address of `path` that fits: through its open directory if the path is too long."""
     if len(os.fsencode(path)) <= PATH_BYTES_MAX:
         yield str(path)
         return
@@ -52,7 +52,7 @@ def _address(path: Path) -> Iterator[str]:
 def connect(path: Path, seconds: float) -> socket.socket:
     """Return a connection to the socket at `path`.
 
-    Raises: OSError, including ForeignSocket: nothing is sent to a user who cannot be the broker.
+    Raises: OSError; ForeignSocket if the listener cannot be the broker, and nothing is sent.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(seconds)
@@ -68,10 +68,10 @@ def connect(path: Path, seconds: float) -> socket.socket:
 
 
 def check_listener(path: Path, user: int, me: int) -> None:
-    """Check that `user`, who listens at `path`, can be the user of the broker that `me` asks.
+    """Check that `user`, who listens at `path`, can be the broker's user for a client `me`.
 
-    Allowed are root and `me`; if `me` is root, also the owner of the directory, and any user in a
-    directory to which only its owner may write.
+    Root and `me` are allowed; if `me` is root, also the owner of the directory, and any user in a
+    directory that only its owner can write to.
 
     Raises: ForeignSocket; OSError.
     """
@@ -93,14 +93,14 @@ def check_listener(path: Path, user: int, me: int) -> None:
 def listen(path: Path) -> socket.socket:
     """Return a listening socket at `path` that only its owner can connect to.
 
-    A socket that a dead broker left there is replaced.
+    A socket left by a dead broker is replaced.
 
-    Raises: OSError, also when something else is there or a broker listens there.
+    Raises: OSError, also if `path` is another kind of file or a broker listens there.
     """
     _clear(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # Set before it is bound, so that the file never has other permissions.
+        # Set before bind, so that the file never has other permissions.
         os.fchmod(sock.fileno(), 0o600)
         with _address(path) as address:
             sock.bind(address)

@@ -1,1 +1,1 @@
-"""How who asks over TCP says who he is: Basic credentials, a form, and the session of a browser."""
+"""Authentication over TCP: Basic credentials, a form, and the session of a browser."""

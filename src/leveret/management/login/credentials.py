@@ -1,4 +1,4 @@
-"""What a request says of who asks: Basic credentials (RFC 7617), or the two fields of a form."""
+"""The credentials of a request: Basic credentials (RFC 7617), or the two fields of a form."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from leveret.clock import Clock
 from leveret.limits import HTTP_LOGIN_BYTES_MAX
 from leveret.management.login.reading import read_whole
 
-#: The longest credentials that are looked at: two AMQP short strings fit many times.
+#: The maximum length of credentials: many times that of two AMQP short strings.
 _CREDENTIALS_CHARACTERS_MAX: Final = 4096
 
-#: What is in the body of a form.
+#: The content type of a form.
 _FORM: Final = "application/x-www-form-urlencoded"
 
-#: What every refused login is told.
+#: The answer to every refused login.
 WRONG: Final = "the user or the password is wrong, or not allowed from here"
 
 
 class Unauthorized(Exception):
-    """A request without right credentials (401); the text says no more than the client may know."""
+    """A request without valid credentials (401); the text reveals no secret."""
 
 
 def basic(request: web.Request) -> tuple[str, bytes]:
-    """Return user and password of a request.  Raises: Unauthorized (401)."""
+    """Return the user and the password of a request.  Raises: Unauthorized (401)."""
     header = request.headers.get(hdrs.AUTHORIZATION)
     if header is None:
         raise Unauthorized("this needs a user and a password")
@@ -39,7 +39,7 @@ def basic(request: web.Request) -> tuple[str, bytes]:
         name, colon, password = raw.partition(b":")
         user = name.decode()
     except ValueError:
-        # Base 64 that is none, a header or a name that is no text: errors of three kinds.
+        # Invalid base64, or a name that is not UTF-8.
         raise Unauthorized("the credentials cannot be read") from None
     if not colon:
         raise Unauthorized("the credentials have no password")
@@ -47,16 +47,16 @@ def basic(request: web.Request) -> tuple[str, bytes]:
 
 
 def has_form(request: web.Request) -> bool:
-    """Tell whether a request says who asks by a form, and not by credentials."""
+    """Return whether a request has a form instead of credentials."""
     return hdrs.AUTHORIZATION not in request.headers and request.content_type == _FORM
 
 
 async def form(request: web.Request, clock: Clock) -> tuple[str, bytes]:
     """Return `username` and `password` of a form.
 
-    The body is of somebody who is not known yet, so it is short and says how long it is.
+    The sender is not authenticated yet, so the body must be short and announce its length.
 
-    Raises: Unauthorized (401); HTTPRequestTimeout (408): it does not come in time.
+    Raises: Unauthorized (401); HTTPRequestTimeout (408) if the body does not arrive in time.
     """
     length = request.content_length
     if length is None or length > HTTP_LOGIN_BYTES_MAX:

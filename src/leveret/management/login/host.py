@@ -2,9 +2,9 @@
 
 Any site can make its own name resolve to 127.0.0.1 after its page was loaded.  The browser then
 takes the broker for that site: no header distinguishes the page from the broker's own, the request
-comes from the broker's machine, and the page knows the password of guest as everybody does.  But
+comes from the broker's machine, and the page knows the password of guest, which is public.  But
 its requests name its own host.  Requests of loopback users must therefore name a host that is
-known to be this machine.  The module does not load the framework.
+known to be this machine.  This module does not load the framework.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Which requests a browser sends for the broker's own page, and which for a page of others.
+"""Separates the requests that a browser sends for the broker's own page from those of other pages.
 
-A browser adds a cookie, and Basic credentials that it was once told, to requests that any page
-makes it send.  What changes something is therefore refused where the browser says that another
-site's page sends it, and a session's cookie counts only beside a header that no form can send
-(a script of another site would have to ask first, which is never allowed here).
+A browser adds cookies, and Basic credentials that were entered once, to requests from any page.
+A request that changes something is therefore refused if the browser says that it comes from
+another site's page.  A session's cookie only counts with a header that no form can send; a script
+of another site would need CORS permission for it, which is never given here.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from leveret.errors import AccessRefused
 #: The header that the page sends with each request, with any value.
 PAGE_HEADER: Final = "X-Requested-With"
 
-#: What changes nothing.
+#: Methods that change nothing.
 _SAFE: Final = (hdrs.METH_GET, hdrs.METH_HEAD)
 
-#: What browsers say of a request of the same page, or of an address that somebody typed.
+#: `Sec-Fetch-Site` of requests from the same page, or from an address that the user typed.
 _OURS: Final = ("same-origin", "none")
 
 
 def check_origin(request: web.Request) -> None:
-    """Check that a request that changes something is not one of another site's page.
+    """Check that a request that changes something does not come from another site's page.
 
     Raises: AccessRefused (403).
     """
@@ -38,7 +38,7 @@ def check_origin(request: web.Request) -> None:
 
 
 def check_session(request: web.Request) -> None:
-    """Check the same, and more, of a request that rests on a cookie.
+    """Check the origin of a request with a session cookie, more strictly than `check_origin`.
 
     Raises: AccessRefused (403).
     """
@@ -49,9 +49,10 @@ def check_session(request: web.Request) -> None:
 
 
 def is_page(request: web.Request) -> bool:
-    """Tell whether a script of a page sends a request: the browser then must not ask for a user.
+    """Return whether a script of a page sent a request: the browser must not prompt for a login.
 
-    Scripts send the header, or are known by what browsers say; a stream of events can send none.
+    Scripts send the header, or are known by the browser's own headers; an event stream can send
+    no header of its own.
     """
     headers = request.headers
     return (
@@ -62,7 +63,7 @@ def is_page(request: web.Request) -> bool:
 
 
 def _is_ours(request: web.Request) -> bool:
-    """Tell whether no browser says that a request is of another site's page."""
+    """Return whether the browser's headers, if any, show a request from the broker's own page."""
     said = request.headers.get("Sec-Fetch-Site")
     if said is not None:
         return said in _OURS

@@ -1,4 +1,4 @@
-"""Reading the body of a request, which its peer may send slowly, or wait to be told to send."""
+"""Reads the body of a request, whose peer may send slowly or wait for 100 Continue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from leveret.management.listening.connection import HttpConnection
 
 
 async def read_whole(request: web.Request, clock: Clock) -> None:
-    """Have a body come whole.  Raises: HTTPRequestTimeout (408): it does not come in time."""
+    """Read the whole body.  Raises: HTTPRequestTimeout (408) if it does not arrive in time."""
     if request.can_read_body:
         await _go_on(request)
         connection = request.protocol
@@ -27,11 +27,11 @@ async def read_whole(request: web.Request, clock: Clock) -> None:
 
 
 async def _go_on(request: web.Request) -> None:
-    """Tell a client that waits for it to send.  Raises: HTTPExpectationFailed (417)."""
+    """Send 100 Continue to a client that waits for it.  Raises: HTTPExpectationFailed (417)."""
     expected = request.headers.get("Expect", "").lower()
     if expected not in ("", "100-continue"):
         raise web.HTTPExpectationFailed
     if expected and not request.content.is_eof():
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        # It is no part of the answer.
+        # 100 Continue is not part of the answer.
         request.writer.output_size = 0

@@ -1,11 +1,13 @@
-"""Sessions of the broker's page: a token in a cookie stands for a login that was judged once.
+"""Sessions of the broker's page: a token in a cookie stands for a login that was verified once.
 
-A session is of one user with the password that he had: it ends with the password, with the user,
-with the process, when it is unused for an hour, and after eight hours.  Tokens are kept as hashes,
-so that who reads the memory of a session has none, and so that a look-up tells nothing by its time.
+A session belongs to one user with the password of that time.  It ends when the password changes,
+when the user is deleted, when the process ends, after an hour without use, and after eight hours.
+Tokens are stored as hashes, so that a memory dump holds no token and the time of a look-up reveals
+nothing.
 
-Invariant: there are never more sessions than the limits say.  Of who has the most, the one unused
-for the longest goes: a few users who log in again and again end nobody's sessions but their own.
+Invariant: there are never more sessions than the limits say.  To make room, the session that was
+unused for the longest is ended, of the user with the most sessions: a few users who log in
+repeatedly end no sessions but their own.
 """
 
 from __future__ import annotations
@@ -28,10 +30,10 @@ from leveret.limits import (
 
 _TOKEN_BYTES: Final = 32
 
-#: A longer cookie is none of ours.
+#: The maximum length of a cookie that is looked up.
 _TOKEN_CHARACTERS_MAX: Final = 64
 
-#: What a user's password is known by: its hash and the algorithm.
+#: Identifies a user's password: its hash and the algorithm.
 Login = tuple[bytes, str]
 
 
@@ -47,7 +49,7 @@ class Session:
 
 
 class Sessions:
-    """The sessions of one broker, the longest unused first."""
+    """The sessions of one broker, the least recently used first."""
 
     def __init__(
         self,
@@ -64,7 +66,7 @@ class Sessions:
         return len(self._by_key)
 
     def begin(self, user: str, login: Login) -> str:
-        """Begin a session of a user and return its token, which is not kept."""
+        """Begin a session of a user and return its token, which is not stored."""
         self._make_room(user)
         token = secrets.token_urlsafe(_TOKEN_BYTES)
         now = self._clock.wall_ms()
@@ -73,7 +75,7 @@ class Sessions:
         return token
 
     def find(self, token: str) -> Session | None:
-        """Return the session of a token, which is used by that; None when it is over."""
+        """Return the session of a token and mark it as used; None if it is over."""
         if len(token) > _TOKEN_CHARACTERS_MAX:
             return None
         session = self._by_key.pop(_key(token), None)
@@ -85,15 +87,15 @@ class Sessions:
         return session
 
     def holds(self, session: Session) -> bool:
-        """Tell whether a session goes on."""
+        """Return whether a session is still valid."""
         return session.key in self._by_key and not self._is_over(session, self._clock.wall_ms())
 
     def end(self, session: Session) -> None:
-        """End a session; no effect when it is over."""
+        """End a session; no effect if it is over."""
         self._by_key.pop(session.key, None)
 
     def keep_only(self, user: str, login: Login | None) -> None:
-        """End the sessions of a user but those of a login; all for None."""
+        """End all sessions of a user except those with `login`; None ends all."""
         for session in [one for one in self._by_key.values() if one.user == user]:
             if session.login != login:
                 self.end(session)
@@ -105,7 +107,7 @@ class Sessions:
         )
 
     def _make_room(self, user: str) -> None:
-        """End what is over, and what is too much with one more of a user."""
+        """End expired sessions, and one more if a new session of the user would exceed a limit."""
         now = self._clock.wall_ms()
         for session in [one for one in self._by_key.values() if self._is_over(one, now)]:
             self.end(session)
@@ -119,12 +121,12 @@ class Sessions:
 
 
 def _key(token: str) -> bytes:
-    # What a client sends as a header need not be text.
+    # The client's header may contain invalid UTF-8.
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
 def cookie_name(request: web.Request) -> str:
-    """Return the name of the cookie, which has the port in it: browsers tell hosts apart only."""
+    """Return the cookie's name, which contains the port: browsers separate cookies by host only."""
     transport = request.transport
     place = transport.get_extra_info("sockname") if transport is not None else None
     port = place[1] if isinstance(place, tuple) else 0
@@ -132,15 +134,15 @@ def cookie_name(request: web.Request) -> str:
 
 
 def cookie_of(request: web.Request) -> str | None:
-    """Return the token that a request brings; None without one."""
+    """Return the token in a request's cookie; None without one."""
     return request.cookies.get(cookie_name(request))
 
 
 def set_cookie(request: web.Request, token: str | None) -> str:
-    """Return the header that has the browser keep a token, or forget it for None.
+    """Return the header that makes the browser store a token, or delete it for None.
 
-    No path is named: the browser then sends it to what is beside `login` alone, which is the API,
-    also behind a proxy that has other things on the same host.
+    No path is given: the browser then sends the cookie only to siblings of `login`, that is to the
+    API, even behind a proxy that serves other things on the same host.
     """
     secure = request.secure or request.headers.get("X-Forwarded-Proto", "").lower() == "https"
     parts = [f"{cookie_name(request)}={token or ''}", "HttpOnly", "SameSite=Strict"]
