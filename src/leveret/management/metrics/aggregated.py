@@ -1,4 +1,4 @@
-"""The values of `/metrics`: one broker as a whole, by the table of series."""
+"""The values of `/metrics`: the totals of one broker, by the table of series."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     from leveret.broker.node.broker import Broker
     from leveret.session.metrics import ChannelLevels
 
-#: The one protocol of the totals, as RabbitMQ names it.
+#: The only value of the label `protocol`, as RabbitMQ names it.
 _AMQP: Final = ("amqp091",)
 
-#: The types of queues as RabbitMQ's metrics name them.
+#: The queue types as RabbitMQ's metrics name them.
 QUEUE_TYPES: Final = {
     "classic": "rabbit_classic_queue",
     "quorum": "rabbit_quorum_queue",
     "stream": "rabbit_stream_queue",
 }
 
-#: What may become of messages that die, by the type of their queue.
+#: The dead-letter strategies that each queue type can have.
 _STRATEGIES: Final = {
     "classic": ("disabled", "at_most_once", "at_least_once"),
     "quorum": ("disabled", "at_most_once", "at_least_once"),
 }
 
-#: The upper ends of the sizes of messages, as dashboards spell them.
+#: The upper bounds of the message size buckets, as dashboards spell them.
 _SIZE_ENDS: Final = (
     "100.0",
     "1000.0",
@@ -52,14 +52,14 @@ _SIZE_ENDS: Final = (
 )
 assert len(_SIZE_ENDS) == len(SIZE_CLASSES)
 
-#: What writes the text.  To look it up reads a file of some hundred lines, so it is done once.
+#: The version of the library that writes the text; looked up once, because it reads a file.
 _LIBRARY_VERSION: Final = version("prometheus-client")
 
 _SYNC_ENDS: Final = tuple(str(end / 1e9) for end in SYNC_CLASSES_NS)
 
 _NS: Final = 1e9
 
-#: What `rabbitmq_endpoint` says of each path.
+#: The values of the label `rabbitmq_endpoint`, by path.
 AGGREGATED: Final = "aggregated"
 PER_OBJECT: Final = "per-object"
 DETAILED: Final = "detailed"
@@ -76,13 +76,13 @@ def aggregated(
     prefix: str,
     endpoint: str,
 ) -> Iterator[bytes]:
-    """Return what gives the text of all series, a piece for each or some hundred samples.
+    """Yield the text of all series, a piece for each or for some hundred samples.
 
-    `counts` is what the sockets have to tell (`Operator.counts`).  For the endpoint `per-object`
-    what each object has of its own is left out.
+    `counts` are the counters of the sockets (`Operator.counts`).  For the endpoint `per-object`,
+    series with an entry for each object are left out.
     """
     values = all_values(broker, scrapes, counts, totals, endpoint)
-    # The values are of one moment, before an answer begins.
+    # All values are taken at one time, before the answer begins.
     return _texts(broker, values, prefix, table.OF_OBJECTS if endpoint == PER_OBJECT else ())
 
 
@@ -93,7 +93,7 @@ def all_values(
     totals: Totals,
     endpoint: str,
 ) -> Values:
-    """Return the values of all series but histograms, in sums where objects have their own."""
+    """Return the values of all series except histograms; per-object series are summed."""
     return {
         **_node_values(broker, scrapes, counts, endpoint),
         **_global_values(broker, totals),
@@ -110,7 +110,7 @@ def _texts(broker: Broker, values: Values, prefix: str, apart: Container[str]) -
             yield _histogram(broker, one, prefix)
         elif one.name in values:
             samples = values[one.name]
-            # What each object has is a sum here, without the labels of one.
+            # A per-object series is a sum here, without the object's labels.
             labels = one.labels if samples and samples[0][0] else ()
             yield from pieces(one, prefix, samples, labels)
 
@@ -132,12 +132,12 @@ def _one(value: float) -> list[Sample]:
 
 
 def node_name() -> str:
-    """Return the name of the node, as RabbitMQ makes it: product and host."""
+    """Return the node's name, made of product and host as in RabbitMQ."""
     return f"leveret@{socket.gethostname()}"
 
 
 def identity(broker: Broker, endpoint: str) -> list[Sample]:
-    """Return who the broker is; every panel of RabbitMQ's dashboards looks for it."""
+    """Return the identity of the broker; every panel of RabbitMQ's dashboards needs it."""
     node = node_name()
     named = broker.parameters.global_values.get("cluster_name")
     cluster = named if isinstance(named, str) else node
@@ -148,7 +148,7 @@ def identity(broker: Broker, endpoint: str) -> list[Sample]:
 def _node_values(
     broker: Broker, scrapes: Scrapes, counts: Mapping[str, int], endpoint: str
 ) -> Values:
-    """Return what is there once."""
+    """Return the values of the node."""
     core = broker.core
     told = core.counts
     build = (
@@ -232,7 +232,7 @@ def _io_numbers(broker: Broker) -> dict[str, float]:
 
 
 def _global_values(broker: Broker, totals: Totals) -> Values:
-    """Return what all messages went through."""
+    """Return the counters of all messages."""
     told = broker.core.counts
     links = totals.links
     routed = sum(int(counts.published) for counts in totals.queues.values())
@@ -314,7 +314,7 @@ def _object_values(broker: Broker, totals: Totals) -> Values:
 
 
 def queue_deliveries(of: str, counts: QueueCounts) -> dict[str, int]:
-    """Return what went out of one queue, or of all, by the names of queues or of channels."""
+    """Return the delivery counters of one queue, or of all, by the names of queues or channels."""
     return {
         f"{of}_get_ack_total": int(counts.got - counts.got_no_ack),
         f"{of}_get_total": int(counts.got_no_ack),
@@ -327,14 +327,14 @@ def queue_deliveries(of: str, counts: QueueCounts) -> dict[str, int]:
 
 
 def queue_publishes(counts: QueueCounts) -> dict[str, int]:
-    """Return what came into one queue, or into all."""
+    """Return the publish counters of one queue, or of all."""
     published = int(counts.published)
     names = ("queue_messages_published_total", "queue_exchange_messages_published_total")
     return dict.fromkeys(names, published)
 
 
 def queue_numbers(levels: QueueLevels) -> dict[str, int]:
-    """Return the values of one queue, or of all."""
+    """Return the gauges of one queue, or of all."""
     found = {
         "queue_messages_ready": levels.ready,
         "queue_messages_unacked": levels.unacked,
@@ -359,7 +359,7 @@ def queue_numbers(levels: QueueLevels) -> dict[str, int]:
 
 
 def channel_numbers(levels: ChannelLevels) -> dict[str, int]:
-    """Return the values of one channel, or of all."""
+    """Return the gauges of one channel, or of all."""
     found = {
         "channel_consumers": levels.consumers,
         "channel_messages_unacked": levels.unacked,
@@ -373,7 +373,7 @@ def channel_numbers(levels: ChannelLevels) -> dict[str, int]:
 
 
 def memory_parts(broker: Broker) -> dict[str, int]:
-    """Return the account of memory by what takes it, in bytes."""
+    """Return the accounted memory in bytes, by kind."""
     accounts = broker.core.accounts
     return {
         "messages": int(broker.message_bytes()),
@@ -385,7 +385,7 @@ def memory_parts(broker: Broker) -> dict[str, int]:
 
 
 def _own_values(broker: Broker, counts: Mapping[str, int], totals: Totals) -> Values:
-    """Return what RabbitMQ has nothing of."""
+    """Return the values that RabbitMQ has no metric for."""
     core = broker.core
     told, damage, levels = core.counts, core.damage, totals.levels
     dropped = core.letters_dropped

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from leveret.broker.node.broker import Broker
     from leveret.session.metrics import ConnectionRow
 
-#: The families that read queues, and those that read connections.
+#: The families of queues.
 _OF_QUEUES: Final = (
     "queue_coarse_metrics",
     "queue_consumer_count",
@@ -34,7 +34,7 @@ _OF_QUEUES: Final = (
     "queue_exchange_metrics",
     "stream_consumer_metrics",
 )
-#: The families with which the types of queues are told.
+#: The families that come with `queue_info`, the types of queues.
 _WITH_TYPE: Final = ("queue_coarse_metrics", "queue_consumer_count", "queue_metrics")
 _OF_LINKS: Final = ("connection_coarse_metrics", "connection_metrics", "channel_metrics")
 
@@ -43,9 +43,9 @@ _Entry = tuple[Sequence[str], dict[str, int]]
 
 
 class Objects:
-    """The objects that some families tell of, at most `limit` of each kind.
+    """The objects of some families, at most `limit` of each kind.
 
-    `vhosts` limits the families of queues, None to all of them.
+    `vhosts` limits the families of queues to these vhosts; None means all.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Objects:
         limit: int = SCRAPE_OBJECTS_MAX,
     ) -> None:
         self._families: Final = [name for name in table.PER_OBJECT if name in families]
-        # In RabbitMQ the one is a part of the other.
+        # In RabbitMQ the latter is part of the former.
         if "queue_metrics" in self._families and "queue_consumer_count" in self._families:
             self._families.remove("queue_consumer_count")
         queues = any(name in _OF_QUEUES for name in self._families)
@@ -65,8 +65,8 @@ class Objects:
         self._links: Final = LinkRows(broker, limit) if links else None
 
     async def take(self) -> None:
-        """Take the values, so many at a time that nobody waits for it."""
-        # Entries are objects, which cost more than sums do.
+        """Collect the values, in slices."""
+        # Half of the usual number per slice, since entries cost more than sums.
         count = SCRAPE_SLICE // 2
         if self._queues is not None:
             await in_slices(self._queues.take_all(), count)
@@ -74,7 +74,7 @@ class Objects:
             await in_slices(self._links.take_all(), count)
 
     def text(self, prefix: str) -> Iterator[bytes]:
-        """Give the text, some hundred samples at a time."""
+        """Yield the text, some hundred samples at a time."""
         for family in self._families:
             series = table.PER_OBJECT[family]
             entries = self._entries(family)

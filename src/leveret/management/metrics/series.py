@@ -1,7 +1,7 @@
-"""The table of all series: their names, types, labels and what they mean.
+"""The table of all series: their names, types, labels and meanings.
 
-Names without `leveret_` are RabbitMQ's and get the prefix that is asked for (`rabbitmq_` unless set
-otherwise); ours have their whole name.  What is emitted is in this table, and all of it is emitted.
+Names without `leveret_` are RabbitMQ's and get the requested prefix (by default `rabbitmq_`); names
+with `leveret_` get none.  This table has all emitted series, and all of them are emitted.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ PROTOCOL: Final = ("protocol",)
 QUEUE_TYPE: Final = ("protocol", "queue_type")
 DEAD: Final = ("queue_type", "dead_letter_strategy")
 
-#: What the names of ours begin with.
+#: The prefix of series that only Leveret has.
 OWN: Final = "leveret_"
 
-#: The beginnings of names without a prefix: ours, and one that every process exports.
+#: The beginnings of names without a prefix: Leveret's own, and one that every process exports.
 _WHOLE: Final = (OWN, "process_start_time_")
 
 
@@ -36,7 +36,7 @@ class Series:
     labels: tuple[str, ...] = ()
 
     def full_name(self, prefix: str) -> str:
-        """Return the name with a prefix, where it is one of RabbitMQ's."""
+        """Return the name, with the prefix if it is one of RabbitMQ's."""
         return self.name if self.name.startswith(_WHOLE) else prefix + self.name
 
 
@@ -60,7 +60,7 @@ BUILD: Final = (
     "build",
 )
 
-#: Who the broker is, and all that is there once.
+#: The identity of the broker, and the values of the node.
 NODE: Final = _named(
     Series("identity_info", UNTYPED, "Names of the node and its cluster", IDENTITY),
     Series(
@@ -108,7 +108,7 @@ NODE: Final = _named(
     Series("queue_disk_writes_total", COUNTER, "Records that were written to the journal"),
 )
 
-#: What all messages went through.
+#: The counters of all messages.
 GLOBAL: Final = _named(
     Series("global_publishers", GAUGE, "Channels on which a message was published", PROTOCOL),
     Series("global_consumers", GAUGE, "Consumers of queues and streams", PROTOCOL),
@@ -214,7 +214,7 @@ QUEUE: Final = _named(
         "queue_process_memory_bytes", GAUGE, "Memory that the broker books for messages", _QUEUE
     ),
 )
-#: The oldest timestamp that a publisher gave a first message; it is left out where there is none.
+#: The oldest timestamp property of a first message; omitted if there is none.
 QUEUE_HEAD: Final = _named(
     Series(
         "queue_head_message_timestamp",
@@ -224,7 +224,7 @@ QUEUE_HEAD: Final = _named(
     ),
 )
 
-#: What queues did.  The names are RabbitMQ's: `ack` stands for what is to be acknowledged.
+#: The counters of deliveries.  The names are RabbitMQ's: `ack` means manual acknowledgement.
 QUEUE_DELIVERY: Final = _named(
     Series("queue_get_ack_total", COUNTER, "Answers to basic.get, to be acknowledged", _QUEUE),
     Series("queue_get_total", COUNTER, "Answers to basic.get, not to be acknowledged", _QUEUE),
@@ -271,7 +271,7 @@ QUEUE_INFO: Final = _named(
 
 _CONNECTION: Final = ("connection",)
 
-#: What connections did: in all, or each for itself.
+#: The values of connections: summed, or one for each.
 CONNECTION_COARSE: Final = _named(
     Series("connection_incoming_bytes_total", COUNTER, "Bytes from clients", _CONNECTION),
     Series("connection_outgoing_bytes_total", COUNTER, "Bytes to clients", _CONNECTION),
@@ -302,7 +302,7 @@ def _sums(series: dict[str, Series], of: str, other: str) -> dict[str, Series]:
     )
 
 
-#: What all channels did: counting for each channel and exchange would make every message slower.
+#: Counters of all channels: counting per channel and exchange would make every message slower.
 CHANNEL_EXCHANGE: Final = _named(
     Series("channel_messages_published_total", COUNTER, "Messages from publishers"),
     Series("channel_messages_confirmed_total", COUNTER, "Of these, confirmed by basic.ack"),
@@ -322,7 +322,7 @@ EXCHANGE: Final = _sums(CHANNEL_EXCHANGE, "channel", "exchange")
 
 _KIND: Final = ("kind",)
 
-#: What RabbitMQ has nothing of.
+#: The series that RabbitMQ does not have.
 LEVERET: Final = _named(
     Series("leveret_journal_sync_seconds", HISTOGRAM, "How long syncs of the journal took"),
     Series("leveret_journal_records_total", COUNTER, "Records that were written to the journal"),
@@ -365,12 +365,12 @@ STREAM_CONSUMER: Final = _named(
 
 _OF: Final = ("of",)
 
-#: What an answer with an entry for each object says of itself.
+#: The limits of an answer with an entry for each object.
 ACCOUNT: Final = _named(
     Series("leveret_metrics_objects_omitted", GAUGE, "Objects beyond the limit of an answer", _OF),
 )
 
-#: What `/metrics/memory-breakdown` has: RabbitMQ's buckets that Leveret has an account for.
+#: The series of `/metrics/memory-breakdown`: the RabbitMQ buckets that Leveret accounts for.
 MEMORY: Final = _named(
     Series("memory_client_connection_other_bytes", GAUGE, "What connections hold beside messages"),
     Series("memory_binary_heap_bytes", GAUGE, "Messages"),
@@ -378,7 +378,7 @@ MEMORY: Final = _named(
     Series("memory_other_system_bytes", GAUGE, "What no account has: the program, and free heap"),
 )
 
-#: The families that `/metrics/detailed` knows by RabbitMQ's names, with those of ours.
+#: The families of `/metrics/detailed` by RabbitMQ's names, and Leveret's own.
 PER_OBJECT: Final = {
     "queue_coarse_metrics": QUEUE_COARSE,
     "queue_consumer_count": _named(QUEUE["queue_consumers"]),
@@ -397,7 +397,7 @@ def _of_node(*beginnings: str) -> dict[str, Series]:
     return {name: one for name, one in NODE.items() if name.startswith(beginnings)}
 
 
-#: The families without an entry for each object, whichever path asks for them.
+#: The families without an entry for each object, on any path.
 SUMS: Final = {
     "channel_exchange_metrics": CHANNEL_EXCHANGE,
     "channel_queue_metrics": CHANNEL_QUEUE,
@@ -413,10 +413,10 @@ SUMS: Final = {
     "auth_attempt_metrics": _of_node("auth_"),
 }
 
-#: The names of those with entries.
+#: The names of the series with an entry for each object.
 OF_OBJECTS: Final = frozenset(name for family in PER_OBJECT.values() for name in family)
 
-#: All that `/metrics` has, in its order.
+#: All series of `/metrics`, in order.
 AGGREGATED: Final = {
     **NODE,
     **GLOBAL,

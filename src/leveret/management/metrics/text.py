@@ -1,8 +1,8 @@
-"""The text of metrics, in slices; what clients chose is escaped.
+"""The text of metrics, written in slices; text from clients is escaped.
 
-It is what prometheus-client writes of the same samples (the tests compare them), in a fifth of the
-time: that makes a registry for each series.  Importing this loads that library (0.1 s), which
-writes the numbers.
+It equals the output of prometheus-client for the same samples (tests compare them), in a fifth of
+the time, because that library creates a registry for each series.  Importing this module loads the
+library (0.1 s), which formats the numbers.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from prometheus_client.utils import floatToGoString
 
 from leveret.management.metrics.series import COUNTER, UNTYPED, Series
 
-#: What Prometheus asks an answer in this text to say.
+#: The content type of the text format, as Prometheus requires it.
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-#: Samples that are written before the loop does something else (about a millisecond).
+#: Samples written per slice (about a millisecond).
 SLICE_SAMPLES: Final = 500
 
-#: The values of labels, and the number.
+#: The values of the labels, and the number.
 Sample = tuple[Sequence[str], float]
 
 
 class Histogram:
-    """The classes of one histogram: their upper ends as text, and what is in each."""
+    """The buckets of one histogram: their upper bounds as text, and their counts."""
 
     def __init__(self, ends: Sequence[str], counts: Sequence[int], total: float) -> None:
         self.ends = [*ends, "+Inf"]
@@ -35,7 +35,7 @@ class Histogram:
 
 
 def clean(text: str) -> str:
-    """Return a name as UTF-8 can hold it: what is none is replaced."""
+    """Return a name as valid UTF-8; invalid bytes are replaced."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -45,10 +45,10 @@ def pieces(
     samples: Iterable[Sample | None],
     labels: Sequence[str] | None = None,
 ) -> Iterator[bytes]:
-    """Give the text of a series, some hundred samples at a time.
+    """Yield the text of a series, some hundred samples at a time.
 
-    `labels` are those of the samples, the series' own by default.  None is an object without such a
-    sample: it takes time as well, so a piece of nothing but these is empty.
+    `labels` are those of the samples, by default the series' own.  None is an object without such
+    a sample: skipping it takes time, too, so a slice of only these yields an empty piece.
     """
     names = series.labels if labels is None else labels
     name = series.full_name(prefix)
@@ -88,7 +88,7 @@ def _head(series: Series, prefix: str) -> list[str]:
 
 
 def _sample(name: str, names: Sequence[str], values: Sequence[str], number: float) -> str:
-    """Return the line of one sample; the labels are in the order of their names."""
+    """Return the line of one sample, with the labels sorted by name."""
     shown = floatToGoString(number)  # type: ignore[no-untyped-call]
     if not names:
         return f"{name} {shown}\n"
@@ -98,6 +98,6 @@ def _sample(name: str, names: Sequence[str], values: Sequence[str], number: floa
 
 
 def _escaped(text: str) -> str:
-    """Return the value of a label, which a client may have chosen, as it stands between quotes."""
+    """Return a label's value, which may come from a client, escaped for use in quotes."""
     escaped = clean(text).replace("\\", r"\\").replace("\n", r"\n")
     return escaped.replace('"', r"\"")

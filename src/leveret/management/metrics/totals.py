@@ -1,8 +1,8 @@
-"""The totals of one broker: one walk at a time over its queues and connections, for all who ask.
+"""The totals of one broker: one walk at a time over its queues and connections, for all callers.
 
-Who asks while a walk goes on gets what it finds.  Of a broker with very many queues the last totals
-are told again for a moment, so that nobody can keep it busy by asking, and so that one walk does
-for the samples and for who scrapes: with 100,000 queues it takes some 20 ms of a core.
+A caller during a walk gets its result.  On a broker with very many queues, the last totals are
+reused for a short time, so that frequent requests cannot keep it busy, and one walk serves both the
+samples and the scrapes: with 100,000 queues it takes some 20 ms of a core.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _STATM: Final = Path("/proc/self/statm")
 
 
 async def in_slices(walk: Iterator[int], most: int) -> None:
-    """Do a walk that gives the counts of what it looked at; others have their turn in between."""
+    """Run a walk that yields the counts of visited objects; let others run in between."""
     looked = 0
     for count in walk:
         looked += count
@@ -44,7 +44,7 @@ async def in_slices(walk: Iterator[int], most: int) -> None:
 
 
 class Totals:
-    """What a walk found; `sums` leaves out what no listing shows, `wall_ms` is when it ended."""
+    """The result of a walk; `sums` excludes unlisted queues, `wall_ms` is when it ended."""
 
     def __init__(
         self,
@@ -71,13 +71,13 @@ class Walks:
         self.clock: Final = clock
         self._walking: asyncio.Task[Totals] | None = None
         self._last: Totals | None = None
-        #: Until when the last totals are told again.
+        #: The time until which the last totals are reused.
         self._until_ms = 0
 
     async def totals(self, since_ms: int = 0) -> Totals:
-        """Return the totals, of a walk that ended after `since_ms` (wall time) or goes on.
+        """Return the totals of a walk that ended after `since_ms` (wall time) or is in progress.
 
-        A walk goes on though who asked for it has gone.
+        A walk continues even if its caller is gone.
         """
         if self._walking is None:
             last = self._last
@@ -117,36 +117,36 @@ class Walks:
 
 
 class Scrapes:
-    """The scrapes of one broker, by whatever listener they came."""
+    """The scrapes of one broker, on any listener."""
 
     def __init__(self, walks: Walks, prefix: str, version: str) -> None:
         self.walks: Final = walks
-        #: What RabbitMQ's names begin with unless a request asks otherwise, and the version of
-        #: RabbitMQ that the broker reports.
+        #: The default prefix of RabbitMQ's names, and the version of RabbitMQ that the broker
+        #: reports.
         self.prefix: Final = prefix
         self.version: Final = version
         self._since_ms: Final = walks.clock.monotonic_ms()
-        #: How many answers with an entry for each object are being made.
+        #: The number of answers with an entry for each object in progress.
         self._busy = 0
 
     def uptime_seconds(self) -> float:
-        """Return how long the broker has listened."""
+        """Return the time since the broker began to listen."""
         return (self.walks.clock.monotonic_ms() - self._since_ms) / 1000
 
     def enter(self) -> bool:
-        """Take a place for an answer with an entry for each object; False where none is left."""
+        """Begin an answer with entries for objects; return False if too many are in progress."""
         if self._busy >= SCRAPES_PER_OBJECT_MAX:
             return False
         self._busy += 1
         return True
 
     def leave(self) -> None:
-        """Give the place back."""
+        """End an answer with an entry for each object."""
         self._busy -= 1
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of the process; 0 where the system does not say."""
+    """Return the resident memory of the process; 0 if the system does not provide it."""
     try:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

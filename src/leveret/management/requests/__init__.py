@@ -1,1 +1,1 @@
-"""What HTTP requests use: slices of the event loop, memory, and steps that change the broker."""
+"""The resources of HTTP requests: slices of the event loop, memory, and steps of changes."""

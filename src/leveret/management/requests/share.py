@@ -1,11 +1,12 @@
-"""The memory of requests: one share for all that are being read or answered.
+"""The memory of requests: one share for all requests that are being read or answered.
 
 A user may have 64 requests open, with large bodies or large answers.  A body is booked by its
-announced length, before it is read; what an answer holds until it is sent (bodies of messages, the
-rows of a sorted list) is booked as it is gathered.  Small requests are booked and never refused.
+announced length before it is read.  The data that an answer holds until it is sent (message bodies,
+the rows of a sorted list) is booked as it is collected.  Small requests are booked, but never
+refused.
 
 Invariants: beyond the share there is at most one large request, and beyond half of it at most one
-of each user; what was booked is booked out.
+of each user; every booking is released.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class RequestShare:
         return (all_large > 0 and all_large + whole > most) or (own > 0 and own + whole > most // 2)
 
     def give_back(self, user: str, size: int) -> None:
-        """Book out the `size` that a request held."""
+        """Release the `size` that a request held."""
         self._accounts.request_bytes -= size
         if size > HTTP_BODY_SMALL_BYTES:
             self._large[user] -= size
@@ -62,13 +63,13 @@ class Booking:
         self.size = 0
 
     def add(self, size: int) -> bool:
-        """Book `size` more bytes; return False, and book nothing, if there is no room now."""
+        """Book `size` more bytes; if there is no room now, book nothing and return False."""
         if not self._share.take(self._user, size, self.size):
             return False
         self.size += size
         return True
 
     def end(self) -> None:
-        """Book out everything."""
+        """Release everything."""
         self._share.give_back(self._user, self.size)
         self.size = 0

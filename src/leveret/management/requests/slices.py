@@ -1,11 +1,11 @@
-"""The slices of all HTTP requests: one in two turns of the event loop; users take turns.
+"""The slices of all HTTP requests: one in every second loop iteration, alternating between users.
 
 A long request does its work in slices of a few milliseconds; `next_slice` ends one and waits for
-the next.  However many requests there are, the event loop runs one slice before it serves its
-sockets again, so that other clients wait for one slice and not for one of each request, and a user
-with 64 long requests gets no more time than a user with one.  Every second turn has no slice: what
-another client sent during a slice is routed in the turn that follows, and its deliveries and
-confirms leave in the next, before another slice.
+the next.  However many requests there are, the event loop runs only one slice before it serves its
+sockets again.  So other clients wait for one slice, not for one of each request, and a user
+with 64 long requests gets no more time than a user with one.  Every second iteration has no slice:
+input that another client sent during a slice is routed in the following iteration, and the
+deliveries and confirms are sent in the next, before another slice.
 
 `Slices.of` sets the user for the handler inside it.  In work that belongs to no request, such as
 sampling, `next_slice` only lets the event loop run.
@@ -22,19 +22,19 @@ from typing import Final
 
 
 class Slices:
-    """The turns of one broker's requests."""
+    """Schedules the slices of one broker's requests."""
 
     def __init__(self) -> None:
-        #: The requests that wait for a slice, by user; the user whose turn is next comes first.
+        #: The requests that wait for a slice, by user; the next user comes first.
         self._waiting: Final[dict[str, deque[asyncio.Future[None]]]] = {}
-        #: Whether a slice was given in this turn of the event loop.
+        #: True from a slice until the next one may begin.
         self._taken = False
-        #: How many slices were given.
+        #: The number of slices so far.
         self.count = 0
 
     @contextmanager
     def of(self, user: str) -> Iterator[None]:
-        """Have slices in the block count as the user's."""
+        """Count slices in the block as the user's."""
         token = _ASKING.set((self, user))
         try:
             yield
@@ -42,7 +42,7 @@ class Slices:
             _ASKING.reset(token)
 
     async def take(self, user: str) -> None:
-        """Wait until it is the user's turn."""
+        """Wait for the user's next slice."""
         if not self._taken:
             self._taken = True
             self.count += 1
@@ -53,12 +53,12 @@ class Slices:
         await core
 
     def _rest(self) -> None:
-        """Have the next slice begin after a turn without one."""
+        """Schedule the next slice after an iteration without one."""
         loop = asyncio.get_running_loop()
         loop.call_soon(loop.call_soon, self._next)
 
     def _next(self) -> None:
-        """Give the next slice, to the user whose turn it is."""
+        """Start the next slice, of the user who is next in order."""
         while self._waiting:
             user = next(iter(self._waiting))
             line = self._waiting.pop(user)
@@ -79,7 +79,7 @@ _ASKING: Final[ContextVar[tuple[Slices, str] | None]] = ContextVar("asking", def
 
 
 async def next_slice() -> None:
-    """End a slice; return when others were served and it is this request's turn again."""
+    """End a slice; return when this request's next slice begins."""
     asking = _ASKING.get()
     if asking is None:
         await asyncio.sleep(0)

@@ -1,7 +1,7 @@
-"""Telling what a request changed, though others change the state between its steps.
+"""Detects the changes that a request makes, although others change the state between its steps.
 
-A request runs in steps: from one wait to the next nothing else runs.  `Steps` awaits it and looks
-at the core's counts around each step, so that what others do meanwhile is not taken for its own.
+A request runs in steps, with nothing else running between two awaits.  `Steps` awaits it and
+compares the core's counts before and after each step, so that the changes of others do not count.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ Answer = TypeVar("Answer")
 
 
 class Steps(Generic[Answer]):
-    """`work`, awaited once.
+    """Awaits `work` once, step by step.
 
-    `changed` says whether a step has begun to change anything, even if it only opened a channel.
+    `changed` is True once a step has begun to change anything, even if it only opened a channel.
     """
 
     def __init__(self, work: Awaitable[Answer], core: Core) -> None:
@@ -26,7 +26,7 @@ class Steps(Generic[Answer]):
         self._core = core
 
     def __await__(self) -> Generator[Any, Any, Answer]:
-        """Do the work, step by step."""
+        """Run the work, step by step."""
         steps = self._work.__await__()
         value: Any = None
         thrown: BaseException | None = None
@@ -39,8 +39,8 @@ class Steps(Generic[Answer]):
                 return answer
             finally:
                 self.changed = self.changed or self._counts() != before
-                # The traceback of an exception refers to this frame: the cycle would keep the
-                # request and its answer in memory until the garbage collector finds it.
+                # The traceback of an exception refers to this frame.  The cycle would keep the
+                # request and its answer in memory until the next garbage collection.
                 thrown = None
             try:
                 value = yield waited

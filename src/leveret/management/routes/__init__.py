@@ -1,1 +1,1 @@
-"""One file for each thing that the HTTP API shows, by its AMQP word."""
+"""One file for each concept of the HTTP API, by its AMQP word."""

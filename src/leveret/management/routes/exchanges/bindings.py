@@ -65,9 +65,9 @@ def row(stats: BindingStats) -> Row:
 
 
 def properties_key(binding_key: str, arguments_key: bytes) -> str:
-    """Return what tells a binding from others of its pair: the key, and a digest of arguments.
+    """Return the key that identifies a binding of two ends: binding key and digest of arguments.
 
-    As in RabbitMQ it is `~` for the empty key alone, and a `~` inside a key is encoded.
+    As in RabbitMQ, it is `~` for an empty key without arguments, and a `~` in a key is encoded.
     """
     key = quote_plus(binding_key).replace("~", "%7E")
     if not arguments_key:
@@ -77,9 +77,9 @@ def properties_key(binding_key: str, arguments_key: bytes) -> str:
 
 
 class _Ends:
-    """The two ends that a path names; both are there.
+    """The two existing ends that a path names.
 
-    Who `changes` their bindings is asked for his permissions before he hears what is there.
+    With `changes`, the user's permissions are checked before the ends are looked up.
 
     Raises: NotFound (404); AccessRefused (401 in HTTP).
     """
@@ -111,13 +111,13 @@ class _Ends:
         return bindings_between(broker, self.vhost, self.source, self.destination, self.to_queue)
 
     async def found(self, request: web.Request) -> BindingStats:
-        """Return the one binding whose properties key the path has.  Raises: NotFound (404)."""
+        """Return the binding with the properties key of the path.  Raises: NotFound (404)."""
         wanted = request.match_info["props"]
         rows = self.rows(request)
         while taken := list(islice(rows, SLICE_ROWS)):
             for stats in taken:
                 key = properties_key(stats.binding_key, stats.arguments_key)
-                # Decoded once by the path, the key may be so too.
+                # The path was decoded once already, and may contain the key in decoded form.
                 if wanted in (key, unquote_plus(key)):
                     return stats
             await next_slice()
@@ -125,7 +125,7 @@ class _Ends:
 
 
 async def between(request: web.Request) -> web.StreamResponse:
-    """Return the bindings of two ends."""
+    """Return the bindings between two ends."""
     return await stream_rows(request, in_slices(_Ends(request).rows(request)), row)
 
 

@@ -19,7 +19,7 @@ from leveret.management.routes.shared import (
     stream_rows,
 )
 
-#: A number of so many digits fits 64 bits.
+#: The number of digits that always fits into 64 bits.
 _ID_DIGITS_MAX: Final = 18
 
 
@@ -32,14 +32,14 @@ async def delayed(request: web.Request) -> web.StreamResponse:
 
 
 async def cancel(request: web.Request) -> web.Response:
-    """Drop one of them by its id."""
+    """Drop a delayed message by its id."""
     name, digits = name_of(request, "name"), request.match_info["id"]
     may_configure(request, name, "exchange")
     if not digits.isascii() or not digits.isdigit():
         raise PreconditionFailed(
             "the id of a delayed message is a whole number; list the messages to see their ids"
         )
-    # No id has so many digits, and an integer of any length fits no field of the core.
+    # Longer numbers are no ids, and would not fit the core's integers.
     sequence = int(digits) if len(digits) <= _ID_DIGITS_MAX else -1
     async with request.app[OPERATOR].changing():
         if not found_vhost(request).exchanges.cancel_delayed(name, sequence):
@@ -48,7 +48,7 @@ async def cancel(request: web.Request) -> web.Response:
 
 
 async def purge(request: web.Request) -> web.Response:
-    """Drop all of them; return how many there were."""
+    """Drop all delayed messages of an exchange; return their number."""
     name = name_of(request, "name")
     may_configure(request, name, "exchange")
     async with request.app[OPERATOR].changing():

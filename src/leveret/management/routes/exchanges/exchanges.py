@@ -1,6 +1,6 @@
 """`/api/exchanges`: listing, declaring and deleting; the default exchange has the empty name.
 
-In a path the default exchange is `amq.default`, as in RabbitMQ.
+In paths the default exchange is `amq.default`, as in RabbitMQ.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def exchange(request: web.Request) -> web.Response:
     vhost = found_vhost(request)
     found = vhost.exchanges.existing(exchange_of(request, "name"))
     shown = row(ExchangeStats(vhost.name, found))
-    # RabbitMQ has rates here of each channel and queue, where it is set to count them.
+    # RabbitMQ shows rates by channel and queue here, if configured to count them.
     return row_response(
         request,
         {**shown, "alternate_exchange": found.alternate, "incoming": [], "outgoing": []},
@@ -74,7 +74,7 @@ async def put(request: web.Request) -> web.Response:
 
 
 async def delete(request: web.Request) -> web.Response:
-    """Delete an exchange; `?if-unused=true` makes it depend."""
+    """Delete an exchange; `?if-unused=true` deletes it only if it has no bindings."""
     vhost = found_vhost(request)
     name = exchange_of(request, "name")
     may_configure(request, name, "exchange")
@@ -86,9 +86,9 @@ async def delete(request: web.Request) -> web.Response:
 
 
 async def bindings(request: web.Request) -> web.StreamResponse:
-    """Return the bindings whose source, or destination, an exchange is.
+    """Return the bindings with an exchange as their source or destination.
 
-    Raises: PreconditionFailed (400 in HTTP) where the path says neither.
+    Raises: PreconditionFailed (400 in HTTP) if the path names neither.
     """
     vhost = found_vhost(request)
     name = vhost.exchanges.existing(exchange_of(request, "name")).name

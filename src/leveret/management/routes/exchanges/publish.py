@@ -28,16 +28,16 @@ from leveret.wire.methods import (
 )
 from leveret.wire.properties import BasicProperties
 
-#: How many characters of base64 are decoded in one slice (5 ms).
+#: Characters of base64 decoded per slice (5 ms).
 _DECODED_AT_ONCE: Final = 1024 * 1024
 
 _NOT_BASE_64: Final = "the field 'payload' is not valid base64"
 
 
 async def publish(request: web.Request) -> web.Response:
-    """Publish a message; tell whether a queue took it.
+    """Publish a message; return whether a queue took it.
 
-    The answer comes when the message is as durable as a confirm says.
+    The answer is sent when the message is as durable as a confirm promises.
     """
     body = await object_of(request)
     routing_key = text_of(body, "routing_key")
@@ -49,7 +49,7 @@ async def publish(request: web.Request) -> web.Response:
     exchange = vhost.exchanges.existing(name).name
     broker = request.app[BROKER]
     if broker.blocked:
-        # A client of AMQP would wait; an answer that does not come helps nobody here.
+        # An AMQP client would wait; an HTTP client should get an answer.
         reason = f"publishers are blocked: {broker.blocked_reason}"
         answer = {"error": "service_unavailable", "reason": reason}
         return json_response(answer, 503, {"Retry-After": "5"})
@@ -85,9 +85,9 @@ async def _payload(text: str, encoding: str) -> bytes:
 
 
 def properties_of(given: Mapping[str, object]) -> bytes:
-    """Return a message's properties as AMQP has them; those that AMQP has not are left out.
+    """Return encoded AMQP properties; unknown properties are ignored.
 
-    Raises: PreconditionFailed (400 in HTTP) for a value that a property cannot have.
+    Raises: PreconditionFailed (400 in HTTP) for an invalid value of a property.
     """
     fields: dict[str, Any] = {
         name: value for name, value in given.items() if name in BasicProperties.FIELDS

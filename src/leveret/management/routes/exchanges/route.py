@@ -1,4 +1,4 @@
-"""`POST /api/exchanges/{vhost}/{name}/route`: where a message would go, which is not published."""
+"""`POST /api/exchanges/{vhost}/{name}/route`: where a message would be routed (a dry run)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from leveret.management.routes.shared import exchange_of, found_vhost, json_resp
 
 
 async def route(request: web.Request) -> web.Response:
-    """Return what a message with a routing key and headers would reach.  Nothing is published.
+    """Return the queues that a message with a routing key and headers would reach; publish nothing.
 
-    `left` is true if there are more steps than the answer has.
+    `left` is true if the answer does not have all routing steps.
     """
     body = await object_of(request)
     routing_key = text_of(body, "routing_key")

@@ -1,1 +1,1 @@
-"""Routes of the node itself: what there is in it, and its backups."""
+"""Routes of the node: its clients, its state, its metrics and its backups."""

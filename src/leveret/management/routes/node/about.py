@@ -1,4 +1,4 @@
-"""What the broker is and can do: its version, its extensions, feature flags, its cluster's name."""
+"""The broker's version, its extensions and feature flags, and the name of its cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from leveret.management.routes.shared import (
     rows_response,
 )
 
-#: Feature flags of RabbitMQ whose behaviour this broker has.
+#: RabbitMQ's feature flags that this broker's behaviour corresponds to.
 _FLAGS: Final = {
     "detailed_queues_endpoint": "A list of queues with all their fields",
     "direct_exchange_routing_v2": "Routing by an index of binding keys",
@@ -78,7 +78,7 @@ async def name(request: web.Request) -> web.Response:
 
 
 async def put_name(request: web.Request) -> web.Response:
-    """Give the cluster a name."""
+    """Set the name of the cluster."""
     wanted = text_of(await object_of(request), "name")
     async with request.app[OPERATOR].changing():
         request.app[BROKER].parameters.set_global(CLUSTER_NAME, wanted)
@@ -86,7 +86,7 @@ async def put_name(request: web.Request) -> web.Response:
 
 
 async def effective(request: web.Request) -> web.Response:
-    """Return the settings that are in effect, without those that are secret."""
+    """Return the settings in effect, without secrets."""
     return row_response(request, dict(request.app[OPERATOR].settings()))
 
 

@@ -1,9 +1,9 @@
-"""`POST /api/backup`: no file of the data directory is removed while the request lasts.
+"""`POST /api/backup`: keep all files of the data directory while the request lasts.
 
-The answer begins when all that was recorded by then is synced and the files are held: one line of
-JSON.  The client then copies files, sends a byte of its request's body now and then, and ends the
-body when it is done; the answer ends with a line that says whether the hold lasted until then.
-When the client goes away, or says nothing for `BACKUP_SILENCE_SECONDS_MAX`, it ends by itself.
+The answer begins with one line of JSON, when everything recorded so far is synced and the files
+are held.  The client then copies files, sends a byte of its request's body now and then, and ends
+the body when it is done; the answer ends with a line that says whether the hold lasted until then.
+The hold ends early if the client disconnects or is silent for `BACKUP_SILENCE_SECONDS_MAX`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ async def hold(request: web.Request) -> web.StreamResponse:
         await response.prepare(request)
         await response.write(json.dumps(begun).encode() + b"\n")
         lasted = await _listen(request)
-    # A client that is gone hears nothing of it.
+    # The client may be gone.
     with contextlib.suppress(OSError):
         await response.write(json.dumps({"lasted": lasted}).encode() + b"\n")
         await response.write_eof()
@@ -45,7 +45,7 @@ async def hold(request: web.Request) -> web.StreamResponse:
 
 
 async def _listen(request: web.Request) -> bool:
-    """Wait for the end of the request's body; return False if the client went or fell silent."""
+    """Wait for the end of the request's body; return False if the client is gone or silent."""
     while True:
         try:
             async with timeout(request.app[CLOCK], BACKUP_SILENCE_SECONDS_MAX):

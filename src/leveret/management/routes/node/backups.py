@@ -1,17 +1,17 @@
-"""Backups over HTTP: for `leveret backup` on another machine, and whoever does as it does.
+"""Backups over HTTP: for `leveret backup` on another machine, and similar clients.
 
-    POST   /api/backups                       begins one: no file is removed from now on
-    GET    /api/backups/{backup}/files/{path} a file of it, as long as it was then; `?offset=`
-    GET    /api/backups/{backup}              its files with the checksums of those that were sent
-    DELETE /api/backups/{backup}              ends it
-    GET    /api/backups                       those that are being made, by whom
+    POST   /api/backups                       begin one: no file is removed from now on
+    GET    /api/backups/{backup}/files/{path} a file of it, up to its listed size; `?offset=`
+    GET    /api/backups/{backup}              its files, with checksums of those sent completely
+    DELETE /api/backups/{backup}              end it
+    GET    /api/backups                       the backups in progress, with their users
 
-A client reads all files, compares their checksums, and keeps them under their paths: that is a
-backup, once a manifest lies beside them (`leveret.cli.backup`).  A request that breaks is made
-again from where it broke.  A backup that is not read for `BACKUP_SILENCE_SECONDS_MAX` ends.
+A client reads all files, compares their checksums, and stores them under their paths: together with
+a manifest they are a backup (`leveret.cli.backup`).  A broken request is repeated from the offset
+where it broke.  A backup ends if it is not read for `BACKUP_SILENCE_SECONDS_MAX`.
 
-On TCP they are for administrators, and by the setting `http_backup` over TLS or from the broker's
-own machine alone: what is sent holds all messages and the hashes of passwords.
+On TCP they are for administrators and, by the setting `http_backup`, only over TLS or from the
+broker's own machine: the files contain all messages and the hashes of passwords.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from leveret.management.routes.shared import (
     rows_response,
 )
 
-#: When who found no place may ask again, in seconds.
+#: `Retry-After`, in seconds, if the limit of backups is reached.
 _AGAIN_SECONDS: Final = "60"
 
-#: The largest offset that a query may have; one behind the file's end sends nothing.
+#: The largest offset in a query; an offset after the file's end sends nothing.
 _BYTES_MAX: Final = 2**62
 
 
 async def begin(request: web.Request) -> web.Response:
-    """Begin a backup: keep all files of the data directory, and tell which they are."""
+    """Begin a backup: keep all files of the data directory, and list them."""
     backups = _backups(request)
     if refused := _refused(request, backups):
         return refused
@@ -59,13 +59,13 @@ async def begin(request: web.Request) -> web.Response:
 
 
 async def show_all(request: web.Request) -> web.StreamResponse:
-    """List the backups that are being made over HTTP."""
+    """Return the backups in progress over HTTP."""
     backups = _backups(request)
     return await rows_response(request, [_row(one) for one in backups.by_id.values()])
 
 
 async def show(request: web.Request) -> web.Response:
-    """Show a backup with its files, and the checksums of those that were sent whole."""
+    """Return a backup with its files, and the checksums of those sent completely."""
     backups = _backups(request)
     return _refused(request, backups) or json_response(_whole(_found(request, backups)))
 
@@ -87,7 +87,7 @@ async def send(request: web.Request) -> web.StreamResponse:
     try:
         await backups.send(backup, path, offset, response.write)
     except Exception:
-        # What was sent cannot be taken back, and must not look whole.
+        # The partial file cannot be taken back, and must not look complete.
         if request.transport is not None:
             request.transport.abort()
         raise
@@ -109,7 +109,7 @@ def _backups(request: web.Request) -> Backups:
 
 
 def _found(request: web.Request, backups: Backups) -> Backup:
-    """Return the backup of the path, whose client is heard of by this.  Raises: NotFound (404)."""
+    """Return the path's backup and restart its silence timeout.  Raises: NotFound (404)."""
     backup = backups.find(request.match_info["backup"])
     if backup is None:
         raise NotFound("there is no such backup; it may have ended because nothing was read")
@@ -117,7 +117,7 @@ def _found(request: web.Request, backups: Backups) -> Backup:
 
 
 def _refused(request: web.Request, backups: Backups) -> web.Response | None:
-    """Return the refusal of a request that must not read files by its connection; None to go on."""
+    """Return the refusal if files must not be sent over this connection; None to go on."""
     if access_of(request) is None or backups.allowed == "any":
         return None
     reason = ""
@@ -130,7 +130,7 @@ def _refused(request: web.Request, backups: Backups) -> web.Response | None:
 
 
 def _who(request: web.Request) -> str:
-    """Return who asks, for the log and for lists."""
+    """Return the user of a request, for the log and for lists."""
     access = access_of(request)
     if access is None:
         return "by the operator at the management socket"

@@ -1,4 +1,4 @@
-"""`/api/channels`: what clients opened on their connections."""
+"""`/api/channels`: the channels of client connections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from leveret.session.stats import ChannelStats, Ends, find_connection
 
 
 async def channels(request: web.Request) -> web.StreamResponse:
-    """Return all channels that may be seen, or those of a vhost or of a connection."""
+    """Return all visible channels, or those of a vhost or of a connection."""
     broker = request.app[BROKER]
     connection = request.match_info.get("connection")
     user = only_of(request)
@@ -34,7 +34,7 @@ async def channels(request: web.Request) -> web.StreamResponse:
 
 
 async def channel(request: web.Request) -> web.Response:
-    """Return one channel with its consumers; another's is none to who sees his own alone."""
+    """Return one channel with its consumers, if it is visible to the user."""
     name = request.match_info["channel"]
     # A channel's name is its connection's and its number.
     connection = name.rpartition(" (")[0]
@@ -72,7 +72,7 @@ def row(stats: ChannelStats) -> Row:
 
 
 def connection_details(ends: Ends) -> Row:
-    """Return the connection of a channel or a consumer as RabbitMQ shows it there."""
+    """Return the connection of a channel or a consumer as RabbitMQ shows it."""
     return {"name": ends.connection, "peer_host": ends.peer_host, "peer_port": ends.peer_port}
 
 

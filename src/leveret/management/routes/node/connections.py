@@ -25,14 +25,14 @@ from leveret.session.stats import ConnectionStats, find_connection
 
 
 async def connections(request: web.Request) -> web.StreamResponse:
-    """Return all client connections that may be seen, or those of a user or a vhost."""
+    """Return all visible client connections, or those of a user or a vhost."""
     user = _user(request) if "user" in request.match_info else only_of(request)
     found = sessions.connections(request.app[BROKER], vhost_of(request), user)
     return await stream_found(request, found, row)
 
 
 async def connection(request: web.Request) -> web.Response:
-    """Return one connection; another's is none to who sees his own alone."""
+    """Return one connection, if it is visible to the user."""
     name = request.match_info["connection"]
     found = find_connection(request.app[BROKER], name, only_of(request))
     if found is None:
@@ -41,10 +41,10 @@ async def connection(request: web.Request) -> web.Response:
 
 
 async def close(request: web.Request) -> web.Response:
-    """Close one connection; the header X-Reason tells its client why (320).
+    """Close one connection; the header X-Reason gives its client the reason (320).
 
-    Raises: Barred (401) for another's connection to who sees it and does not administer; NotFound
-    (404) to who does not see it.
+    Raises: Barred (401) for another user's connection that the caller may see but not close;
+    NotFound (404) if the caller may not see it.
     """
     name = request.match_info["connection"]
     user = only_of(request)
@@ -72,7 +72,7 @@ async def close_all(request: web.Request) -> web.Response:
 
 
 def _user(request: web.Request) -> str:
-    """Return the user of the path.  Raises: Barred (401): he is another, who may not be seen."""
+    """Return the user of the path.  Raises: Barred (401) for a user whom the caller may not see."""
     user = request.match_info["user"]
     if only_of(request) not in (None, user):
         raise Barred("User not authorised to access object")
@@ -80,7 +80,7 @@ def _user(request: web.Request) -> str:
 
 
 def _reason(request: web.Request) -> str:
-    """Return why connections are closed, as their clients are told."""
+    """Return the reason that clients get when their connections are closed."""
     return as_unicode(request.headers.get("X-Reason", "")) or "Closed via management plugin"
 
 
@@ -121,7 +121,7 @@ def row(stats: ConnectionStats) -> Row:
 
 
 def _protection(stats: ConnectionStats) -> Row:
-    """Return what protects a connection, by RabbitMQ's names; the cipher is the whole suite."""
+    """Return the TLS fields of a connection, by RabbitMQ's names; the cipher is the whole suite."""
     return {
         "ssl": bool(stats.tls_version),
         "ssl_protocol": stats.tls_version.lower(),

@@ -15,7 +15,7 @@ from leveret.session.stats import ConsumerStats
 
 
 async def consumers(request: web.Request) -> web.StreamResponse:
-    """Return all consumers that may be seen, or those of a vhost."""
+    """Return all visible consumers, or those of a vhost."""
     found = sessions.consumers(request.app[BROKER], vhost_of(request), only_of(request))
     return await stream_found(request, found, row)
 

@@ -1,6 +1,6 @@
-"""`/api/health/checks/…` and their older forms: one question each, for whoever restarts brokers.
+"""`/api/health/checks/…` and their older forms: one check each, for tools that restart brokers.
 
-An answer is 200 with `{"status": "ok"}`, or 503 with `{"status": "failed", "reason": …}`.
+The answer is 200 with `{"status": "ok"}`, or 503 with `{"status": "failed", "reason": …}`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from leveret.errors import PreconditionFailed
 from leveret.management.routes.node.identity import check_node, node_name
 from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, json_response
 
-#: Other names under which protocols are asked for, and RabbitMQ's name of the listener.
+#: Alternative names of protocols, and RabbitMQ's name of the listener.
 _PROTOCOLS: Final = {
     "amqp091": "amqp",
     "amqp0.9.1": "amqp",
@@ -30,10 +30,10 @@ _PROTOCOLS: Final = {
     "ui": "http",
 }
 
-#: Seconds of the units in which a certificate's time is asked for.
+#: The seconds of each time unit of a certificate check.
 _UNITS: Final = {"days": 86_400, "weeks": 604_800, "months": 2_628_000, "years": 31_536_000}
 
-#: Longer numbers are none that anybody means.
+#: The most digits of a number in a path.
 _DIGITS_MAX: Final = 6
 
 
@@ -47,7 +47,7 @@ def _failed(reason: str, **more: object) -> web.Response:
 
 
 def _number(request: web.Request, name: str, wrong: str) -> int:
-    """Return a number that the path has.  Raises: PreconditionFailed (400 in HTTP)."""
+    """Return a number in the path.  Raises: PreconditionFailed (400 in HTTP)."""
     text = request.match_info[name]
     if not text.isascii() or not text.isdigit() or len(text) > _DIGITS_MAX:
         raise PreconditionFailed(wrong)
@@ -55,7 +55,7 @@ def _number(request: web.Request, name: str, wrong: str) -> int:
 
 
 async def alarms(request: web.Request) -> web.Response:
-    """Tell whether publishers are blocked for want of memory or disk."""
+    """Check that no memory or disk alarm blocks publishers."""
     broker = request.app[BROKER]
     rows: list[Row] = []
     if broker.memory_alarm or broker.forced_alarm:
@@ -69,12 +69,12 @@ async def alarms(request: web.Request) -> web.Response:
 
 
 async def virtual_hosts(_request: web.Request) -> web.Response:
-    """Tell that all vhosts are there: one that could not be recovered lets no broker start."""
+    """Return that all vhosts are up: the broker does not start if one cannot be recovered."""
     return _ok()
 
 
 async def port_listener(request: web.Request) -> web.Response:
-    """Tell whether the broker listens on a port."""
+    """Check that the broker listens on a port."""
     port = _number(request, "port", "Invalid port")
     ports = [one.port for one in request.app[OPERATOR].addresses()]
     if port in ports:
@@ -83,7 +83,7 @@ async def port_listener(request: web.Request) -> web.Response:
 
 
 async def protocol_listener(request: web.Request) -> web.Response:
-    """Tell whether the broker listens for one of several protocols, separated by commas."""
+    """Check that the broker listens for one of several protocols, separated by commas."""
     asked = request.match_info["protocol"].lower().split(",")
     wanted = [_PROTOCOLS.get(name, name) for name in asked]
     protocols = [one.protocol for one in request.app[OPERATOR].addresses()]
@@ -95,7 +95,7 @@ async def protocol_listener(request: web.Request) -> web.Response:
 
 
 async def certificate_expiration(request: web.Request) -> web.Response:
-    """Tell whether a certificate that the broker shows ends within a time."""
+    """Check that no certificate of the broker expires within a time."""
     count = _number(request, "within", "Invalid expiration value.")
     seconds = _UNITS.get(request.match_info["unit"].lower())
     if seconds is None:
@@ -119,14 +119,14 @@ async def certificate_expiration(request: web.Request) -> web.Response:
 
 
 async def in_service(request: web.Request) -> web.Response:
-    """Tell whether clients can connect."""
+    """Check that clients can connect."""
     if any(one.protocol.startswith("amqp") for one in request.app[OPERATOR].addresses()):
         return _ok()
     return _failed("the broker does not listen for AMQP")
 
 
 async def below_connection_limit(request: web.Request) -> web.Response:
-    """Tell whether there is room for one more connection."""
+    """Check that the broker is below its limit of connections."""
     counts = request.app[OPERATOR].counts()
     used, room = counts.get("sockets_used", 0), counts.get("sockets_total", 0)
     if used < room:
@@ -135,7 +135,7 @@ async def below_connection_limit(request: web.Request) -> web.Response:
 
 
 async def node(request: web.Request) -> web.Response:
-    """Tell in the body of a 200 whether there is an alarm, as RabbitMQ did before 4.0."""
+    """Return in the body of a 200 whether there is an alarm, as RabbitMQ did before 4.0."""
     if "name" in request.match_info:
         check_node(request)
     found = await alarms(request)
@@ -144,17 +144,17 @@ async def node(request: web.Request) -> web.Response:
 
 
 async def always(_request: web.Request) -> web.Response:
-    """Answer checks of the metadata store, leaders and cluster size: the one node has them all."""
+    """Answer checks of metadata store, leaders and cluster size, always true on a single node."""
     return _ok()
 
 
 async def never_critical(_request: web.Request) -> web.Response:
-    """Tell that nothing hangs on this node alone: there are no others that it could leave alone."""
+    """Return that the node is not critical: there are no other nodes that depend on it."""
     return _ok(reason="single node cluster")
 
 
 async def aliveness(request: web.Request) -> web.Response:
-    """Tell that a vhost is served."""
+    """Check that a vhost is served."""
     found_vhost(request)
     return _ok()
 

@@ -1,4 +1,4 @@
-"""What a node calls itself, and by which versions clients know what they may ask of it."""
+"""The node's name, and the versions by which clients decide which features to use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiohttp import web
 from leveret.errors import NotFound
 from leveret.management.routes.shared import BROKER
 
-#: RabbitMQ's clients want a version of Erlang; this says what runs instead.
+#: Replaces the Erlang version that RabbitMQ's clients expect.
 RUNTIME_VERSION: Final = platform.python_version()
 RUNTIME: Final = f"Python {RUNTIME_VERSION}"
 
@@ -20,12 +20,12 @@ CLUSTER_NAME: Final = "cluster_name"
 
 
 def node_name() -> str:
-    """Return the node's name, as RabbitMQ makes it: product and host."""
+    """Return the node's name, made of product and host as in RabbitMQ."""
     return f"leveret@{socket.gethostname()}"
 
 
 def cluster_name(request: web.Request) -> str:
-    """Return the name that was given to the cluster; else the node's."""
+    """Return the configured name of the cluster, or else the node's name."""
     value = request.app[BROKER].parameters.global_values.get(CLUSTER_NAME)
     return value if isinstance(value, str) else node_name()
 

@@ -24,25 +24,25 @@ from leveret.management.routes.shared import (
 )
 from leveret.management.sampling.recent_log import Line, RecentLog
 
-#: What asks for the stream.
+#: The Accept header that requests the stream.
 _EVENTS: Final = "text/event-stream"
 
-#: A comment is sent so often, that proxies keep the connection and a client that is gone is missed.
+#: The interval of comments: they keep proxies connected, and detect clients that are gone.
 _BEAT_SECONDS: Final = 15.0
 
-#: Lines in one write: a kilobyte each at most, mostly far less.
+#: Lines in one write, each at most a kilobyte and mostly far less.
 _LINES_PER_WRITE: Final = 100
 
 _HEADERS: Final = {
     hdrs.CACHE_CONTROL: "no-cache",
     hdrs.CONTENT_TYPE: _EVENTS,
-    # nginx would gather it.
+    # Otherwise nginx would buffer the events.
     "X-Accel-Buffering": "no",
 }
 
 
 async def tail(request: web.Request) -> web.StreamResponse:
-    """Return the last lines of the log; to who takes events, those that follow as well."""
+    """Return the last lines of the log; as an event stream, also the following ones."""
     recent = request.app[OPERATOR].recent
     if request.headers.get(hdrs.ACCEPT) != _EVENTS:
         return await rows_response(request, [_row(line) for line in recent.after(0)[1]])
@@ -67,7 +67,7 @@ async def tail(request: web.Request) -> web.StreamResponse:
 
 
 async def _stream(request: web.Request, recent: RecentLog) -> web.StreamResponse:
-    """Send the lines after the one that the client has, and those that come."""
+    """Send the lines after the client's last one, and then new lines as they are logged."""
     number = _number_of(request, recent)
     response = web.StreamResponse(headers=_HEADERS)
     if not await begins(request, response):
@@ -89,14 +89,14 @@ async def _stream(request: web.Request, recent: RecentLog) -> web.StreamResponse
 
 
 def _number_of(request: web.Request, recent: RecentLog) -> int:
-    """Return the number of the last line that a client has from this process; 0 for none."""
+    """Return the number of the client's last line, if it is of this process; else 0."""
     run, _, number = request.headers.get("Last-Event-ID", "").partition("-")
     known = run == recent.run and number.isascii() and number.isdigit() and len(number) < 19
     return int(number) if known else 0
 
 
 def _event(recent: RecentLog, line: Line) -> bytes:
-    """Return a line as an event: JSON has no line feeds, so a line is no two events."""
+    """Return a line as one event: JSON contains no line feeds that could split it."""
     data = json.dumps(_row(line), ensure_ascii=False)
     return f"id: {recent.run}-{line.number}\ndata: {data}\n\n".encode()
 

@@ -1,4 +1,4 @@
-"""`GET /api/memory`: what the account of memory holds, by kind."""
+"""`GET /api/memory`: the accounted memory, by kind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from leveret.management.routes.shared import BROKER, json_response
 
 
 async def memory(request: web.Request) -> web.Response:
-    """Return a row for each kind."""
+    """Return the accounted memory, a row for each kind."""
     return json_response(memory_use(request.app[BROKER]))
 
 

@@ -1,7 +1,7 @@
 """`GET /metrics` and the paths below it, for Prometheus; `management.metrics` has the values.
 
-On the ports of the HTTP API they ask for the tag `monitoring` (`rights`), on one of their own for
-nothing.
+On the ports of the HTTP API they need the tag `monitoring` (`rights`), on the metrics port no
+authentication.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from leveret.management.routes.shared import BROKER, OPERATOR, begins, json_resp
 
 _IDENTITY: Final = {"identity_info": table.NODE["identity_info"]}
 
-#: What a prefix may be; Prometheus takes no other name.
+#: A valid prefix; Prometheus accepts no other characters.
 PREFIX: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,31}")
 
 
 def _scrapes(request: web.Request) -> Scrapes:
-    """Return what makes totals.  Raises: NotFound (404) where metrics are off."""
+    """Return the source of totals.  Raises: NotFound (404) if metrics are off."""
     scrapes = request.app[OPERATOR].scrapes
     if scrapes is None:
         raise NotFound("metrics are off by the setting metrics=false")
@@ -49,7 +49,7 @@ def _scrapes(request: web.Request) -> Scrapes:
 
 
 def _prefix(request: web.Request) -> str:
-    """Return what RabbitMQ's names begin with.  Raises: PreconditionFailed (400)."""
+    """Return the prefix of RabbitMQ's names.  Raises: PreconditionFailed (400)."""
     wanted = request.query.get("prefix")
     if wanted is None:
         return f"{_scrapes(request).prefix}_"
@@ -59,7 +59,7 @@ def _prefix(request: web.Request) -> str:
 
 
 async def _send(request: web.Request, text: AsyncIterator[bytes]) -> web.StreamResponse:
-    """Answer with what `text` gives."""
+    """Send the pieces of `text` as the answer."""
     response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
     if not await begins(request, response):
         return response
@@ -70,10 +70,10 @@ async def _send(request: web.Request, text: AsyncIterator[bytes]) -> web.StreamR
 
 
 async def _yielding(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Give parts, joined to larger ones, with a look at the loop after each.
+    """Yield parts, joined to larger pieces, and let the loop run after each.
 
-    Each piece is a write to the socket.  An empty part gives the loop its turn too: many objects
-    were looked at for that, and an answer has no empty piece.
+    Each piece is a write to the socket.  The loop also runs after an empty part, for which many
+    objects were skipped; an answer has no empty piece.
     """
     found: list[bytes] = []
     size = 0
@@ -91,13 +91,13 @@ async def _yielding(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def metrics(request: web.Request) -> web.StreamResponse:
-    """Return the broker as a whole.  Raises: NotFound (404), PreconditionFailed (400)."""
+    """Return the metrics of the broker.  Raises: NotFound (404), PreconditionFailed (400)."""
     prefix = _prefix(request)
     return await _send(request, _yielding(await _totals(request, prefix, AGGREGATED)))
 
 
 async def per_object(request: web.Request) -> web.StreamResponse:
-    """Return an entry for each object.  Raises: as `metrics`."""
+    """Return metrics with an entry for each object.  Raises: as `metrics`."""
     prefix = _prefix(request)
     head = await _totals(request, prefix, PER_OBJECT)
     objects = Objects(request.app[BROKER], table.PER_OBJECT, None)
@@ -105,7 +105,7 @@ async def per_object(request: web.Request) -> web.StreamResponse:
 
 
 async def detailed(request: web.Request) -> web.StreamResponse:
-    """Return the families that are asked for, of some vhosts or all.  Raises: as `metrics`."""
+    """Return the requested families, of some vhosts or all.  Raises: as `metrics`."""
     prefix = _prefix(request)
     vhosts = request.query.getall("vhost", [])
     families = request.query.getall("family", [])
@@ -131,7 +131,7 @@ async def _totals(request: web.Request, prefix: str, endpoint: str) -> Iterator[
 async def _answer_objects(
     request: web.Request, objects: Objects, prefix: str, head: Iterator[bytes]
 ) -> web.StreamResponse:
-    """Answer with `head` and the objects, or say that too many such answers are being made."""
+    """Answer with `head` and the objects, or with 503 if too many such answers are in progress."""
     scrapes = _scrapes(request)
     if not scrapes.enter():
         body = {"error": "service_unavailable", "reason": "others ask for each object already"}
@@ -150,14 +150,14 @@ async def _both(head: Iterator[bytes], rest: Iterator[bytes]) -> AsyncIterator[b
 
 
 def _known(series: dict[str, Series], values: Values, prefix: str) -> Iterator[bytes]:
-    """Give the text of some series."""
+    """Yield the text of some series."""
     for one in series.values():
         labels = one.labels if values[one.name][0][0] else ()
         yield from pieces(one, prefix, values[one.name], labels)
 
 
 async def memory(request: web.Request) -> web.StreamResponse:
-    """Return what takes the memory.  Raises: as `metrics`."""
+    """Return the memory breakdown.  Raises: as `metrics`."""
     prefix = _prefix(request)
     broker = request.app[BROKER]
     parts = memory_parts(broker)

@@ -1,4 +1,4 @@
-"""`GET /api/nodes`: this broker as a node, its alarms, what its journal costs, what is damaged."""
+"""`GET /api/nodes`: this broker as a node: its alarms, journal times, memory and damages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from leveret.management.routes.shared import (
 from leveret.management.sampling.node import NODE_COUNTS, node_counts
 from leveret.management.sampling.sampler import Sampler
 
-#: The parts of a node's memory that RabbitMQ tells apart and that have no counterpart here.
+#: The parts of RabbitMQ's memory breakdown without a counterpart here.
 _OTHER_BUCKETS: Final = (
     "connection_channels",
     "connection_other",
@@ -115,7 +115,7 @@ def _node(request: web.Request) -> Row:
 
 
 def _memory_alarm(broker: Broker) -> Row:
-    """Return what the memory alarm counts."""
+    """Return the numbers behind the memory alarm."""
     accounts = broker.core.accounts
     return {
         "mem_messages": int(broker.message_bytes()),
@@ -128,7 +128,7 @@ def _memory_alarm(broker: Broker) -> Row:
 
 
 def _with_rates(broker: Broker, sampler: Sampler, counts: Mapping[str, int]) -> Row:
-    """Return what the node uses and did, each with its rate."""
+    """Return the node's resource use and activity counters, each with its rate."""
     sampler.ask()
     found: Row = {}
     for name, number in zip(NODE_COUNTS, node_counts(broker, counts), strict=True):
@@ -138,7 +138,7 @@ def _with_rates(broker: Broker, sampler: Sampler, counts: Mapping[str, int]) -> 
 
 
 def _memory(request: web.Request) -> dict[str, int]:
-    """Return the parts of the broker's memory by RabbitMQ's names, in bytes, and what is left."""
+    """Return the parts of the broker's memory by RabbitMQ's names, in bytes, and the remainder."""
     broker = request.app[BROKER]
     accounts = broker.core.accounts
     rss = _resident_bytes()
@@ -152,7 +152,7 @@ def _memory(request: web.Request) -> dict[str, int]:
 
 
 def _resident_bytes() -> int:
-    """Return the memory of the process that is in use, as the system counts it."""
+    """Return the resident memory of the process; its peak if the system provides only that."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
@@ -161,7 +161,7 @@ def _resident_bytes() -> int:
 
 
 async def nodes(request: web.Request) -> web.StreamResponse:
-    """Return the one node that there is."""
+    """Return the only node."""
     if request.query:
         return await rows_response(request, [_node(request)])
 
@@ -181,13 +181,13 @@ async def node(request: web.Request) -> web.Response:
 
 
 async def memory(request: web.Request) -> web.Response:
-    """Return what the node's memory is used for, in bytes."""
+    """Return the node's memory breakdown, in bytes."""
     check_node(request)
     return row_response(request, {"memory": _with_total(_memory(request))})
 
 
 async def relative_memory(request: web.Request) -> web.Response:
-    """Return the same in percent of all of it."""
+    """Return the node's memory breakdown, in percent of the total."""
     check_node(request)
     found = _memory(request)
     whole = max(1, sum(found.values()))
@@ -196,7 +196,7 @@ async def relative_memory(request: web.Request) -> web.Response:
 
 
 async def login_attempts(request: web.Request) -> web.StreamResponse:
-    """Return how many logins were accepted and refused since the start, by protocol."""
+    """Return the accepted and refused logins since the start, by protocol."""
     check_node(request)
     counts = request.app[OPERATOR].counts()
     rows: list[Row] = []
@@ -215,7 +215,7 @@ async def login_attempts(request: web.Request) -> web.StreamResponse:
 
 
 async def login_sources(request: web.Request) -> web.StreamResponse:
-    """Return no counts for each address and user: as in RabbitMQ by default, none are kept."""
+    """Return no login counts by address and user: as in RabbitMQ by default, none are kept."""
     check_node(request)
     return await rows_response(request, [])
 

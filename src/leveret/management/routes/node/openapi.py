@@ -11,7 +11,7 @@ from leveret.management.routes.shared import json_response
 
 
 async def openapi(request: web.Request) -> web.Response:
-    """Return the description of the routes that are served here, as OpenAPI 3.1."""
+    """Return the description of the served routes, as OpenAPI 3.1."""
     return json_response(document(request.app.router.routes()))
 
 

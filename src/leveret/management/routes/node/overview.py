@@ -1,4 +1,4 @@
-"""`GET /api/overview`: what there is in the broker altogether, and what came and went."""
+"""`GET /api/overview`: the totals of the broker, and its churn."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ from leveret.management.sampling.sampler import CHURN, CLIENT_COUNTS, Sampler, c
 from leveret.management.sampling.series import Series
 from leveret.wire.buffer import BUILD
 
-#: The protocols of the web.
+#: The protocols of web contexts.
 _HTTP: Final = ("http", "https")
 
 
 async def overview(request: web.Request) -> web.Response:
-    """Return product, totals, rates and listeners."""
+    """Return the product, totals, rates and listeners."""
     names = seen_vhosts(request)
     if names is not None:
         return row_response(request, await _partly(request, names))
@@ -56,7 +56,7 @@ async def overview(request: web.Request) -> web.Response:
 
 
 async def _wholly(request: web.Request) -> object:
-    """Return what there is in the whole broker."""
+    """Return the overview of the whole broker."""
     broker = request.app[BROKER]
     operator = request.app[OPERATOR]
     sampler = operator.sampler
@@ -81,7 +81,7 @@ async def _wholly(request: web.Request) -> object:
 
 
 async def _partly(request: web.Request, names: list[str]) -> Row:
-    """Return what there is in the vhosts of those names, and of the connections his own."""
+    """Return the overview of some vhosts, with only the user's own connections."""
     broker = request.app[BROKER]
     sums = QueueSums()
     for name in names:
@@ -108,7 +108,7 @@ async def _partly(request: web.Request, names: list[str]) -> Row:
 
 
 def _of_queues(request: web.Request, sums: QueueSums, series: Series | None) -> Row:
-    """Return the product, and what its queues hold."""
+    """Return the product, and the totals of its queues."""
     ages = asked_ages(request.query)
     summed_ms = request.app[OPERATOR].sampler.summed_ms
     return {
@@ -121,7 +121,7 @@ def _of_queues(request: web.Request, sums: QueueSums, series: Series | None) -> 
 
 
 def _done(request: web.Request, sums: QueueSums, sampler: Sampler) -> Row:
-    """Return what was done in the whole broker, with what clients did."""
+    """Return the message counters of the whole broker, including those of clients."""
     counts = dict(zip(QUEUE_COUNTS, sums.counts(), strict=True))
     counts.update(zip(CLIENT_COUNTS, sampler.client_counts(), strict=True))
     ages = asked_ages(request.query)
@@ -129,7 +129,7 @@ def _done(request: web.Request, sums: QueueSums, sampler: Sampler) -> Row:
 
 
 def _product(rabbitmq_version: str) -> Row:
-    """Return what the broker is and what its API offers."""
+    """Return the product, and the features of its API."""
     return {
         "management_version": rabbitmq_version,
         "rabbitmq_version": rabbitmq_version,
@@ -156,13 +156,13 @@ def _product(rabbitmq_version: str) -> Row:
 
 
 def exchange_types() -> list[Row]:
-    """Return the types of exchanges as RabbitMQ shows them."""
+    """Return the exchange types as RabbitMQ shows them."""
     names = (*EXCHANGE_TYPES, DELAYED_TYPE)
     return [{"name": name, "description": "", "enabled": True} for name in names]
 
 
 def churn(broker: Broker, sampler: Sampler) -> Row:
-    """Return what came and went, with rates."""
+    """Return the counters of opened, closed, created and deleted objects, with rates."""
     found: Row = {}
     for name, count in zip(CHURN, churn_counts(broker), strict=True):
         found[name] = count
@@ -171,7 +171,7 @@ def churn(broker: Broker, sampler: Sampler) -> Row:
 
 
 def _context(listener: Row) -> Row:
-    """Return a listener for HTTP as RabbitMQ shows it among its web contexts."""
+    """Return an HTTP listener as RabbitMQ shows it among its web contexts."""
     return {
         "description": "RabbitMQ Management",
         "ip": listener["ip_address"],

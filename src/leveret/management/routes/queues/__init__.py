@@ -1,1 +1,1 @@
-"""Routes of queues, and of who numbers or stages what goes into them."""
+"""Routes of queues, and of the publishers and sinks that publish to them."""

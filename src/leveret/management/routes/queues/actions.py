@@ -1,4 +1,4 @@
-"""What can be done with a queue over HTTP: delete, purge, browse, and rewind what was acked."""
+"""Operations on a queue over HTTP: delete, purge, browse, and rewind of acked messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from leveret.management.routes.shared import (
     name_of,
 )
 
-#: Messages in one answer, and those that are looked at before the loop does something else (some
+#: The maximum number of messages in one answer, and the number handled per slice (some
 #: milliseconds).
 MESSAGES_MAX: Final = 1000
 MESSAGES_AT_ONCE: Final = 50
@@ -44,8 +44,8 @@ MESSAGES_AT_ONCE: Final = 50
 def _queue(request: web.Request) -> Queue:
     """Return the queue that the path names.
 
-    Raises: NotFound (404); ResourceLocked (400) for one that is a connection's alone; for who is no
-    administrator also AccessRefused (401) for one that is another user's.
+    Raises: NotFound (404); ResourceLocked (400) for a connection's exclusive queue; for users other
+    than administrators also AccessRefused (401) for another user's queue.
     """
     queue = found_vhost(request).queues.existing(name_of(request, "name"), None)
     if not is_administrator(request):
@@ -61,7 +61,7 @@ def _waiting(request: web.Request) -> WaitingQueue:
 
 
 async def delete(request: web.Request) -> web.Response:
-    """Delete a queue; `?if-empty=true` and `?if-unused=true` make it depend."""
+    """Delete a queue; `?if-empty=true` and `?if-unused=true` make it conditional."""
     may_configure(request, name_of(request, "name"))
     queue = _queue(request)
     unused, empty = (request.query.get(name) == "true" for name in ("if-unused", "if-empty"))
@@ -71,7 +71,7 @@ async def delete(request: web.Request) -> web.Response:
 
 
 async def purge(request: web.Request) -> web.Response:
-    """Drop the messages that wait in a queue; unacked ones stay."""
+    """Drop the ready messages of a queue; unacked messages stay."""
     may_read(request, name_of(request, "name"))
     queue = _queue(request)
     async with request.app[OPERATOR].changing():
@@ -80,7 +80,7 @@ async def purge(request: web.Request) -> web.Response:
 
 
 async def rewind(request: web.Request) -> web.Response:
-    """Put acked messages back that were published at `timestamp` (ms) or later."""
+    """Requeue acked messages that were published at `timestamp` (ms) or later."""
     may_read(request, name_of(request, "name"))
     may_configure(request, name_of(request, "name"))
     timestamp_ms = number_of(await object_of(request), "timestamp")
@@ -97,13 +97,13 @@ async def rewind(request: web.Request) -> web.Response:
 
 
 async def read(request: web.Request) -> web.StreamResponse:
-    """Return waiting messages without taking them.
+    """Return ready messages without consuming them.
 
-    The body may hold what the argument `x-browse` may (`position`, `routing-key`, `headers`),
-    `count`, and `after` from the answer before this one; the last page has `"after": null`.
+    The body may have the fields of the argument `x-browse` (`position`, `routing-key`, `headers`),
+    `count`, and `after` from the previous answer; the last page has `"after": null`.
     `truncate` cuts bodies, as in `get`.
 
-    Raises: PreconditionFailed (406) for a staging queue, which nobody consumes from either.
+    Raises: PreconditionFailed (406) for a staging queue, which cannot be consumed from either.
     """
     may_read(request, name_of(request, "name"))
     body = await object_of(request)

@@ -1,6 +1,6 @@
-"""Declaring and deleting a queue over HTTP, its bindings, and RabbitMQ's `actions`.
+"""Declaring a queue over HTTP, its bindings, and RabbitMQ's `actions`.
 
-It is done by AMQP (`management.direct`), as the user who asks.
+Queues are declared by AMQP (`management.direct`), as the user of the request.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from leveret.management.routes.shared import (
 )
 from leveret.wire.methods import QueueDeclare, QueueDeclareOk
 
-#: What can be done with a queue of RabbitMQ's that has mirrors; one that has none is as asked for.
+#: RabbitMQ's actions on mirrored queues; without mirrors they have no effect.
 _ACTIONS: Final = ("sync", "cancel_sync")
 
 
 async def put(request: web.Request) -> web.Response:
-    """Declare a queue: `durable`, `auto_delete` and `arguments`, as AMQP's defaults without."""
+    """Declare a queue: `durable`, `auto_delete` and `arguments`, with AMQP's defaults."""
     body = await object_of(request)
     vhost = found_vhost(request)
     name = name_of(request, "name")
@@ -46,7 +46,7 @@ async def put(request: web.Request) -> web.Response:
 
 
 async def bindings(request: web.Request) -> web.StreamResponse:
-    """Return the bindings of a queue, with that to the default exchange."""
+    """Return the bindings of a queue, including the one to the default exchange."""
     vhost = found_vhost(request)
     name = name_of(request, "name")
     if name not in vhost.queues.by_name:
@@ -56,7 +56,7 @@ async def bindings(request: web.Request) -> web.StreamResponse:
 
 
 async def act(request: web.Request) -> web.Response:
-    """Do what only mirrored queues have a use for: nothing.
+    """Accept RabbitMQ's actions on mirrored queues, without effect.
 
     Raises: PreconditionFailed (400 in HTTP) for an unknown action.
     """

@@ -1,6 +1,6 @@
-"""`POST /api/queues/{vhost}/{name}/get`: messages taken out of a queue, for who looks into it.
+"""`POST /api/queues/{vhost}/{name}/get`: getting messages from a queue, for inspection.
 
-They are got with acks, and settled when the answer is made: what goes wrong before requeues all.
+They are got with manual acks, and settled when all are collected; an error before requeues them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from leveret.wire.methods import (
     BasicReject,
 )
 
-#: What becomes of messages; what is neither acked nor rejected returns as by basic.nack.
+#: How messages are settled; by default they are requeued as by basic.nack.
 _ACK_MODES: Final = (
     "ack_requeue_true",
     "ack_requeue_false",
@@ -51,10 +51,10 @@ _ACK_MODES: Final = (
 
 
 async def get(request: web.Request) -> web.StreamResponse:
-    """Return up to `count` messages; `ackmode` says what becomes of them.
+    """Return up to `count` messages; `ackmode` determines how they are settled.
 
-    An answer has at most `HTTP_MESSAGES_BYTES_MAX`, or one larger message.  The first message that
-    has no room is requeued.
+    An answer has at most `HTTP_MESSAGES_BYTES_MAX`, or one larger message.  The first message
+    beyond that is requeued.
     """
     body = await object_of(request)
     ack_mode = text_of(body, "ackmode")

@@ -1,7 +1,7 @@
-"""`POST /api/queues/{vhost}/{name}/move`: waiting messages go to another queue of the vhost.
+"""`POST /api/queues/{vhost}/{name}/move`: move ready messages to another queue of the vhost.
 
 Each is got, published to the other queue by the default exchange, and acked when that is confirmed.
-What goes wrong in between loses nothing; after a crash the last message may be in both queues.
+An error in between loses nothing; after a crash the last message may be in both queues.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from leveret.wire.methods import (
 )
 from leveret.wire.properties import BasicProperties, decode_properties
 
-#: Messages that are looked at for those that are meant; all are held meanwhile.
+#: The most messages that are searched for matching ones; all are held meanwhile.
 _LOOKED_MAX: Final = 10_000
 
-#: A byte of properties, which are decoded, is as much work as so many of a body: 4,096 headers of
+#: The weight of a byte of properties, which are decoded, against a byte of a body: 4,096 headers of
 #: five bytes each take a millisecond.
 _PROPERTIES_WEIGHT: Final = 4
 
-#: Headers that would route copies to further queues.
+#: Headers that would route copies to other queues.
 _COPIES: Final = ("CC", "BCC")
 
 
 class _Wish:
-    """What a request asks for.
+    """The options of a request.
 
-    `reason` and `queue` limit it to dead letters whose last death was for that reason and in that
-    queue; empty where they are not limited.
+    `reason` and `queue` select dead-lettered messages whose last death was for that reason and in
+    that queue; empty selects all.
     """
 
     def __init__(self, body: dict[str, object], source: Name) -> None:
@@ -70,7 +70,7 @@ class _Wish:
             raise PreconditionFailed("the field 'to' must be another queue")
 
     def fits(self, properties: BasicProperties) -> bool:
-        """Tell whether a message is meant."""
+        """Return whether a message is selected."""
         if not self.reason and not self.queue:
             return True
         deaths: Any = (properties.headers or {}).get("x-death")
@@ -82,13 +82,13 @@ class _Wish:
 
 
 async def move(request: web.Request) -> web.Response:
-    """Move up to `count` messages to the queue `to`, in their order; return how many were.
+    """Move up to `count` messages to the queue `to`, in their order; return their number.
 
-    Messages that `reason` and `queue` leave out are got too, and go back to their places, marked
+    Messages that `reason` and `queue` exclude are got, too, and requeued at their places, marked
     as redelivered.
 
-    Raises: NotFound (404) for either queue; PreconditionFailed (400 in HTTP) for a message that the
-    other queue refuses, where those before it have been moved.
+    Raises: NotFound (404) for either queue; PreconditionFailed (400 in HTTP) if the other queue
+    refuses a message, when the messages before it have been moved.
     """
     body = await object_of(request)
     vhost = found_vhost(request)
@@ -113,7 +113,7 @@ async def move(request: web.Request) -> web.Response:
 async def _moved(
     request: web.Request, channel: DirectChannel, source: Queue, wish: _Wish
 ) -> tuple[int, bool]:
-    """Move messages; return how many, and whether there may be more of them."""
+    """Move messages; return their number, and whether there may be more."""
     moved = looked = unshared = 0
     while moved < wish.count and looked < _LOOKED_MAX:
         answer = await channel.request(BasicGet(source.name), BasicGetOk, BasicGetEmpty)
@@ -126,7 +126,7 @@ async def _moved(
             channel.send(BasicAck(answer.method.delivery_tag, False))
             moved += 1
             request[PARTLY_DONE] = True
-        # What was decoded, or went into another queue, since the loop served others.
+        # The bytes decoded or published since the loop last served others.
         unshared += _PROPERTIES_WEIGHT * len(answer.properties) + len(answer.body)
         if looked % MESSAGES_AT_ONCE == 0 or unshared > PIECE_BYTES:
             unshared = 0

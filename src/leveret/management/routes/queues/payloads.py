@@ -1,11 +1,11 @@
 """Messages in an answer: their bodies are written in pieces, so that no body is copied whole.
 
-Properties are decoded one message at a time, when it is written.  A header of a name and nothing
-takes 4 bytes in a message, 120 once decoded, and 1 µs to be shown: 4 MiB of them held the loop for
-a quarter of a second at a time, and 80 MB that no account knew of.
+Properties are decoded one message at a time, when it is written.  A header with only a name takes
+4 bytes in a message, 120 once decoded, and 1 µs to show: 4 MiB of them blocked the loop for
+a quarter of a second at a time, and took 80 MB that no account included.
 
 As in RabbitMQ, a payload is text if it is valid UTF-8 (`string`), else base64.  Text with very many
-control characters is base64 here too: JSON writes each of them in six characters, so that 20 MB of
+control characters is base64 here, too: JSON writes each of them in six characters, so that 20 MB of
 NUL bytes would be an answer of 120 MB.
 """
 
@@ -26,19 +26,19 @@ from leveret.management.requests.slices import next_slice
 from leveret.management.routes.shared import JSON_HEADERS, Row, RowSlices
 from leveret.wire.properties import decode_properties
 
-#: How many bytes of a body are written or examined in one slice (about a millisecond): a multiple
-#: of 3, so that base64 can be encoded piece by piece.
+#: Bytes of a body written or examined per slice (about a millisecond): a multiple of 3, so that
+#: base64 can be encoded piece by piece.
 PIECE_BYTES: Final = 3 * 65_536
 
-#: The control characters that JSON writes in six characters, and how many of them a text may have:
-#: colours in the lines of a log are text, a file of zeros is not.
+#: The control characters that JSON writes in six characters, and the most of them in text: log
+#: lines with colours are text, a file of zeros is not.
 _CONTROLS: Final = bytes(set(range(32)) - set(b"\b\t\n\f\r"))
 _CONTROLS_MAX: Final = 65_536
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A message of an answer: its fields, its properties, and the part of its body that is shown.
+    """A message of an answer: its fields, its properties, and the shown part of its body.
 
     `auto` allows text; otherwise the payload is base64.
     """
@@ -62,18 +62,18 @@ def cut(body: bytes, truncate: int) -> bytes:
 
 
 class Room:
-    """The room of one answer: `HTTP_MESSAGES_BYTES_MAX`, or one larger message."""
+    """The space of one answer: `HTTP_MESSAGES_BYTES_MAX`, or one larger message."""
 
     def __init__(self) -> None:
         self._size = 0
         self._any = False
 
     def is_full(self) -> bool:
-        """Return whether no further message has room, however small."""
+        """Return whether there is no space for another message, however small."""
         return self._size >= HTTP_MESSAGES_BYTES_MAX
 
     def takes(self, size: int) -> bool:
-        """Count a message of `size` bytes if it has room, and return whether it has."""
+        """Return whether a message of `size` bytes fits, and count it if so."""
         if self._any and self._size + size > HTTP_MESSAGES_BYTES_MAX:
             return False
         self._any = True

@@ -1,10 +1,10 @@
-"""The publishers of a queue that number their messages: `/api/publishers/{vhost}/{queue}`.
+"""The publishers of a queue that use publisher deduplication: `/api/publishers/{vhost}/{queue}`.
 
-GET tells how far each has come and whose the name is; DELETE of one forgets it, so that it begins
-anew with any number; PUT of its owner hands it over.
+GET returns the last number of each and the owner of its name; DELETE of one forgets it, so that it
+can start again with any number; PUT of its owner transfers it.
 
-Who asks over TCP needs any permission for the queue; only its owner and administrators forget a
-name or hand it over.
+Over TCP, reading needs any permission on the queue; only its owner and administrators can forget
+or transfer a name.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def publishers(request: web.Request) -> web.StreamResponse:
 
 
 async def forget(request: web.Request) -> web.Response:
-    """Forget a publisher, so that it may begin anew."""
+    """Forget a publisher, so that it can start again with any number."""
     async with request.app[OPERATOR].changing():
         queue = _queue(request)
         found = _named(request, queue)
@@ -57,7 +57,7 @@ async def forget(request: web.Request) -> web.Response:
 
 
 async def give(request: web.Request) -> web.Response:
-    """Hand a publisher's name over to another user, or offer it."""
+    """Transfer a publisher's name to another user, or offer it."""
     async with request.app[OPERATOR].changing():
         queue = _queue(request)
         found = _named(request, queue)
@@ -106,7 +106,7 @@ def _label(request: web.Request) -> str:
 
 
 def _row(request: web.Request, stats: PublisherStats) -> Row:
-    """Return a publisher; `last` is when it sent last, in ms since 1970."""
+    """Return a publisher; `last` is the time of its last publish, in ms since 1970."""
     return {
         "publisher": stats.name,
         "publishing_id": stats.number,

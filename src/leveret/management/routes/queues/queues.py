@@ -37,21 +37,21 @@ from leveret.management.sampling.series import Series
 from leveret.names import Name
 from leveret.session.stats import queue_consumers
 
-#: The columns by which long lists are sorted without the rest of each row.
+#: The columns by which long lists can be sorted without building whole rows.
 SORTED: Final = frozenset(FIGURES)
 
-#: Figures that are taken before the loop does something else (about a millisecond).
+#: Figures read per slice (about a millisecond).
 _FIGURES_AT_ONCE: Final = 2_000
 
-#: Rows from either end of a list up to which only those are kept that may be on the page.
+#: The position from either end of a list up to which only rows that may be on the page are kept.
 _KEPT_ROWS_MAX: Final = 5_000
 
-#: The memory that a queue takes while a list is sorted: its name and its vhost's, and these with
+#: The memory per queue while a list is sorted: for its name and its vhost's, and for these with
 #: its figures.
 _NAME_BYTES: Final = 150
 _FIGURES_BYTES: Final = 250
 
-#: Names that are gathered before the loop does something else (about a millisecond).
+#: Names collected per slice (about a millisecond).
 _NAMES_AT_ONCE: Final = 10_000
 
 
@@ -77,16 +77,17 @@ async def queues(request: web.Request) -> web.StreamResponse:
 async def _page(
     request: web.Request, wanted: Wanted, shown: Callable[[QueueStats], Row]
 ) -> web.StreamResponse:
-    """Answer with a page in the order of vhosts and names, and read only the queues of the page."""
+    """Answer with a page in the order of vhosts and names; read only the queues of the page."""
     names = await _in_order(request)
     found = await filtered(wanted, names, _name_of) if wanted.name else names
     return await _of_page(request, wanted, found, len(names), shown)
 
 
 async def _in_order(request: web.Request) -> list[tuple[str, str]]:
-    """Return the vhosts and names of the queues that are asked for, in their order.
+    """Return the vhosts and names of the requested queues, in order.
 
-    While no queue comes or goes, they are put in order once for all who see the same.
+    While no queue is declared or deleted, the sorted list is shared by all users with the same
+    view.
     """
     broker = request.app[BROKER]
     sampler = request.app[OPERATOR].sampler
@@ -110,7 +111,7 @@ async def _in_order(request: web.Request) -> list[tuple[str, str]]:
 async def _sorted_page(
     request: web.Request, wanted: Wanted, shown: Callable[[QueueStats], Row]
 ) -> web.StreamResponse:
-    """Answer with a page in the order of some figures, and keep only these of each queue."""
+    """Answer with a page in the order of some figures; keep only these of each queue."""
     broker = request.app[BROKER]
     figures = listed(request, partial(queue_figures, broker, wanted.sort))
     kept = Kept(wanted.begin + wanted.page_size, wanted.reverse, _KEPT_ROWS_MAX)
@@ -149,7 +150,7 @@ async def _of_page(
     wanted.check_range(len(ordered))
     begin, end = wanted.begin, min(wanted.begin + wanted.page_size, len(ordered))
     if wanted.reverse:
-        # The last comes first; the list itself is of others too.
+        # The list itself is shared, so it is not reversed.
         page = ordered[len(ordered) - end : len(ordered) - begin][::-1]
     else:
         page = ordered[begin:end]
@@ -164,7 +165,7 @@ async def _answer(
     total: int,
     shown: Callable[[QueueStats], Row],
 ) -> web.StreamResponse:
-    """Answer with the queues of a page, and the numbers of found and of all queues."""
+    """Answer with the queues of a page, and the counts of matching and of all queues."""
     broker = request.app[BROKER]
     rows = RowWriter(request, wanted)
     if await rows.begin():
@@ -177,7 +178,7 @@ async def _answer(
 
 
 async def detailed(request: web.Request) -> web.StreamResponse:
-    """Return all queues, or those of a vhost, as the list does: it has all there is of each."""
+    """Return all queues, or those of a vhost; the same as the list, which has all fields."""
     return await queues(request)
 
 
@@ -188,7 +189,7 @@ async def queue(request: web.Request) -> web.Response:
     vhost = found_vhost(request).name
     found = queue_stats(broker, vhost, name)
     if found is None and "+" in name:
-        # Some clients write a space so in a path too, as it is written in a query.
+        # Some clients encode a space in a path like in a query.
         name = Name(name.replace("+", " "))
         found = queue_stats(broker, vhost, name)
     if found is None:
@@ -204,7 +205,7 @@ async def queue(request: web.Request) -> web.Response:
 
 
 def row(stats: QueueStats, series: Series | None, ages: Ages, now_ms: int) -> Row:
-    """Return a queue as RabbitMQ shows it, with its rates by a series."""
+    """Return a queue as RabbitMQ shows it, with rates from a series."""
     done = stats.done
     counts = {
         "publish": done.published,
@@ -259,9 +260,9 @@ def row(stats: QueueStats, series: Series | None, ages: Ages, now_ms: int) -> Ro
 
 
 def _places(stats: QueueStats) -> Row:
-    """Return where a queue's messages lie, and which part of them outlives a restart.
+    """Return how many messages are in memory and on disk, and how many survive a restart.
 
-    A queue of one of RabbitMQ's replicated types also has the nodes that hold it: this one.
+    A queue of one of RabbitMQ's replicated types also has the nodes of its members: this one.
     """
     ready, unacked = stats.ready_count + stats.retry_count, stats.unacked_count
     sizes = stats.ready_bytes + stats.retry_bytes + stats.unacked_bytes
@@ -277,7 +278,7 @@ def _places(stats: QueueStats) -> Row:
         found["delivery_limit"] = limit if limit >= 0 else "unlimited"
         found["delayed_retry"] = stats.delayed_retry
     if stats.kind == "stream":
-        # What is in a stream is on the disk, and its readers' blocks are nobody's messages.
+        # All messages of a stream are on disk; blocks cached for readers are not counted.
         return found
     away = stats.ready_count - stats.memory_ready_count
     away_bytes = stats.ready_bytes - stats.memory_ready_bytes
@@ -292,9 +293,9 @@ def _places(stats: QueueStats) -> Row:
 
 
 def _idle(series: Series | None) -> Row:
-    """Return since when nothing has happened in a queue, as far as somebody has looked.
+    """Return since when a queue has been idle, if samples exist.
 
-    Like RabbitMQ's, it is the time of the look that found the queue as it is.
+    As in RabbitMQ, it is the time of the first sample that found the queue as it is now.
     """
     if series is None or not series.changed_ms:
         return {}

@@ -1,10 +1,9 @@
-"""`GET /api/sinks/{vhost}`: who commits batches, how far, and what is staged; DELETE forgets one.
+"""`GET /api/sinks/{vhost}`: the sinks, their last batch and their staged messages; DELETE forgets.
 
-A sink is its name and its destination; DELETE, and PUT of another owner, mean all of a name, or the
-one that the query parameter `destination` says.
-
-Who asks over TCP sees his own sinks, and those whose names he may *configure*, as if they were
-queues; an administrator sees all.  Only its owner and administrators forget one or hand it over.
+A sink is identified by its name and its destination.  DELETE, and PUT of another owner, apply to
+all sinks of a name, or to the one with the query parameter `destination`.
+Over TCP, users see their own sinks, and those whose names they may *configure*, as if they were
+queues; an administrator sees all.  Only its owner and administrators can forget or transfer a sink.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ from leveret.management.routes.users.owners import (
 )
 from leveret.names import Name
 
-#: Sinks of a name that are judged between two looks at the sockets, and what each costs.
+#: Sinks of a name judged per slice, and the steps that each costs.
 _JUDGED_AT_ONCE: Final = 1024
 _CLAIMED_STEPS: Final = 2
 
@@ -68,7 +67,7 @@ async def sinks(request: web.Request) -> web.StreamResponse:
             seen = await permitted(vhost.core, whole, lambda stats: _may_see(request, stats))
             if seen:
                 return seen
-            # One sink may take many slices, and there may be many that are not to be seen.
+            # One sink may take many slices, and there may be many invisible ones.
             await next_slice()
         return []
 
@@ -76,7 +75,7 @@ async def sinks(request: web.Request) -> web.StreamResponse:
 
 
 async def forget(request: web.Request) -> web.Response:
-    """Forget a sink, so that it may begin anew."""
+    """Forget a sink, so that it can start again."""
     operator = request.app[OPERATOR]
     vhost = found_vhost(request)
 
@@ -92,7 +91,7 @@ async def forget(request: web.Request) -> web.Response:
 
 
 async def give(request: web.Request) -> web.Response:
-    """Hand a sink over to another user, or offer it."""
+    """Transfer a sink to another user, or offer it."""
     operator = request.app[OPERATOR]
     vhost = found_vhost(request)
 
@@ -117,12 +116,12 @@ async def give(request: web.Request) -> web.Response:
 
 
 async def _claimed(request: web.Request, judged: Callable[[Sink], str]) -> list[Claim]:
-    """Return the sinks that a request means, and what comes of it by `judged`, found in slices.
+    """Return the sinks of a request, each with its outcome by `judged`; search in slices.
 
-    Nothing is changed before all are judged.  `judged` is asked once for all of the same owners.
+    Nothing is changed before all are judged.  `judged` is called once for each pair of owners.
 
-    Raises: what `judged` does; AccessRefused (403), NotFound (404): who may not see a sink of that
-    name does not learn whether there is one.
+    Raises: the errors of `judged`; AccessRefused (403); NotFound (404).  A caller who may not see
+    a sink of that name does not learn whether one exists.
     """
     vhost = found_vhost(request)
     sinks = area_of(vhost).sinks
@@ -140,7 +139,7 @@ async def _claimed(request: web.Request, judged: Callable[[Sink], str]) -> list[
                 sinks.core.scheduler.spent += _CLAIMED_STEPS * _JUDGED_AT_ONCE
                 await next_slice()
             if sinks.known(sink.name, sink.destination) is not sink:
-                # It was forgotten meanwhile.
+                # Forgotten meanwhile.
                 continue
             if by is not None and not sees_all and not foreign:
                 foreign = not (by.is_same(sink.owner) or by.is_same(sink.offered))
@@ -177,7 +176,7 @@ def _may_see(request: web.Request, stats: SinkStats) -> bool:
 
 
 def _row(request: web.Request, stats: SinkStats) -> Row:
-    """Return a sink; `last` is when it committed last, in ms since 1970."""
+    """Return a sink; `last` is the time of its last commit, in ms since 1970."""
     committed = stats.batch >= 0
     return {
         "sink": stats.name,
