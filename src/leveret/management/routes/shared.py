@@ -1,4 +1,4 @@
-"""What the routes share: where the broker is, JSON, and listings that are sent in slices."""
+"""Shared by the routes: the broker, JSON answers, and listings that are sent in slices."""
 
 from __future__ import annotations
 
@@ -36,36 +36,35 @@ from leveret.management.paging import filtered as filter_names
 from leveret.management.requests.slices import next_slice
 from leveret.names import Name, cleaned
 
-#: The broker that an application shows.
+#: The broker of an application.
 BROKER: Final = web.AppKey("broker", Broker)
 
-#: Who operates it.
+#: The means to change the broker.
 OPERATOR: Final = web.AppKey("operator", Operator)
 
-#: Snapshots taken and written before the loop does something else: a row of a queue with all its
-#: fields is some 700 lines, which nobody compiles, so these are about 2 ms of work.
+#: Rows made and written per slice: a queue's row with all its fields takes some 700 lines of
+#: uncompiled code, so these are about 2 ms of work.
 SLICE_ROWS: Final = 100
 
-#: Values in them, and characters that are as much work as one: the arguments of one queue alone may
-#: be thousands of values.
+#: Values per slice, and the number of characters that costs as much as one value: the arguments of
+#: one queue alone may be thousands of values.
 SLICE_VALUES: Final = 2048
 _CHARACTERS_PER_VALUE: Final = 512
 
-#: The memory that a row of a sorted list takes: its sort key, and the snapshot that it is made
-#: from (1,900 bytes for a queue).
+#: The memory of a row in a sorted list: its sort key, and its snapshot (1,900 bytes for a queue).
 GATHERED_ROW_BYTES: Final = 2_000
 
-#: The clock that peers are judged by; it stands still while the process does.
+#: The clock of peers' timeouts; it stands still while the process is suspended.
 CLOCK: Final = web.AppKey("clock", Clock)
 
-#: Where it has its chunks read.
+#: Reads the broker's chunks.
 CHUNKS: Final = web.AppKey("chunks", ChunkSource)
 
 Row = dict[str, object]
 Stats = TypeVar("Stats")
 Listed = TypeVar("Listed")
 
-#: What every answer in JSON has.
+#: The headers of every JSON answer.
 JSON_HEADERS: Final = {"Cache-Control": "no-cache", "Content-Type": "application/json"}
 
 
@@ -81,9 +80,9 @@ def json_response(
 
 
 def error_response(error: AmqpError, *, names: bool = False) -> web.Response:
-    """Return an error of the domain by the table of statuses in `errors`, in RabbitMQ's words.
+    """Return a broker error with its status (`errors`), in RabbitMQ's words.
 
-    With `names` a 404 tells in `detail` what is missing, for who may know all that is there.
+    With `names`, a 404 has the missing object in `detail`, for callers who may see everything.
     """
     status = error.http_status
     if isinstance(error, PageOutOfRange):
@@ -94,24 +93,24 @@ def error_response(error: AmqpError, *, names: bool = False) -> web.Response:
             body["detail"] = error.text
         return json_response(body, status)
     if status == HTTPStatus.UNAUTHORIZED:
-        # RabbitMQ's spelling here, and it does not say what is not allowed.
+        # RabbitMQ's spelling here; it does not name the refused operation.
         return json_response({"error": "not_authorised", "reason": "Access refused."}, status)
     name = HTTPStatus(status).phrase.lower().replace(" ", "_")
     return json_response({"error": name, "reason": error.text}, status)
 
 
 def name_of(request: web.Request, part: str) -> Name:
-    """Return the name of an exchange, a queue or a super stream that the path has at `part`.
+    """Return the name of an exchange, a queue or a super stream at `part` of the path.
 
-    Nothing but it is judged, looked up and changed: the path itself may have line ends in it.
+    Only this name is checked, looked up and changed; the path itself may contain line ends.
 
-    Raises: PreconditionFailed (400 in HTTP) for line ends alone.
+    Raises: PreconditionFailed (400 in HTTP) for a name with only line ends.
     """
     return cleaned(request.match_info[part])
 
 
 def vhost_of(request: web.Request) -> str | None:
-    """Return the vhost that the path names; None without.  Raises: NotFound (404)."""
+    """Return the vhost in the path; None if it has none.  Raises: NotFound (404)."""
     vhost = request.match_info.get("vhost")
     if vhost is not None and vhost not in request.app[BROKER].vhosts:
         raise NotFound(f"no vhost '{vhost}'")
@@ -127,7 +126,7 @@ def found_vhost(request: web.Request) -> Vhost:
 
 
 def number_of_query(request: web.Request, name: str, default: int | None, most: int) -> int:
-    """Return a number from 0 to `most` in a request's query; without a default it must be there.
+    """Return a number from 0 to `most` in a request's query; without a default it is required.
 
     Raises: PreconditionFailed (400 in HTTP).
     """
@@ -142,11 +141,11 @@ def number_of_query(request: web.Request, name: str, default: int | None, most: 
 
 
 def listed(request: web.Request, of: Callable[[str | None], Iterator[Listed]]) -> Iterator[Listed]:
-    """Return the rows of a list: in the vhost of the path, or in all that may be seen.
+    """Return the rows of a list: in the vhost of the path, or in all visible vhosts.
 
-    `of` begins the list of a vhost, or for None that of all vhosts.
+    `of` begins the list of a vhost, or for None the list of all vhosts.
 
-    Raises: NotFound (404) for a vhost that is not there.
+    Raises: NotFound (404) for a missing vhost.
     """
     vhost = vhost_of(request)
     names = seen_vhosts(request) if vhost is None else None
@@ -157,15 +156,15 @@ def _listed_of(
     request: web.Request, names: Iterable[str], of: Callable[[str | None], Iterator[Listed]]
 ) -> Iterator[Listed]:
     for name in names:
-        # A vhost may have been deleted meanwhile, and made again for others.
+        # A vhost may have been deleted and redeclared meanwhile.
         if sees_vhost(request, name):
             yield from of(name)
 
 
 def seen(request: web.Request) -> list[Vhost]:
-    """Return the vhost of the path, or all that who asks may see.
+    """Return the vhost of the path, or all vhosts visible to the user.
 
-    Raises: NotFound (404) for a vhost that is not there.
+    Raises: NotFound (404) for a missing vhost.
     """
     if "vhost" in request.match_info:
         return [found_vhost(request)]
@@ -175,26 +174,26 @@ def seen(request: web.Request) -> list[Vhost]:
 
 
 def exchange_of(request: web.Request, part: str) -> Name:
-    """Return the name of an exchange that the path has; `amq.default` stands for the empty one."""
+    """Return the name of an exchange in the path; `amq.default` stands for the empty name."""
     name = name_of(request, part)
     return Name("") if name == "amq.default" else name
 
 
 def as_user(request: web.Request, vhost: str) -> AbstractAsyncContextManager[DirectChannel]:
-    """Open a channel of AMQP in a vhost for who asks; see `direct_channel`."""
+    """Open an AMQP channel in a vhost as the request's user; see `direct_channel`."""
     opens = request.app[OPERATOR].direct
     assert opens is not None, "the API was made without channels"
     return direct_channel(request, request.app[BROKER], opens, vhost)
 
 
 class RowSlices:
-    """Lets others have their turn while the rows of a long list are made and written."""
+    """Lets others run while the rows of a long list are made and written."""
 
     def __init__(self) -> None:
         self._left = SLICE_VALUES
 
     async def made(self, row: Row, size: int) -> None:
-        """Count a row, all of whose fields were made, and so many characters written of it."""
+        """Count a row, all of whose fields were made and written as `size` characters."""
         self._left -= values_in(row) + size // _CHARACTERS_PER_VALUE
         if self._left < 0:
             self._left = SLICE_VALUES
@@ -202,15 +201,15 @@ class RowSlices:
 
 
 def values_in(holder: Mapping[str, object] | list[object]) -> int:
-    """Return how many values a row has, those in its tables and lists among them."""
+    """Return the number of values in a row, including those in its tables and lists."""
     values = holder.values() if isinstance(holder, Mapping) else holder
     return sum(values_in(one) if isinstance(one, dict | list) else 1 for one in values)
 
 
 async def begins(request: web.Request, response: web.StreamResponse) -> bool:
-    """Send the head of an answer; return whether a body follows, which is not so for HEAD.
+    """Send the head of an answer; return whether to send a body, which is false for HEAD.
 
-    The framework would send one: its client takes that for the next answer.
+    The framework would send the body, and the client would take it for the next answer.
     """
     await response.prepare(request)
     return request.method != hdrs.METH_HEAD
@@ -219,7 +218,7 @@ async def begins(request: web.Request, response: web.StreamResponse) -> bool:
 async def stream_found(
     request: web.Request, found: Iterator[Stats | None], row: Callable[[Stats], Row]
 ) -> web.StreamResponse:
-    """Answer with an array of what is found, without None; see `stream_slices`."""
+    """Answer with an array of the found rows, without None; see `stream_slices`."""
 
     async def taken(count: int) -> list[Stats]:
         while looked := list(islice(found, count)):
@@ -234,7 +233,7 @@ async def stream_found(
 async def stream_rows(
     request: web.Request, take: Callable[[int], list[Stats]], row: Callable[[Stats], Row]
 ) -> web.StreamResponse:
-    """Answer with an array of what `take` gives; see `stream_slices`."""
+    """Answer with an array of the rows that `take` returns; see `stream_slices`."""
 
     async def taken(count: int) -> list[Stats]:
         return take(count)
@@ -247,10 +246,9 @@ async def stream_slices(
     take: Callable[[int], Awaitable[list[Stats]]],
     row: Callable[[Stats], Row],
 ) -> web.StreamResponse:
-    """Answer with an array of what `take` gives, slice by slice, so that nobody waits for it.
+    """Answer with an array of the rows that `take` returns, in slices, so that others can run.
 
-    Where the request asks for a page or an order, the array is gathered first; `row` is asked for
-    a page's rows alone once their order is known.
+    If the request wants a page or an order, the rows are collected and sorted first.
     """
     wanted = wanted_of(request.query)
     if not wanted.plain:
@@ -268,9 +266,9 @@ async def stream_slices(
 async def permitted(
     core: Core, items: list[Listed], permits: Callable[[Listed], bool]
 ) -> list[Listed]:
-    """Return what of a list may be shown, looked at in slices: a pattern may take long with each.
+    """Return the permitted items of a list, checked in slices: each may take a slow regex.
 
-    `permits` judges one, and counts its steps.
+    `permits` checks one, and counts its steps.
     """
     found = []
     last = core.scheduler.spent + SLICE
@@ -284,17 +282,17 @@ async def permitted(
 
 
 def in_slices(items: Iterable[Listed]) -> Callable[[int], list[Listed]]:
-    """Return what takes a list that is at hand in slices; it may be made as it is taken."""
+    """Return a function that takes a list in slices; its items may be made lazily."""
     left = iter(items)
     return lambda count: list(islice(left, count))
 
 
 def as_it_is(row: Row) -> Row:
-    """Return a row that is one already."""
+    """Return the row itself."""
     return row
 
 
-#: What lists are sorted by beside what the request asks for, as in RabbitMQ.
+#: The columns that lists are sorted by after those of the request, as in RabbitMQ.
 DEFAULT_SORTS: Final = ("vhost", "name")
 
 
@@ -304,7 +302,7 @@ async def _ordered_rows(
     take: Callable[[int], Awaitable[list[Stats]]],
     row: Callable[[Stats], Row],
 ) -> web.StreamResponse:
-    """Answer with the wanted page of what `take` returns, in the wanted order."""
+    """Answer with the requested page of the rows from `take`, in the requested order."""
     gathered: list[tuple[object, str, Stats]] = []
     sorts = (*wanted.sort, *DEFAULT_SORTS)
     slices = RowSlices()
@@ -330,7 +328,7 @@ async def answer_with(
     total: int,
     row: Callable[[Stats], Row],
 ) -> web.StreamResponse:
-    """Answer with a sorted list: all of it, or the wanted page.
+    """Answer with a sorted list: all of it, or the requested page.
 
     `ordered` holds all `found` items, or at least those up to the end of the page.
 
@@ -348,14 +346,14 @@ async def answer_with(
 
 
 class RowWriter:
-    """Writes the rows of a list in slices, as they are made, so that no list is in memory whole."""
+    """Writes the rows of a list in slices, as they are made, so that memory holds no whole list."""
 
     def __init__(self, request: web.Request, wanted: Wanted) -> None:
         self.response: Final = web.StreamResponse(headers=JSON_HEADERS)
         self._request = request
         self._wanted = wanted
         self._slices = RowSlices()
-        #: JSON that is not sent yet, and how many rows were written.
+        #: Unsent JSON, and the number of rows written.
         self._unsent = ""
         self._count = 0
 
@@ -365,11 +363,11 @@ class RowWriter:
         return await begins(self._request, self.response)
 
     async def add(self, row: Row) -> None:
-        """Write a row with the columns that are wanted."""
+        """Write a row with the requested columns."""
         text = json.dumps(self._wanted.only(row), ensure_ascii=False)
         self._unsent += f",{text}" if self._count else text
         self._count += 1
-        # Rows may be long, and what is written to a client that does not read stays in memory.
+        # Rows may be long, and output for a client that does not read stays in memory.
         if len(self._unsent) >= HTTP_WRITE_BYTES_MAX:
             await self.flush()
         await self._slices.made(row, len(text))
@@ -391,7 +389,7 @@ class RowWriter:
 
 
 async def rows_response(request: web.Request, rows: list[Row]) -> web.StreamResponse:
-    """Return a list that is at hand, in the order, and of the page, that the request asks for."""
+    """Return a complete list, in the order and with the page that the request wants."""
     wanted = wanted_of(request.query)
     if wanted.plain:
         return json_response([wanted.only(row) for row in rows])
@@ -404,9 +402,9 @@ async def rows_response(request: web.Request, rows: list[Row]) -> web.StreamResp
 async def shared_response(
     request: web.Request, make: Callable[[], Awaitable[object]]
 ) -> web.Response:
-    """Return what `make` does: to a browser's page also what another was told a moment ago.
+    """Return the result of `make`; a browser's page may get a recent answer to another page.
 
-    All who may make such a request must be told the same.
+    The result must be the same for all users who may make this request.
     """
     if not is_page(request):
         return json_response(await make())
@@ -423,11 +421,11 @@ async def shared_response(
 
 
 def columns_asked(request: web.Request, row: Row) -> object:
-    """Return an object with the columns that the request asks for."""
+    """Return an object with the requested columns."""
     columns = columns_of(request.query)
     return row if columns is None else columns.of(row)
 
 
 def row_response(request: web.Request, row: Row) -> web.Response:
-    """Return one object, with the columns that the request asks for."""
+    """Return one object with the requested columns."""
     return json_response(columns_asked(request, row))

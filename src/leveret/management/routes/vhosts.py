@@ -25,7 +25,7 @@ from leveret.management.routes.shared import (
 )
 from leveret.names import check_new
 
-#: Queues that are counted before the loop does something else (about a millisecond).
+#: Queues counted per slice (about a millisecond).
 COUNTED_AT_ONCE: Final = 2_000
 
 
@@ -45,9 +45,9 @@ async def vhost(request: web.Request) -> web.Response:
 
 
 async def put(request: web.Request) -> web.Response:
-    """Make a vhost, or change the metadata of the one that is there.
+    """Create a vhost, or change the metadata of an existing one.
 
-    The user who makes one gets all permissions in it.
+    The user who creates it gets all permissions in it.
     """
     body = await object_of(request)
     if isinstance(tags := body.get("tags"), str):
@@ -64,7 +64,7 @@ async def put(request: web.Request) -> web.Response:
 
 
 async def delete(request: web.Request) -> web.Response:
-    """Delete a vhost with all that is in it; the answer comes when all of it is gone."""
+    """Delete a vhost with everything in it; answer when all of it is deleted."""
     operator = request.app[OPERATOR]
     operator.begin()
     await operator.ended(request.app[BROKER].delete_vhost(request.match_info["vhost"]))
@@ -72,14 +72,14 @@ async def delete(request: web.Request) -> web.Response:
 
 
 async def start(request: web.Request) -> web.Response:
-    """Start a vhost on a node: one that is there runs.  Raises: NotFound (404)."""
+    """Start a vhost on a node: existing vhosts always run.  Raises: NotFound (404)."""
     check_node(request)
     found_vhost(request)
     return web.Response(status=204)
 
 
 async def protect(request: web.Request) -> web.Response:
-    """Let nobody delete a vhost (POST), or let it be deleted again (DELETE)."""
+    """Protect a vhost from deletion (POST), or end the protection (DELETE)."""
     vhost = found_vhost(request)
     on = request.method == "POST"
     async with request.app[OPERATOR].changing():
@@ -98,7 +98,7 @@ async def limits(request: web.Request) -> web.StreamResponse:
 
 
 async def put_limits(request: web.Request) -> web.Response:
-    """Set limits of a vhost beside those that are set: all in the body, or none."""
+    """Set limits of a vhost, in addition to the existing ones: all in the body, or none."""
     wanted = await object_of(request)
     async with request.app[OPERATOR].changing():
         found_vhost(request).metadata.add_limits(wanted)
@@ -106,7 +106,7 @@ async def put_limits(request: web.Request) -> web.Response:
 
 
 async def delete_limits(request: web.Request) -> web.Response:
-    """Take all limits of a vhost away."""
+    """Delete all limits of a vhost."""
     async with request.app[OPERATOR].changing():
         found_vhost(request).metadata.set_limits({})
     return web.Response(status=204)
@@ -121,7 +121,7 @@ async def put_limit(request: web.Request) -> web.Response:
 
 
 async def delete_limit(request: web.Request) -> web.Response:
-    """Take one limit of a vhost away."""
+    """Delete one limit of a vhost."""
     async with request.app[OPERATOR].changing():
         found_vhost(request).metadata.clear_limit(request.match_info["name"])
     return web.Response(status=204)

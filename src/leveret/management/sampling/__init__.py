@@ -1,1 +1,1 @@
-"""Rates and histories of what is counted, sampled beside the traffic."""
+"""Rates and histories of the broker's counters, sampled periodically."""

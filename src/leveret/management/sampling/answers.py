@@ -1,11 +1,11 @@
-"""Answers of a moment ago, for all pages that ask for the same.
+"""Recent answers, shared by all pages that make the same request.
 
-People leave the broker's page open, on several screens and in several tabs, and each of them asks
-for the same every other second.  What one of them was answered is given to the others too for a
-moment, compressed once.
+The broker's page is often open on several screens and in several tabs, and each makes the same
+requests every other second.  An answer to one of them is reused for the others for a moment, and
+compressed only once.
 
-Invariants: only what everybody who may ask for it is told alike is kept here; there are never more
-answers than the limit says.
+Invariants: only answers that are the same for all permitted users are kept here; there are never
+more answers than the limit says.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Final
 
 from leveret.limits import SHARED_ANSWER_MS_MAX, SHARED_ANSWERS_MAX
 
-#: A page waits for it, and text with many numbers gains little from a higher level.
+#: Fast compression, because a page waits; higher levels gain little on text with many numbers.
 _LEVEL: Final = 1
 
 
 class Answer:
-    """One answer in JSON, and when it was made (ms)."""
+    """One answer in JSON, and its time (ms)."""
 
     def __init__(self, body: bytes, made_ms: int) -> None:
         self.body: Final = body
@@ -37,26 +37,26 @@ class Answer:
 
 
 class SharedAnswers:
-    """The answers of a broker that are shared; `now_ms` gives the wall time."""
+    """The shared answers of a broker; `now_ms` returns the wall time."""
 
     def __init__(self, now_ms: Callable[[], int], most: int = SHARED_ANSWERS_MAX) -> None:
         self._now_ms = now_ms
         self._most = most
-        #: By the path with its query, the oldest first.
+        #: By path with query, the oldest first.
         self._by_path: dict[str, Answer] = {}
 
     def __len__(self) -> int:
         return len(self._by_path)
 
     def find(self, path: str) -> Answer | None:
-        """Return the answer to a path with its query; None where it is too old or not there."""
+        """Return the answer to a path with its query; None if it is missing or too old."""
         found = self._by_path.get(path)
         if found is None or self._is_old(found):
             return None
         return found
 
     def keep(self, path: str, body: bytes) -> Answer:
-        """Keep an answer for those who ask next, and return it."""
+        """Keep an answer for later requests, and return it."""
         for old in [key for key, one in self._by_path.items() if self._is_old(one)]:
             del self._by_path[old]
         self._by_path.pop(path, None)

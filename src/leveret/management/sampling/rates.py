@@ -1,7 +1,7 @@
-"""Rates and histories as RabbitMQ's API has them, from a series.
+"""Rates and histories in the form of RabbitMQ's API, from a series.
 
-`msg_rates_age` and `msg_rates_incr` (seconds) of a request ask for the samples of what was done,
-`lengths_age` and `lengths_incr` for those of what waits.
+The query options `msg_rates_age` and `msg_rates_incr` (seconds) request samples of the message
+counters, `lengths_age` and `lengths_incr` samples of the queue lengths.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from leveret.management.sampling.series import Series
 
 Row = dict[str, object]
 
-#: What RabbitMQ calls what was done, and the counts that it is the sum of.
+#: RabbitMQ's names of message counters, and the counts that each is the sum of.
 _DONE: Final = {
     "publish": ("publish",),
     "deliver": ("deliver",),
@@ -29,7 +29,7 @@ _DONE: Final = {
     "ack": ("ack",),
 }
 
-#: The same of what connections did, and of what no queue took.
+#: The same for the counters of connections and of unroutable messages.
 _OF_CLIENTS: Final = {
     "publish": ("client_publish",),
     "confirm": ("confirm",),
@@ -37,20 +37,20 @@ _OF_CLIENTS: Final = {
     "drop_unroutable": ("drop_unroutable",),
 }
 
-#: The same for what waits.
+#: The same for queue lengths.
 _LENGTHS: Final = {
     "messages": ("messages_ready", "messages_unacknowledged"),
     "messages_ready": ("messages_ready",),
     "messages_unacknowledged": ("messages_unacknowledged",),
 }
 
-#: Longer numbers are none that anybody means.
+#: The most digits of a number of seconds.
 _DIGITS_MAX: Final = 8
 
 
 @dataclass(frozen=True)
 class Age:
-    """How far back samples are wanted, and how far apart (ms)."""
+    """The age of the oldest requested sample, and the distance of samples (ms)."""
 
     age_ms: int
     step_ms: int
@@ -58,19 +58,19 @@ class Age:
 
 @dataclass(frozen=True)
 class Ages:
-    """The samples that a request asks for."""
+    """The samples that a request wants."""
 
     rates: Age | None
     lengths: Age | None
 
     @property
     def any(self) -> bool:
-        """Tell whether it asks for samples."""
+        """Return whether the request wants samples."""
         return self.rates is not None or self.lengths is not None
 
 
 def asked_ages(query: Mapping[str, str]) -> Ages:
-    """Return which samples a request asks for.  Raises: PreconditionFailed (400 in HTTP)."""
+    """Return the samples that a request wants.  Raises: PreconditionFailed (400 in HTTP)."""
     return Ages(_age(query, "msg_rates"), _age(query, "lengths"))
 
 
@@ -92,17 +92,17 @@ def _age(query: Mapping[str, str], name: str) -> Age | None:
 
 
 def rates_known(series: Series | None, now_ms: int) -> bool:
-    """Return whether rates are known, so that a rate of 0 means that nothing happened."""
+    """Return whether rates are known, so that a rate of 0 means no activity."""
     return series is not None and series.has_rates(now_ms)
 
 
 def message_stats(counts: Mapping[str, int], series: Series | None, ages: Ages, now_ms: int) -> Row:
-    """Return what was done, each with its rate and the samples that are wanted."""
+    """Return the message counters, each with its rate and the requested samples."""
     return _stats(_DONE, counts, series, ages, now_ms)
 
 
 def broker_stats(counts: Mapping[str, int], series: Series | None, ages: Ages, now_ms: int) -> Row:
-    """Return the same of a whole broker: publishes are counted once, not in each of the queues."""
+    """Return the counters of a whole broker: publishes count once, not for each queue."""
     return _stats({**_DONE, **_OF_CLIENTS}, counts, series, ages, now_ms)
 
 
@@ -121,7 +121,7 @@ def _stats(
 
 
 def lengths(ready: int, unacked: int, series: Series | None, ages: Ages, now_ms: int) -> Row:
-    """Return what waits, each with its rate and the samples that are wanted."""
+    """Return the queue lengths, each with its rate and the requested samples."""
     counts = {"messages_ready": ready, "messages_unacknowledged": unacked}
     found: Row = {}
     for name, parts in _LENGTHS.items():

@@ -1,10 +1,10 @@
-"""The last lines of the broker's log, for who looks at it over HTTP.
+"""The last lines of the broker's log, for display over HTTP.
 
-Lines are kept in memory, as text without control characters, and numbered.  A reader asks for what
-came after the number that it has; what is gone by then it hears as a count, so that a slow reader
-holds nothing.
+Lines are kept in memory, as text without control characters, and numbered.  A reader asks for the
+lines after the last number that it has, and gets the count of lines dropped since, so that a slow
+reader keeps nothing in memory.
 
-Invariant: there are never more lines, and no longer ones, than the limits say.
+Invariant: there are never more lines, or longer ones, than the limits say.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from leveret.limits import LOG_LINE_CHARACTERS_MAX, LOG_LINES_KEPT
 
 @dataclass(frozen=True)
 class Line:
-    """One line; `time` is as the log has it."""
+    """One line; `time` is as in the log."""
 
     number: int
     time: str
@@ -37,15 +37,15 @@ class RecentLog:
     def __init__(self, kept: int = LOG_LINES_KEPT) -> None:
         self._lines: deque[Line] = deque(maxlen=kept)
         self._number = 0
-        #: Tells the lines of this process from those of the one before.
+        #: Distinguishes the lines of this process from those of an earlier one.
         self.run: Final = secrets.token_hex(4)
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
         self._lock = threading.Lock()
-        #: How many requests of each user read as a stream now.
+        #: The number of open event streams, by user.
         self.readers: Counter[str] = Counter()
 
     def add(self, time: str, level: str, text: str) -> None:
-        """Keep a line; threads may call it."""
+        """Keep a line; threads may call this."""
         shown = escaped(text[: LOG_LINE_CHARACTERS_MAX + 1])
         if len(shown) > LOG_LINE_CHARACTERS_MAX:
             shown = shown[: LOG_LINE_CHARACTERS_MAX - 1] + "…"
@@ -53,19 +53,19 @@ class RecentLog:
             self._number += 1
             self._lines.append(Line(self._number, time, level, shown))
         for loop, event in list(self._waiting):
-            # The loop may have ended meanwhile, and who waited with it.
+            # The waiting loop may have ended meanwhile.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(event.set)
 
     def after(self, number: int) -> tuple[int, list[Line]]:
-        """Return how many lines after a number are gone, and those that are there."""
+        """Return the number of dropped lines after a number, and the lines still kept."""
         with self._lock:
             found = [line for line in self._lines if line.number > number]
         last = found[0].number - 1 if found else max(number, self._number)
         return max(0, last - number), found
 
     async def grown(self, number: int, seconds: float) -> None:
-        """Wait until there is a line after a number, for so many seconds at most."""
+        """Wait until there is a line after a number, or for `seconds`."""
         waiting = (asyncio.get_running_loop(), asyncio.Event())
         self._waiting.add(waiting)
         try:

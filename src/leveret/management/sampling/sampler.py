@@ -1,11 +1,11 @@
-"""Looking at the broker's counts every five seconds, for rates and histories.
+"""Samples the broker's counters every five seconds, for rates and histories.
 
-Counts are plain numbers in the core, which nobody there reads; a timer of the loop reads them, a
-slice at a time.  A scrape of metrics meanwhile shares the walk over all queues (`Walks`).  If there
-are few queues, all of them are sampled, so that rates are known at the first request.  With more, a
-rate is sampled for some minutes after it was requested, and without requests nothing is sampled or
-kept.  Queues have a series each, of which there are so many at most: a history for those that are
-looked at alone, and enough for a rate for those that are listed.
+The core only maintains plain numbers; a timer reads them, in slices.  A simultaneous scrape of
+metrics shares the walk over all queues (`Walks`).  If there are few queues, all of them are
+sampled, so that rates are known at the first request.  With more, a rate is sampled for some
+minutes after it was requested, and without requests nothing is sampled or kept.  Queues have
+a series each, up to a maximum: a history for queues requested individually, and enough for a rate
+for those in lists.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from leveret.management.sampling.answers import SharedAnswers
 from leveret.management.sampling.node import NODE_COUNTS, node_counts
 from leveret.management.sampling.series import DETAILED, LISTED, TOTALS, Series
 
-#: How often the counts are looked at.
+#: The interval of samples.
 SAMPLE_SECONDS: Final = 5.0
 
-#: Queues that are looked at before the loop does something else (about a millisecond).
+#: Queues sampled per slice (about a millisecond).
 SLICE_QUEUES: Final = 2_000
 
-#: The names of the broker's churn, as the overview has them.
+#: The names of the churn counters, as in the overview.
 CHURN: Final = (
     "connection_created",
     "connection_closed",
@@ -47,18 +47,18 @@ CHURN: Final = (
     "queue_deleted",
 )
 
-#: What clients did, and what no queue took.
+#: The counters of clients, and of unroutable messages.
 CLIENT_COUNTS: Final = ("client_publish", "confirm", "return_unroutable", "drop_unroutable")
 
-#: How much later (ms) than the last sample a walk must have ended to give the next one.
+#: The minimum age difference (ms) of two walks for consecutive samples.
 _NEXT_MS: Final = int(SAMPLE_SECONDS * 900)
 
-#: What a sample of the totals has.
+#: The counters in a sample of the totals.
 TOTAL_NAMES: Final = (*QUEUE_COUNTS, *CHURN, *CLIENT_COUNTS, *NODE_COUNTS)
 
 
 def churn_counts(broker: Broker) -> list[int]:
-    """Return what came and went since the start, by the names of `CHURN`."""
+    """Return the churn counters since the start, in the order of `CHURN`."""
     counts = broker.core.counts
     return [
         int(counts.connections_opened),
@@ -72,13 +72,13 @@ def churn_counts(broker: Broker) -> list[int]:
 
 
 def _unroutable(broker: Broker) -> list[int]:
-    """Return the messages that no queue took: those given back, and those dropped."""
+    """Return the unroutable messages: the returned ones and the dropped ones."""
     counts = broker.core.counts
     return [int(counts.unroutable_returned), int(counts.unroutable_dropped)]
 
 
 class _Watched:
-    """The series of one queue, and when it was asked for last (the sampler's ticks)."""
+    """The series of one queue, and the tick of its last request."""
 
     def __init__(self, series: Series, asked: int) -> None:
         self.series = series
@@ -105,18 +105,18 @@ class Sampler:
         self._histories_max = histories_max
         self._unasked_max = min(unasked_max, rates_max)
         self.totals = Series(TOTAL_NAMES, TOTALS)
-        #: What pages were told a moment ago.
+        #: Recent answers for pages.
         self.answers: Final = SharedAnswers(wall_ms)
         #: By vhost and name.
         self.queues: dict[tuple[str, str], _Watched] = {}
-        #: How many of them have a history.
+        #: The number of series with a history.
         self._histories = 0
-        #: What was found last, and when the last sample is of (ms).
+        #: The last totals, and the time of the last sample (ms).
         self._found: Totals | None = None
         self._sampled_ms = 0
         self._client_counts: list[int] = []
-        #: The vhosts and names of queues in their order, and what they were put in order for; kept
-        #: while somebody asks.
+        #: The sorted vhosts and names of queues, and the state that they are valid for; kept while
+        #: requests come in.
         self.ordered: tuple[tuple[object, ...], list[tuple[str, str]]] | None = None
         self._ticks = 0
         self._asked = 0
@@ -125,7 +125,7 @@ class Sampler:
     # -- asking ------------------------------------------------------------------------------------
 
     async def sums(self) -> QueueSums:
-        """Return the sums over all queues: new ones, or those of a moment ago if they are many."""
+        """Return the sums over all queues: current ones, or recent ones with many queues."""
         self.ask()
         now_ms = self._wall_ms()
         known = self._found
@@ -136,7 +136,7 @@ class Sampler:
     def queue(self, vhost: str, name: str, detailed: bool = False) -> Series | None:
         """Return the series of a queue, which is kept from now on; None if there are too many.
 
-        `detailed` asks for a history; a new one begins with the samples that the rate had.
+        `detailed` requests a history; a new one begins with the samples of the rate.
         """
         self.ask()
         key = (vhost, name)
@@ -162,13 +162,13 @@ class Sampler:
         return series
 
     def ask(self) -> None:
-        """Sample for some minutes more."""
+        """Continue sampling for some minutes."""
         self._asked = self._ticks
         if self._work is None or self._work.done():
             self._work = asyncio.get_running_loop().create_task(self._run())
 
     def client_counts(self) -> list[int]:
-        """Return what clients did, by the names of `CLIENT_COUNTS`, as the last sums found it."""
+        """Return the counters of clients at the last sums, in the order of `CLIENT_COUNTS`."""
         return self._client_counts
 
     @property
@@ -177,7 +177,7 @@ class Sampler:
         return self._wall_ms() if self._found is None else self._found.wall_ms
 
     def start(self) -> None:
-        """Begin to sample unasked, if there are few queues."""
+        """Begin to sample without requests, if there are few queues."""
         self._work = asyncio.get_running_loop().create_task(self._run())
 
     def now_ms(self) -> int:
@@ -185,7 +185,7 @@ class Sampler:
         return self._wall_ms()
 
     def stop(self) -> None:
-        """Sample no more."""
+        """Stop sampling."""
         if self._work is not None:
             self._work.cancel()
             self._work = None
@@ -196,7 +196,7 @@ class Sampler:
         return now_ms - known.wall_ms >= SAMPLE_SECONDS * 1000 or now_ms < known.wall_ms
 
     async def _run(self) -> None:
-        """Sample every five seconds, while there are few queues or somebody asks for rates."""
+        """Sample every five seconds, while there are few queues or rates are requested."""
         kept = int(SAMPLES_KEPT_SECONDS / SAMPLE_SECONDS)
         while self._watches_all() or self._ticks - self._asked <= kept:
             await self.sample()
@@ -208,7 +208,7 @@ class Sampler:
         self.ordered = None
 
     def _watches_all(self) -> bool:
-        """Sample all queues if they are few; return whether they are."""
+        """Watch all queues if they are few; return whether they are."""
         vhosts = self._broker.vhosts
         most = self._unasked_max
         if len(vhosts) > most or sum(len(one.queues.by_name) for one in vhosts.values()) > most:
@@ -222,8 +222,8 @@ class Sampler:
         return True
 
     async def sample(self) -> None:
-        """Look at everything that is sampled, once."""
-        # One that somebody else had made a moment ago will do, unless the last sample is of it.
+        """Take one sample of everything."""
+        # A recent walk will do, even one made for others, unless the last sample is from it.
         found = await self._take_totals(self._sampled_ms + _NEXT_MS)
         self._sampled_ms = found.wall_ms
         done = found.sums.counts() + churn_counts(self._broker) + self._client_counts
@@ -249,7 +249,7 @@ class Sampler:
         return found
 
     def _forget(self, last: int) -> None:
-        """Forget queues that nobody asked for since a tick."""
+        """Drop the queues that were not requested since a tick."""
         for key in [key for key, watched in self.queues.items() if watched.asked < last]:
             self._drop(key)
 

@@ -3,7 +3,7 @@
 The grains are RabbitMQ's: five seconds for ten minutes, a minute for an hour, and longer for a day.
 A point of a coarser grain is a sample of the finest one, not a mean.
 
-Invariant: the times of a ring grow.
+Invariant: the times in a ring increase.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
-#: The grain in ms and how many samples are kept of it.
+#: The grain in ms, and the number of samples kept.
 Grain = tuple[int, int]
 
-#: What is kept of the totals of a broker: ten minutes, an hour, eight hours, a day.
+#: The grains for the totals of a broker: ten minutes, an hour, eight hours, a day.
 TOTALS: Final[tuple[Grain, ...]] = ((5_000, 121), (60_000, 61), (600_000, 49), (1_800_000, 49))
 
-#: What is kept of a queue that is looked at alone.
+#: The grains for a queue that is requested individually.
 DETAILED: Final[tuple[Grain, ...]] = ((5_000, 121),)
 
-#: What is kept of a queue that is listed: enough for a rate.
+#: The grains for a queue in a list: enough for a rate.
 LISTED: Final[tuple[Grain, ...]] = ((5_000, 3),)
 
-#: Over a shorter time, a rate would say little.
+#: The shortest time for a meaningful rate.
 _RATE_MS_MIN: Final = 1_000
 
 
 class _Ring:
-    """The samples of one grain, oldest first; twice as many at most as are kept."""
+    """The samples of one grain, oldest first; at most twice the number to keep."""
 
     def __init__(self, grain: Grain, width: int) -> None:
         self.step_ms, self.kept = grain
@@ -41,13 +41,13 @@ class _Ring:
     def add(self, now_ms: int, values: Sequence[int]) -> None:
         """Add a sample, unless the last one is of the same step."""
         times = self.times
-        # The timer is not exact: a tenth earlier is the next step too.
+        # The timer is not exact: a tenth of a step earlier counts as the next step.
         if times and now_ms - times[-1] < self.step_ms * 9 // 10:
             return
         times.append(now_ms)
         self.values.extend(values)
         if len(times) >= 2 * self.kept:
-            # A cut now and then moves each sample once; one for each sample would move all.
+            # Cutting now and then moves each sample once; cutting for each sample would move all.
             cut = len(times) - self.kept
             del times[:cut]
             del self.values[: cut * self._width]
@@ -61,12 +61,12 @@ class Series:
         self._width = len(self._places)
         self._rings = [_Ring(grain, self._width) for grain in grains]
         self._last: list[int] = []
-        #: When a sample first had the values of the last one (ms); 0 before the first.
+        #: The time (ms) of the first sample with the current values; 0 before the first.
         self.changed_ms = 0
 
     @property
     def detailed(self) -> bool:
-        """Tell whether it is a history, and not just enough for a rate."""
+        """Return whether this is a history, and not just enough for a rate."""
         return self._rings[0].kept > LISTED[0][1]
 
     def add(self, now_ms: int, values: Sequence[int]) -> None:
@@ -89,7 +89,7 @@ class Series:
         return len(times) > 1 or (len(times) == 1 and now_ms - times[0] >= _RATE_MS_MIN)
 
     def rate(self, names: Sequence[str], now: int, now_ms: int) -> float:
-        """Return the growth of the sum of some counts in a second; 0 if it is not known yet.
+        """Return the growth per second of the sum of some counts; 0 if it is not known yet.
 
         It is measured between the last two samples, or from the only one to `now`.
         """
@@ -100,7 +100,7 @@ class Series:
             now, now_ms = self._sum(ring, -1, names), ring.times[-1]
         at = max(0, len(ring.times) - 2)
         seconds = (now_ms - ring.times[at]) / 1000
-        # A length may fall, and then its rate is below zero, as in RabbitMQ.
+        # A length may fall, which gives a negative rate, as in RabbitMQ.
         return round((now - self._sum(ring, at, names)) / seconds, 3) if seconds > 0 else 0.0
 
     def points(
@@ -108,7 +108,7 @@ class Series:
     ) -> list[tuple[int, int]]:
         """Return (time, sum of the counts) at each step of the last `age_ms`, newest first.
 
-        There is none for a time before the first sample.
+        Times before the first sample have no entry.
         """
         ring = self._ring_for(age_ms, now_ms)
         found: list[tuple[int, int]] = []
@@ -120,7 +120,7 @@ class Series:
         return found
 
     def _ring_for(self, age_ms: int, now_ms: int) -> _Ring:
-        """Return the finest ring that goes back so far."""
+        """Return the finest ring that covers `age_ms`, or else the coarsest."""
         for ring in self._rings:
             if ring.step_ms * (ring.kept - 1) >= age_ms:
                 return ring

@@ -1,4 +1,4 @@
-"""`/api/definitions`: all that was declared and set, as RabbitMQ's JSON."""
+"""`/api/definitions`: all declared objects and settings, as RabbitMQ's JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from leveret.management.routes.shared import (
     json_response,
 )
 
-#: Rows that are made at once: each may have thousands of values.
+#: Rows made per slice: each may have thousands of values.
 _ROWS_AT_ONCE: Final = 20
 
 
@@ -61,7 +61,7 @@ async def export(request: web.Request) -> web.StreamResponse:
 
 
 def _head(request: web.Request) -> Arguments:
-    """Return what the definitions of the whole broker have before their sections."""
+    """Return the fields before the sections in the definitions of the whole broker."""
     name = cluster_name(request)
     return {
         "rabbitmq_definition_format": "cluster",
@@ -71,7 +71,7 @@ def _head(request: web.Request) -> Arguments:
 
 
 async def take(request: web.Request) -> web.Response:
-    """Add definitions to what is there, or none if one is refused; return what came of them."""
+    """Import definitions, all or none; return the changes, and those left out or without effect."""
     definitions = await read_in_slices(await _uploaded(request))
     vhost = request.match_info.get("vhost")
     operator = request.app[OPERATOR]
@@ -85,7 +85,7 @@ async def take(request: web.Request) -> web.Response:
 
 
 async def _uploaded(request: web.Request) -> bytes:
-    """Return the definitions of a body: all of it, or the file of a form, as browsers send it.
+    """Return the definitions in a body: all of it, or the file of a form, as browsers send it.
 
     Raises: PreconditionFailed (400 in HTTP) for a form without the part `file`.
     """
@@ -103,7 +103,7 @@ async def _uploaded(request: web.Request) -> bytes:
 
 ROUTES: Final = (
     web.get("/api/definitions", export),
-    # The name that RabbitMQ 2 had for them.
+    # The path in RabbitMQ 2.
     web.get("/api/all-configuration", export),
     web.post("/api/all-configuration", take),
     web.get("/api/definitions/{vhost}", export),

@@ -38,7 +38,7 @@ def _row(broker: Broker, vhost: str, component: str, name: str, value: object) -
 
 
 def _rows(request: web.Request) -> list[Row]:
-    """Return the parameters that the path asks for, in its vhost."""
+    """Return the parameters of the path's vhost that match the path."""
     broker = request.app[BROKER]
     path = request.match_info
     vhost = path["vhost"]
@@ -90,7 +90,7 @@ async def put(request: web.Request) -> web.Response:
 
 
 async def delete(request: web.Request) -> web.Response:
-    """Take a parameter of a vhost away."""
+    """Delete a parameter of a vhost."""
     path = request.match_info
     _check_component(request)
     async with request.app[OPERATOR].changing():
@@ -115,7 +115,7 @@ async def global_parameter(request: web.Request) -> web.Response:
 
 
 def _seen(request: web.Request) -> Mapping[str, object]:
-    """Return the global parameters that who asks may see: limits of users are administrators'."""
+    """Return the visible global parameters: only administrators see the default user limits."""
     values = request.app[BROKER].parameters.global_values
     if is_administrator(request):
         return values
@@ -136,14 +136,14 @@ async def put_global(request: web.Request) -> web.Response:
 
 
 async def delete_global(request: web.Request) -> web.Response:
-    """Take a global parameter away."""
+    """Delete a global parameter."""
     async with request.app[OPERATOR].changing():
         request.app[BROKER].parameters.clear_global(request.match_info["name"])
     return web.Response(status=204)
 
 
 def _check_component(request: web.Request) -> None:
-    """Check that who asks may set parameters of the component: some bind users of the vhost.
+    """Check that the user may set parameters of the component: some restrict the vhost's users.
 
     Raises: Barred (401 in HTTP).
     """

@@ -54,7 +54,7 @@ async def policy(request: web.Request) -> web.Response:
 
 
 async def put(request: web.Request) -> web.Response:
-    """Add a policy, or replace the one of its name."""
+    """Add a policy, or replace an existing one."""
     body = await object_of(request)
     vhost = found_vhost(request)
     name = request.match_info["name"]
@@ -76,7 +76,7 @@ async def put(request: web.Request) -> web.Response:
 
 
 async def delete(request: web.Request) -> web.Response:
-    """Take a policy away."""
+    """Delete a policy."""
     vhost = found_vhost(request)
     async with request.app[OPERATOR].changing():
         vhost.policies.clear(request.match_info["name"], _is_operators(request))

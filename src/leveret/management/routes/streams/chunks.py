@@ -1,23 +1,24 @@
-"""`GET /api/streams/{vhost}/{name}/chunks`: a stream's messages as the chunks that they lie in.
+"""`GET /api/streams/{vhost}/{name}/chunks`: a stream's messages, in chunks as they are stored.
 
 Parameters of the query, all of them numbers:
 
-    offset      where to begin (0 where nothing is said): the first chunk is the one that holds it,
-                with what lies before it in there, or the next one where it is gone
+    offset      where to begin (default 0): the first chunk is the one that contains this offset,
+                including the messages before it, or the next one if that chunk was deleted
     end         no chunk that begins at this offset or after it is sent
     wait_ms     how long to wait for a message at or after `offset`
-    max_bytes   after so many bytes no further chunk is begun
+    max_bytes   no further chunk is begun after this many bytes
 
-The body is whole chunks (`leveret.chunk`) one after the other, as they lie on the disk; what is in
-no file yet comes as a chunk that is made for the answer.  Headers tell, as of its beginning, which
-stream of its name it is (`Leveret-Stream-Id`), where it begins (`Leveret-First-Offset`) and ends
-(`Leveret-Next-Offset`), and up to which offset the answer goes (`Leveret-End-Offset`): a reader
-asks on from there.  A chunk that is damaged, so that not even its header is true, is left out.
+The body is a sequence of whole chunks (`leveret.chunk`) as they are stored on disk; messages that
+are not in a file yet are sent as a chunk made for the answer.  Headers give the state at its
+beginning: the stream's identity among streams of its name (`Leveret-Stream-Id`), its first offset
+(`Leveret-First-Offset`) and its next (`Leveret-Next-Offset`), and the end of the answer
+(`Leveret-End-Offset`), where a reader continues.  A chunk with a damaged header is left out.
 
-An answer is booked as one part of a chunk; it is refused (503) if requests have no room for that.
+An answer books the memory of one part of a chunk, and is refused (503) if requests have no room.
 
-Invariants: only what is synced is sent; an answer holds one part of a chunk in memory, however slow
-its reader is; an answer that cannot go on ends with its connection, never as if it were whole.
+Invariants: only synced messages are sent; an answer holds one part of a chunk in memory, however
+slow its reader is; an answer that cannot be completed closes its connection, so that it never looks
+complete.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _OFFSETS_MAX: Final = 2**62
 
 @dataclass(frozen=True)
 class _Wish:
-    """What a request asks for."""
+    """The options of a request."""
 
     offset: int
     end: int
@@ -67,19 +68,19 @@ class _Wish:
 
 
 class _Moved(StreamWatcher):
-    """Tells who awaits it that more of a stream may be seen."""
+    """Notifies a waiting request that a stream has more visible messages."""
 
     def __init__(self) -> None:
         super().__init__()
         self.event = asyncio.Event()
 
     def moved(self) -> None:
-        """Let who waits go on."""
+        """Wake the request."""
         self.event.set()
 
 
 async def chunks(request: web.Request) -> web.StreamResponse:
-    """Answer with chunks."""
+    """Return the chunks of a stream from an offset on."""
     stream = found_stream(request)
     wish = _Wish(
         number_of_query(request, "offset", 0, _OFFSETS_MAX),
@@ -89,11 +90,11 @@ async def chunks(request: web.Request) -> web.StreamResponse:
     )
     if wish.wait_ms and wish.offset < wish.end:
         await _wait(stream, wish)
-        # All requests that waited for the message continue at once.
+        # Otherwise all requests that waited for the message would continue at once.
         await next_slice()
     if stream.deleted:
         raise NotFound(f"the stream '{stream.name}' was deleted")
-    # The part in memory while the client reads it; a request that waits for messages holds none.
+    # One part is in memory while the client reads it; a request that waits for messages holds none.
     book(request, HTTP_WRITE_BYTES_MAX)
     end = int(end_of_parts(stream, wish.offset, wish.end, wish.bytes_max))
     stats = StreamStats(stream)
@@ -109,7 +110,7 @@ async def chunks(request: web.Request) -> web.StreamResponse:
     try:
         await _send(request.app[CHUNKS], response, stream, wish.offset, end)
     except Exception:
-        # What was sent cannot be taken back, and must not look whole.
+        # The partial answer cannot be taken back, and must not look complete.
         if request.transport is not None:
             request.transport.abort()
         raise
@@ -118,7 +119,7 @@ async def chunks(request: web.Request) -> web.StreamResponse:
 
 
 async def _wait(stream: Stream, wish: _Wish) -> None:
-    """Wait until a message at or after the offset is seen, the stream is gone, or time is up."""
+    """Wait until a message at or after the offset is visible, the stream is deleted, or timeout."""
     loop = asyncio.get_running_loop()
     until = loop.time() + wish.wait_ms / 1000
     while stream.visible_end <= wish.offset and not stream.deleted:
@@ -136,9 +137,9 @@ async def _wait(stream: Stream, wish: _Wish) -> None:
 async def _send(
     source: ChunkSource, response: web.StreamResponse, stream: Stream, start: int, end: int
 ) -> None:
-    """Send the chunks from one offset up to another, but for those that retention takes meanwhile.
+    """Send the chunks between two offsets, except those that retention deletes meanwhile.
 
-    Raises: ConnectionError: the stream was deleted meanwhile.
+    Raises: ConnectionError if the stream is deleted meanwhile.
     """
     position = start
     while position < end:
@@ -151,7 +152,7 @@ async def _send(
         if ref is None:
             for at in range(0, len(part.data), HTTP_WRITE_BYTES_MAX):
                 await response.write(part.data[at : at + HTTP_WRITE_BYTES_MAX])
-            # To make it took a while, and a reader that is fast waits for nothing.
+            # Making the part took a while, and writing to a fast reader does not wait.
             await next_slice()
         elif not await _send_stored(source, response, stream, part, ref):
             continue
@@ -165,9 +166,9 @@ async def _send_stored(
     part: StreamPart,
     ref: ChunkRef,
 ) -> bool:
-    """Send a chunk as it lies, or pass it by as damaged; return False if it moved meanwhile.
+    """Send a chunk as stored, or skip it if damaged; return False if it moved meanwhile.
 
-    Raises: ConnectionError: it ends early.
+    Raises: ConnectionError if it ends early.
     """
     size = int(ref.size)
     data = await source.read(int(stream.queue_id), ref, 0, min(size, HTTP_WRITE_BYTES_MAX))

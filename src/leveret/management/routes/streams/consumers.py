@@ -1,7 +1,7 @@
 """The named consumers of a stream: `/api/streams/{vhost}/{name}/consumers`.
 
-Who asks over TCP needs the permission to *read* the stream.  Only its owner and administrators move
-a name, forget it, or hand it over; a new one is whose who stores it.
+Over TCP the user needs the permission to *read* the stream.  Only its owner and administrators can
+move, forget or transfer a name; a new name belongs to the user who stores it.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from leveret.management.routes.users.owners import (
     wanted_owner,
 )
 
-#: No stream comes so far; a number of JSON may be of any size.
+#: Larger than any offset; a JSON number may be of any size.
 _OFFSET_MAX: Final = 1 << 60
 
 
 async def consumers(request: web.Request) -> web.StreamResponse:
-    """Return the names with their offsets."""
+    """Return the named consumers with their offsets."""
     rows = named_reader_rows(found_stream(request))
     return await stream_rows(request, in_slices(rows), lambda stats: _row(request, stats))
 
 
 async def consumer(request: web.Request) -> web.Response:
-    """Return one name."""
+    """Return one named consumer."""
     stream, name = found_stream(request), request.match_info["consumer"]
     if name not in stream.offsets.stored and name not in stream.offsets.groups:
         raise NotFound(f"no consumer named '{name}' in stream '{stream.name}'")
@@ -53,9 +53,9 @@ async def consumer(request: web.Request) -> web.Response:
 
 
 async def move(request: web.Request) -> web.Response:
-    """Let a name begin at another offset the next time: `{"offset": …}`.
+    """Set the offset where a named consumer begins the next time: `{"offset": …}`.
 
-    It is a number, a negative one counts from the end, or `first`, `last` or `next`.
+    It is a number (a negative one counts from the end), `first`, `last` or `next`.
     """
     wanted = (await object_of(request)).get("offset")
     is_number = isinstance(wanted, int) and not isinstance(wanted, bool)
@@ -73,7 +73,7 @@ async def move(request: web.Request) -> web.Response:
 
 
 async def forget(request: web.Request) -> web.Response:
-    """Forget a name."""
+    """Forget a named consumer."""
     stream = found_stream(request)
     name = request.match_info["consumer"]
     async with request.app[OPERATOR].changing():
@@ -83,7 +83,7 @@ async def forget(request: web.Request) -> web.Response:
 
 
 async def give(request: web.Request) -> web.Response:
-    """Hand a name over to another user, or offer it; the consumers of others under it end."""
+    """Transfer a name to another user, or offer it, and cancel the consumers of others."""
     stream, name = found_stream(request), request.match_info["consumer"]
     offsets = stream.offsets
     async with request.app[OPERATOR].changing():
@@ -102,14 +102,14 @@ async def give(request: web.Request) -> web.Response:
 
 
 def _check_change(request: web.Request, stream: Stream, name: str) -> None:
-    """Check that who asks may move or forget a name.  Raises: AccessRefused (403 in HTTP)."""
+    """Check that the user may move or forget a name.  Raises: AccessRefused (403 in HTTP)."""
     offsets = stream.offsets
     if name in offsets.owners:
         may_change(request, offsets.owners[name], offsets.label(name), GIVE_NAME)
 
 
 def _row(request: web.Request, stats: NamedReaderStats) -> Row:
-    """Return a name; `lag` counts the messages that are not done."""
+    """Return a named consumer; `lag` counts its unprocessed messages."""
     active = stats.active
     return {
         "name": stats.name,

@@ -1,6 +1,6 @@
 """Streams: `GET /api/streams/{vhost}`, `…/{name}` and `…/{name}/offset`.
 
-Who asks over TCP needs the permission to *read* a stream, as a consumer does.
+Over TCP the user needs the permission to *read* a stream, as a consumer does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from leveret.management.routes.shared import (
     stream_slices,
 )
 
-#: No time on the wire is later, in ms: it must fit 64 bits.
+#: The latest timestamp, in ms: it must fit into 64 bits.
 _TIMESTAMP_MAX: Final = 2**60
 
 
@@ -53,9 +53,10 @@ async def stream(request: web.Request) -> web.Response:
 
 
 async def offset(request: web.Request) -> web.Response:
-    """Return the offset of the first message taken at or after a time; the end without one.
+    """Return the offset of the first message received at or after a time, or else the end.
 
-    With `before` it is the offset after the last message taken before a time; the first without.
+    With `before`, return the offset after the last message received before a time, or else the
+    first offset.
     """
     found = found_stream(request)
     if "before" in request.query:
@@ -66,7 +67,7 @@ async def offset(request: web.Request) -> web.Response:
 
 
 def found_stream(request: web.Request) -> Stream:
-    """Return the stream that the path names, if it may be read.
+    """Return the stream that the path names, if the user may read it.
 
     Raises: AccessRefused (403); NotFound (404); PreconditionFailed (400) for another queue.
     """

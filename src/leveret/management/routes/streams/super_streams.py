@@ -1,7 +1,7 @@
 """Super streams: `/api/super-streams/{vhost}` and `…/{name}`.
 
-Who asks over TCP needs the permissions that AMQP asks for: to *read* the super stream, or to
-declare and delete its parts.
+Over TCP the user needs the same permissions as in AMQP: to *read* the super stream, or to declare
+and delete its parts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from leveret.management.routes.shared import (
 )
 from leveret.names import Name, clean_argument
 
-#: Super streams that are shown at once: each has up to 256 partitions, and older ones more.
+#: Super streams per slice: each has up to 256 partitions, and older ones more.
 _AT_ONCE: Final = 2
 
 
@@ -69,7 +69,7 @@ async def super_stream(request: web.Request) -> web.Response:
 
 
 async def declare(request: web.Request) -> web.Response:
-    """Declare one: `{"partitions": 3, "arguments": {…}}`, the arguments those of each partition."""
+    """Declare a super stream: `{"partitions": 3, "arguments": {…}}`; each partition gets these."""
     body = await object_of(request)
     partitions = number_of(body, "partitions")
     arguments = table_of(body, "arguments") if "arguments" in body else {}
@@ -85,7 +85,7 @@ async def declare(request: web.Request) -> web.Response:
 
 
 async def delete(request: web.Request) -> web.Response:
-    """Delete one with its partitions; `?if-empty=true` and `?if-unused=true` make it depend."""
+    """Delete a super stream with its partitions, with `?if-empty=true` and `?if-unused=true`."""
     vhost, name = found_vhost(request), name_of(request, "name")
     unused, empty = (request.query.get(flag) == "true" for flag in ("if-unused", "if-empty"))
     async with request.app[OPERATOR].changing():

@@ -1,1 +1,1 @@
-"""Routes of users, what they may do, and what they own."""
+"""Routes of users, their permissions, and the objects that they own."""

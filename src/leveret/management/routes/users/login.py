@@ -1,4 +1,4 @@
-"""Who asks, sessions of the broker's page, and hashes of passwords for definitions."""
+"""The current user, sessions of the broker's page, and password hashes for definitions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from leveret.management.gate import ACCESS, VISIT
 from leveret.management.login.sessions import set_cookie
 from leveret.management.routes.shared import BROKER, Row, json_response
 
-#: What `rabbit_password_hashing_sha256` is salted with.
+#: The salt of `rabbit_password_hashing_sha256`.
 _SALT_BYTES: Final = 4
 
 
 async def whoami(request: web.Request) -> web.Response:
-    """Return the user who asks; on the management socket that is who operates the broker."""
+    """Return the user of the request; on the management socket, an administrator without a name."""
     access = request.get(ACCESS)
     if access is None:
         found: Row = {"name": "", "tags": ["administrator"], "is_internal_user": False}
@@ -29,7 +29,7 @@ async def whoami(request: web.Request) -> web.Response:
 
 
 async def login(request: web.Request) -> web.Response:
-    """Begin a session of who asks, whose cookie stands for his password; return who it is."""
+    """Begin a session of the user, with a cookie in place of the password; return the user."""
     visit = request.get(VISIT)
     response = await whoami(request)
     if visit is not None:
@@ -39,7 +39,7 @@ async def login(request: web.Request) -> web.Response:
 
 
 async def logout(request: web.Request) -> web.Response:
-    """End the session that the request rests on, and have the browser forget its cookie."""
+    """End the session of the request, and delete the browser's cookie."""
     response = web.Response(status=204)
     visit = request.get(VISIT)
     if visit is not None:
@@ -49,9 +49,9 @@ async def logout(request: web.Request) -> web.Response:
 
 
 async def auth(_request: web.Request) -> web.Response:
-    """Return how users log in, as RabbitMQ's page asks for it: by their passwords alone.
+    """Return how users log in, for RabbitMQ's page: by password only.
 
-    The first is the name in newer versions, the others are those of 3.10.
+    The first field is for newer versions, the others are for 3.10.
     """
     return json_response(
         {"oauth_enabled": False, "enable_uaa": False, "uaa_client_id": "", "uaa_location": ""}
@@ -59,7 +59,7 @@ async def auth(_request: web.Request) -> web.Response:
 
 
 async def hash_password(request: web.Request) -> web.Response:
-    """Return RabbitMQ's hash of a password, as definitions have it."""
+    """Return RabbitMQ's hash of a password, as used in definitions."""
     salt = secrets.token_bytes(_SALT_BYTES)
     digest = hashlib.sha256(salt + request.match_info["password"].encode()).digest()
     return json_response({"ok": base64.b64encode(salt + digest).decode()})

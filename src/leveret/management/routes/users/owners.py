@@ -1,10 +1,10 @@
-"""Handing over what a user owns: a sink, a publisher's name, a consumer name of a stream.
+"""Transfer of owned objects: a sink, a publisher's name, a consumer name of a stream.
 
-An administrator gives it to another user at once.  Its owner offers it (202), and it is the other's
-when he asks for it in the same words (204): nobody gets by somebody else's act what refuses his
-messages or counts among the things that he may have.
+A transfer by an administrator takes effect at once.  The owner only offers an object (202), and the
+other user accepts it with the same request (204).  So no user gets an object by another user's act
+that refuses their messages or counts against their limits.
 
-The new owner is in the path, so that the log of administrative changes names him.
+The new owner is in the path, so that the log of administrative changes names the user.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from leveret.errors import AccessRefused, PreconditionFailed
 from leveret.management.gate import asking_owner, is_administrator
 from leveret.management.routes.shared import BROKER, Row, found_vhost
 
-#: What comes of a request: the thing is given, taken by whom it was offered to, or offered to him.
+#: Outcomes of a request: an administrator gives, a user takes an offered object, the owner offers.
 GIVES: Final = "gives"
 TAKES: Final = "takes"
 OFFERS: Final = "offers"
 
 
 def wanted_owner(request: web.Request) -> Owner:
-    """Return the user of the path, as the owner that he is to be.
+    """Return the user of the path as the new owner.
 
-    It is for those whom `judge` let through: who may not hand the thing over does not learn from it
-    which users there are.
+    Call it only after `judge` allowed the request: a caller who may not transfer the object must
+    not learn from it which users exist.
 
-    Raises: NotFound (404) where there is none; who is no administrator hears no more than that he
-    may not enter the vhost: PreconditionFailed (400).
+    Raises: NotFound (404) for an administrator if the user does not exist; PreconditionFailed (400)
+    for other callers if the user may not enter the vhost, or does not exist.
     """
     users = request.app[BROKER].users
     name = request.match_info["user"]
@@ -51,7 +51,7 @@ def judge(
     label: str,
     command: str,
 ) -> str:
-    """Return what comes of a request to give a thing of `owner` to the user of the path.
+    """Return the outcome of a request to transfer an object of `owner` to the user of the path.
 
     Raises: AccessRefused (403 in HTTP).
     """
@@ -67,11 +67,11 @@ def judge(
 
 
 def answer(outcome: str) -> web.Response:
-    """Return the answer to a request that was judged and done."""
+    """Return the answer to a completed request."""
     return web.Response(status=202 if outcome == OFFERS else 204)
 
 
 def owner_row(request: web.Request, owner: Owner | None) -> Row:
-    """Return whose a thing is, and whether that user was deleted."""
+    """Return the owner of an object, and whether that user was deleted."""
     deleted = owner is not None and not request.app[BROKER].users.has_owner(owner)
     return {"owner": None if owner is None else owner.name, "owner_deleted": deleted}

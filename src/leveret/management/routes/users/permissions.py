@@ -1,4 +1,4 @@
-"""What users may do: `/api/permissions` and `/api/topic-permissions`."""
+"""The permissions of users: `/api/permissions` and `/api/topic-permissions`."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Given = TypeVar("Given")
 def _wanted(
     request: web.Request, found: Mapping[tuple[str, str], Given]
 ) -> list[tuple[tuple[str, str], Given]]:
-    """Return what the path asks for of what each user has in each vhost.
+    """Return the permissions that match the path, by user and vhost.
 
-    Raises: NotFound (404) for a user or a vhost that is not there.
+    Raises: NotFound (404) for a missing user or vhost.
     """
     user, vhost = request.match_info.get("user"), request.match_info.get("vhost")
     if user is not None:
@@ -53,7 +53,7 @@ async def permissions(request: web.Request) -> web.StreamResponse:
 
 
 async def permission(request: web.Request) -> web.Response:
-    """Return what a user may do in a vhost."""
+    """Return the permissions of a user in a vhost."""
     path = request.match_info
     found = request.app[BROKER].users.permissions.get((path["user"], path["vhost"]))
     if found is None:
@@ -63,7 +63,7 @@ async def permission(request: web.Request) -> web.Response:
 
 
 async def put(request: web.Request) -> web.Response:
-    """Let a user into a vhost, or change what he may do there."""
+    """Set the permissions of a user in a vhost."""
     body = await object_of(request)
     path = request.match_info
     users = request.app[BROKER].users
@@ -75,7 +75,7 @@ async def put(request: web.Request) -> web.Response:
 
 
 async def delete(request: web.Request) -> web.Response:
-    """Let a user into a vhost no more."""
+    """Delete the permissions of a user in a vhost."""
     path = request.match_info
     async with request.app[OPERATOR].changing():
         request.app[BROKER].users.clear_permission(path["user"], path["vhost"])
@@ -100,7 +100,7 @@ async def topic_permissions(request: web.Request) -> web.StreamResponse:
 
 
 async def put_topic(request: web.Request) -> web.Response:
-    """Limit the routing keys that a user may use with a topic exchange."""
+    """Set a topic permission: the routing keys that a user may use with a topic exchange."""
     body = await object_of(request)
     path = request.match_info
     exchange = cleaned(text_of(body, "exchange"))
@@ -112,7 +112,7 @@ async def put_topic(request: web.Request) -> web.Response:
 
 
 async def delete_topic(request: web.Request) -> web.Response:
-    """Take a user's topic permissions in a vhost away, or the one of an exchange."""
+    """Delete a user's topic permissions in a vhost, or the one for an exchange."""
     path = request.match_info
     async with request.app[OPERATOR].changing():
         users = request.app[BROKER].users

@@ -1,4 +1,4 @@
-"""`GET /api/quotas`: what users and vhosts have, beside what their limits allow."""
+"""`GET /api/quotas`: the number of objects of users and vhosts, and their limits."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from leveret.management.routes.shared import BROKER, Row, as_it_is, stream_slice
 
 
 async def quotas(request: web.Request) -> web.StreamResponse:
-    """Return a row for each limit of each user and vhost, and for what they have without one.
+    """Return a row for each limit of each user and vhost, and for objects without a limit.
 
-    Who is deleted meanwhile is left out.
+    Users and vhosts deleted meanwhile are left out.
     """
     left = _quotas(request.app[BROKER])
 

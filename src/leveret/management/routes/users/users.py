@@ -37,10 +37,10 @@ async def user(request: web.Request) -> web.Response:
 
 
 async def put(request: web.Request) -> web.Response:
-    """Make a user, or replace password and tags of the one that is there.
+    """Add a user, or replace the password and tags of an existing one.
 
-    The body has `tags` (text with commas, or a list) and `password`, or `password_hash` in base 64
-    with `hashing_algorithm`; without either the user cannot log in by a password.
+    The body has `tags` (text with commas, or a list) and `password`, or `password_hash` in base64
+    with `hashing_algorithm`; without either, the user cannot log in by a password.
     """
     body = await object_of(request)
     name = request.match_info["user"]
@@ -55,7 +55,7 @@ async def put(request: web.Request) -> web.Response:
 
 
 async def delete(request: web.Request) -> web.Response:
-    """Delete a user and close his connections."""
+    """Delete a user and close their connections."""
     operator = request.app[OPERATOR]
     operator.begin()
     await operator.ended(request.app[BROKER].users.delete(request.match_info["user"]))
@@ -63,7 +63,7 @@ async def delete(request: web.Request) -> web.Response:
 
 
 async def without_permissions(request: web.Request) -> web.StreamResponse:
-    """Return the users who may enter no vhost."""
+    """Return the users without permissions in any vhost."""
     users = request.app[BROKER].users
     let_in = {user for user, _ in users.permissions}
     found = [user for user in users.by_name.values() if user.name not in let_in]
@@ -71,7 +71,7 @@ async def without_permissions(request: web.Request) -> web.StreamResponse:
 
 
 async def bulk_delete(request: web.Request) -> web.Response:
-    """Delete the users of the list `users`, and close their connections; others are passed."""
+    """Delete the users of the list `users`, and close their connections; ignore missing users."""
     body = await object_of(request)
     names = body.get("users")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -100,7 +100,7 @@ async def limits(request: web.Request) -> web.StreamResponse:
 
 
 async def put_limits(request: web.Request) -> web.Response:
-    """Set limits of a user beside those that are set: all in the body, or none."""
+    """Set limits of a user, in addition to the existing ones: all in the body, or none."""
     body = await object_of(request)
     wanted = {name: number_of(body, name) for name in body}
     async with request.app[OPERATOR].changing():
@@ -109,7 +109,7 @@ async def put_limits(request: web.Request) -> web.Response:
 
 
 async def delete_limits(request: web.Request) -> web.Response:
-    """Take all limits of a user away."""
+    """Delete all limits of a user."""
     async with request.app[OPERATOR].changing():
         request.app[BROKER].users.clear_limits(request.match_info["user"])
     return web.Response(status=204)
@@ -125,7 +125,7 @@ async def put_limit(request: web.Request) -> web.Response:
 
 
 async def delete_limit(request: web.Request) -> web.Response:
-    """Take one limit of a user away."""
+    """Delete one limit of a user."""
     path = request.match_info
     async with request.app[OPERATOR].changing():
         request.app[BROKER].users.clear_limits(path["user"], path["name"])
@@ -133,7 +133,7 @@ async def delete_limit(request: web.Request) -> web.Response:
 
 
 async def _password(request: web.Request, body: Mapping[str, object]) -> tuple[bytes, str]:
-    """Return the hash that a body asks for, and its algorithm."""
+    """Return the password hash for a body, and its algorithm."""
     if "password" in body and body.get("password_hash") is not None:
         raise PreconditionFailed("either 'password' or 'password_hash' may be given, not both")
     if "password" in body:
