@@ -612,7 +612,7 @@ def test_exclusive_queues_and_the_brokers_own_are_not_exported(node: Node) -> No
         (b"[]", "should be an object"),
         (b"null", "should be an object"),
         (b'{"a": "\xff"}', "are not JSON"),
-        (b'{"a": ' + b"[" * 100_000, "are not JSON|nest too deep"),
+        (b'{"a": ' + b"[" * 100_000, "are not JSON|nested too deeply"),
         (b'\xef\xbb\xbf{"a": 1}', "are not JSON"),
     ],
 )

@@ -135,7 +135,7 @@ def test_staging_queues_are_shown_by_list_sinks_alone(
         listed = leveret("list", "queues", "name", "--format", "tsv").stdout.decode().split()
         assert queue in listed
         assert staged not in listed
-        assert b"is not browsed" in leveret("ctl", "browse_queue", staged).stderr
+        assert b"cannot be browsed" in leveret("ctl", "browse_queue", staged).stderr
         assert row[9] == ""
         commit = {"sink": queue, "destination": "queue:results", "batch": 3, "queues": [staged]}
         channel.publish(json.dumps(commit).encode(), "", "amq.leveret.commit", mandatory=True)

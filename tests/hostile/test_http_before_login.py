@@ -367,7 +367,7 @@ def test_a_broker_refuses_compressed_definitions_of_its_operator(tmp_path: Path)
         api.request("POST", "/api/definitions", body, {"Content-Encoding": "gzip"})
         response = api.getresponse()
         assert response.status == 415
-        assert "no Content-Encoding is taken" in json.loads(response.read())["reason"]
+        assert "no Content-Encoding is supported" in json.loads(response.read())["reason"]
         _, vhosts, _ = api.answer("/api/vhosts")
         assert isinstance(vhosts, list)
         assert [vhost["name"] for vhost in vhosts] == ["/"]

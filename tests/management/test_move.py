@@ -81,7 +81,7 @@ def test_what_the_other_queue_refuses_stays(
     status, answer = api.ask("POST", path, {"to": "move.full"})
     assert status == 400
     assert isinstance(answer, dict)
-    assert answer["reason"] == "queue 'move.full' takes no more messages; check its limits"
+    assert answer["reason"] == "queue 'move.full' accepts no more messages; check its limits"
     said = f"administrative change: POST {path} "
     assert "; it was answered with 400 after a part was done" in broker.expect_line(said)
     # Of the second one nothing is done, and nothing is told.

@@ -105,6 +105,6 @@ def test_what_is_not_there(api: Api, stream: str, channel: Channel) -> None:
         assert api.ask("GET", path)[0] == NOT_FOUND
     status, answer = api.ask("GET", "/api/streams/%2F/classic-one/consumers")
     assert status == BAD_REQUEST
-    assert "is no stream" in str(answer)
+    assert "is not a stream" in str(answer)
     assert api.ask("DELETE", f"{PATH}/nobody")[0] == NOT_FOUND
     channel.queue_delete("classic-one")

@@ -213,7 +213,7 @@ def test_a_queue_that_is_no_stream_is_refused(user: HttpUser, channel: Channel) 
     queue = channel.queue_declare(unique("q")).queue
     status, _, body = user.get(f"/api/streams/%2F/{queue}/chunks")
     assert status == 400
-    assert "is no stream" in body.decode()
+    assert "is not a stream" in body.decode()
 
 
 # -- to whom ---------------------------------------------------------------------------------------
@@ -526,7 +526,7 @@ def test_a_port_that_is_taken_costs_only_the_listener(tmp_path: Path) -> None:
             connect(broker.uri) as connection,
         ):
             assert "http_port" not in connection.server_properties
-            assert "AMQP goes on without it" in broker.output
+            assert "AMQP continues without it" in broker.output
 
 
 #: How long a thread of a test may take.

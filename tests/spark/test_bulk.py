@@ -137,7 +137,7 @@ def test_what_is_no_stream_is_an_error(stream: LiveStream) -> None:
     with connect(stream.uri) as connection, connection.channel() as channel:
         channel.queue_declare(queue)
         way = transport(LiveStream(stream.uri, queue, ""))
-        with way, pytest.raises(PreconditionFailed, match="is no stream"):
+        with way, pytest.raises(PreconditionFailed, match="is not a stream"):
             way.earliest()
         channel.queue_delete(queue)
 

@@ -420,7 +420,7 @@ def _compressed(request: web.Request) -> web.Response | None:
         return None
     body = {
         "error": "unsupported_media_type",
-        "reason": "send the body as it is: no Content-Encoding is taken",
+        "reason": "send the body uncompressed: no Content-Encoding is supported",
     }
     headers = {"Accept-Encoding": "identity"}
     return json_response(body, HTTPStatus.UNSUPPORTED_MEDIA_TYPE, headers)

@@ -56,7 +56,7 @@ def number_of(body: Mapping[str, object], name: str, default: int | None = None)
         raise PreconditionFailed(f"the field '{name}' must be a whole number")
     if abs(value) > NUMBER_MAX:
         raise PreconditionFailed(
-            f"the field '{name}' is too great: {number_said(value)}; use a number from "
+            f"the field '{name}' is too large: {number_said(value)}; use a number from "
             f"-{NUMBER_MAX} to {NUMBER_MAX}"
         )
     return value

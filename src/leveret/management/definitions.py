@@ -29,7 +29,7 @@ def read_definitions(data: bytes) -> Arguments:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PreconditionFailed(f"the definitions are not JSON: {error}") from None
     except RecursionError:
-        raise PreconditionFailed("the definitions nest too deep") from None
+        raise PreconditionFailed("the definitions are nested too deeply") from None
     if not isinstance(found, dict):
         raise PreconditionFailed("the definitions should be an object")
     return found
@@ -55,7 +55,7 @@ async def read_in_slices(data: bytes) -> Arguments:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise PreconditionFailed(f"the definitions are not JSON: {error}") from None
     except RecursionError:
-        raise PreconditionFailed("the definitions nest too deep") from None
+        raise PreconditionFailed("the definitions are nested too deeply") from None
     return found
 
 

@@ -84,6 +84,6 @@ def operating_user(broker: Broker, vhost: str) -> str:
         if ADMINISTRATOR in known.tags and (name, vhost) in broker.users.permissions:
             return name
     raise PreconditionFailed(
-        f"no administrator may enter vhost '{vhost}', so that nobody could do this: give one "
-        "permissions there, or ask over TCP as a user who has them"
+        f"no administrator has permissions in vhost '{vhost}': give them to one, or send the "
+        "request over TCP as a user with permissions there"
     )

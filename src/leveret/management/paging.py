@@ -148,7 +148,7 @@ def wanted_of(query: Mapping[str, str]) -> Wanted:
             )
     name = query.get("name", "") if page is not None else ""
     if len(name) > PAGE_FILTER_CHARACTERS_MAX:
-        raise PreconditionFailed(f"the filter has at most {PAGE_FILTER_CHARACTERS_MAX} characters")
+        raise PreconditionFailed(f"the filter exceeds {PAGE_FILTER_CHARACTERS_MAX} characters")
     regex = query.get("use_regex", "").lower() == "true"
     return Wanted(
         page,
@@ -177,8 +177,8 @@ def _sorts_of(query: Mapping[str, str]) -> tuple[str, ...]:
     if len(sorts) > LIST_SORTS_MAX or len(text) > PAGE_FILTER_CHARACTERS_MAX:
         # Each column costs memory for each row of the list.
         raise PreconditionFailed(
-            f"a list is sorted by at most {LIST_SORTS_MAX} columns, in "
-            f"{PAGE_FILTER_CHARACTERS_MAX} characters"
+            f"a list can be sorted by at most {LIST_SORTS_MAX} columns, with at most "
+            f"{PAGE_FILTER_CHARACTERS_MAX} characters in all"
         )
     return sorts
 

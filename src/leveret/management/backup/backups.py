@@ -130,7 +130,7 @@ class Backups:
         Raises: NoPlace; Unreadable.
         """
         if len(self.by_id) + self._beginning >= self._most:
-            raise NoPlace(f"{self._most} backups are being made, which is the limit")
+            raise NoPlace(f"{self._most} backups are in progress, which is the limit")
         self._beginning += 1
         try:
             await self._source.hold()

@@ -172,12 +172,12 @@ class HttpConnection(JsonErrors):
     def _wrong_protocol(self, transport: asyncio.BaseTransport) -> str:
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         text = f"the peer {peer[0]}:{peer[1]} speaks AMQP, but this port speaks HTTP"
-        return f"{text}; AMQP is on the port that the setting port names"
+        return f"{text}; the setting port gives the port of AMQP"
 
     def _tls_without_tls(self, transport: asyncio.BaseTransport) -> str:
         peer = transport.get_extra_info("peername") or ("unknown", 0)
         text = f"the peer {peer[0]}:{peer[1]} speaks TLS, but this port speaks HTTP without TLS"
-        return f"{text}; HTTP over TLS is on https_port, where tls_certificate is set"
+        return f"{text}; HTTP over TLS is on https_port if tls_certificate is set"
 
     def begun(self) -> None:
         """Handle a request whose head is complete."""
@@ -246,8 +246,8 @@ class HttpConnection(JsonErrors):
     def _expel(self) -> None:
         """Close the connection to make room for another one."""
         self._expelled = True
-        text = "too many connections: closing one of HTTP that is idle or has not logged in, of "
-        self._connections.log("warning", f"{text}'{self.slot.network}'")
+        text = "too many connections: closing an HTTP connection that is idle or has not logged in"
+        self._connections.log("warning", f"{text}, from '{self.slot.network}'")
         self._abort()
 
     def _abort(self) -> None:

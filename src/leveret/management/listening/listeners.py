@@ -47,7 +47,7 @@ class HttpListeners:
         self._start(
             listener,
             f"on the management socket {path}",
-            "AMQP goes on, but leveret ctl, list and backup do not find this broker; choose "
+            "AMQP continues, but leveret ctl, list and backup do not find this broker; choose "
             "another path by management_socket",
         )
 
@@ -61,14 +61,14 @@ class HttpListeners:
         self.port = self._bind(listener, plain, "http", False)
         self.tls_port = self._bind(listener, tls, "https", True)
         if self.port or self.tls_port:
-            self._start(listener, "for HTTP", "AMQP goes on without it")
+            self._start(listener, "for HTTP", "AMQP continues without it")
 
     def start_metrics(self, host: str, port: int) -> None:
         """Listen for Prometheus, without a password."""
         listener = MetricsListener(
             host, port, self._broker, self._operator, self._chunks, self._doors, self._log
         )
-        remedy = "AMQP goes on without it; choose another port by metrics_port, or none by "
+        remedy = "AMQP continues without it; choose another port by metrics_port, or none by "
         if self._start(listener, f"for metrics on {host}:{port}", f"{remedy}metrics=false"):
             self.metrics_port = listener.port
             self._log("info", f"listening for Prometheus on http://{host}:{listener.port}/metrics")
@@ -85,7 +85,7 @@ class HttpListeners:
         except OSError as error:
             text = f"cannot listen for {scheme.upper()} on {host}:{port}"
             remedy = (
-                f"AMQP goes on without it; choose another port by {scheme}_port, or none by "
+                f"AMQP continues without it; choose another port by {scheme}_port, or none by "
                 f"{scheme}=false"
             )
             self._log("warning", f"{text}: {error.strerror or error}; {remedy}")

@@ -119,10 +119,10 @@ def _clear(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise FileExistsError(errno.EEXIST, "something that is no socket is there", str(path))
+        raise FileExistsError(errno.EEXIST, "the file exists and is not a socket", str(path))
     try:
         connect(path, 1.0).close()
     except ConnectionRefusedError:
         path.unlink()
     else:
-        raise OSError(errno.EADDRINUSE, "another broker listens there", str(path))
+        raise OSError(errno.EADDRINUSE, "another broker listens on this socket", str(path))

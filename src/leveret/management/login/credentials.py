@@ -30,10 +30,10 @@ def basic(request: web.Request) -> tuple[str, bytes]:
     """Return the user and the password of a request.  Raises: Unauthorized (401)."""
     header = request.headers.get(hdrs.AUTHORIZATION)
     if header is None:
-        raise Unauthorized("this needs a user and a password")
+        raise Unauthorized("a user and a password are required")
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic" or len(encoded) > _CREDENTIALS_CHARACTERS_MAX:
-        raise Unauthorized("credentials are of the scheme Basic")
+        raise Unauthorized("the credentials must use the scheme Basic")
     try:
         raw = base64.b64decode(encoded.strip(), validate=True)
         name, colon, password = raw.partition(b":")
@@ -60,7 +60,7 @@ async def form(request: web.Request, clock: Clock) -> tuple[str, bytes]:
     """
     length = request.content_length
     if length is None or length > HTTP_LOGIN_BYTES_MAX:
-        raise Unauthorized(f"a form to log in tells its length: {HTTP_LOGIN_BYTES_MAX} at most")
+        raise Unauthorized(f"a login form needs a Content-Length of at most {HTTP_LOGIN_BYTES_MAX}")
     await read_whole(request, clock)
     try:
         text = (await request.read()).decode()

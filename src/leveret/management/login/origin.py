@@ -32,8 +32,8 @@ def check_origin(request: web.Request) -> None:
     """
     if request.method not in _SAFE and not _is_ours(request):
         raise AccessRefused(
-            "the browser says that a page of another site sends this; a proxy before the broker "
-            "must keep the header Host, or send X-Forwarded-Host"
+            "the browser says that a page of another site sent this request; a proxy in front of "
+            "the broker must keep the header Host, or send X-Forwarded-Host"
         )
 
 
@@ -43,9 +43,9 @@ def check_session(request: web.Request) -> None:
     Raises: AccessRefused (403).
     """
     if request.headers.get("Sec-Fetch-Site", "none") not in _OURS:
-        raise AccessRefused("a session is for the broker's own page")
+        raise AccessRefused("only the broker's own page can use a session")
     if request.method not in _SAFE and not request.headers.get(PAGE_HEADER):
-        raise AccessRefused(f"a change by a session needs the header {PAGE_HEADER}")
+        raise AccessRefused(f"a change in a session needs the header {PAGE_HEADER}")
 
 
 def is_page(request: web.Request) -> bool:

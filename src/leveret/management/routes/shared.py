@@ -136,7 +136,7 @@ def number_of_query(request: web.Request, name: str, default: int | None, most: 
     if text is None or not text.isascii() or not text.isdigit() or len(text) > 20:
         raise PreconditionFailed(f"the query must have a number '{name}'")
     if int(text) > most:
-        raise PreconditionFailed(f"the number '{name}' of the query is {most} at most")
+        raise PreconditionFailed(f"the number '{name}' in the query must be at most {most}")
     return int(text)
 
 
@@ -182,7 +182,7 @@ def exchange_of(request: web.Request, part: str) -> Name:
 def as_user(request: web.Request, vhost: str) -> AbstractAsyncContextManager[DirectChannel]:
     """Open an AMQP channel in a vhost as the request's user; see `direct_channel`."""
     opens = request.app[OPERATOR].direct
-    assert opens is not None, "the API was made without channels"
+    assert opens is not None, "the API was created without channels"
     return direct_channel(request, request.app[BROKER], opens, vhost)
 
 

@@ -83,7 +83,7 @@ def _age(query: Mapping[str, str], name: str) -> Age | None:
         for text in (age, step)
     ]
     if numbers[0] < 1 or numbers[1] < 1:
-        raise PreconditionFailed(f"{name}_age and {name}_incr are whole seconds, 1 or more")
+        raise PreconditionFailed(f"{name}_age and {name}_incr must be whole seconds, 1 or more")
     if numbers[0] // numbers[1] > SAMPLE_POINTS_MAX:
         raise PreconditionFailed(
             f"{name}_age and {name}_incr ask for more than {SAMPLE_POINTS_MAX} samples"

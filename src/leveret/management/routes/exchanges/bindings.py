@@ -88,7 +88,7 @@ class _Ends:
         vhost = found_vhost(request)
         kind = request.match_info["kind"]
         if kind not in ("q", "e"):
-            raise NotFound(f"a destination is q or e, not '{kind}'")
+            raise NotFound(f"the destination type must be q or e, not '{kind}'")
         self.vhost: Final = vhost.name
         self.to_queue: Final = kind == "q"
         self.source: Final = exchange_of(request, "source")

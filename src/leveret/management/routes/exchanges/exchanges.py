@@ -94,7 +94,7 @@ async def bindings(request: web.Request) -> web.StreamResponse:
     name = vhost.exchanges.existing(exchange_of(request, "name")).name
     end = request.match_info["end"]
     if end not in ("source", "destination"):
-        raise PreconditionFailed("an exchange is the source or the destination of bindings")
+        raise PreconditionFailed("the path must end in source or destination")
     find = bindings_from if end == "source" else bindings_to_exchange
     rows = find(request.app[BROKER], vhost.name, name)
     return await stream_rows(request, in_slices(rows), binding_row)

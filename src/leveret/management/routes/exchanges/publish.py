@@ -97,7 +97,7 @@ def properties_of(given: Mapping[str, object]) -> bytes:
     try:
         return BasicProperties(**fields).encode()
     except (TypeError, ValueError, OverflowError) as wrong:
-        raise PreconditionFailed(f"the field 'properties' cannot be written: {wrong}") from None
+        raise PreconditionFailed(f"the field 'properties' is invalid: {wrong}") from None
 
 
 ROUTES: Final = (web.post("/api/exchanges/{vhost}/{name}/publish", publish),)

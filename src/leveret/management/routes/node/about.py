@@ -25,7 +25,7 @@ _FLAGS: Final = {
     "empty_basic_get_metric": "Gets from empty queues are counted",
     "implicit_default_bindings": "Queues are bound to the default exchange",
     "quorum_queue": "Queues of the type quorum",
-    "stream_filtering": "Consumers of streams that get only what they ask for",
+    "stream_filtering": "Stream consumers that filter messages",
     "stream_queue": "Queues of the type stream",
     "stream_single_active_consumer": "One active consumer in each partition of a super stream",
     "user_limits": "Limits of connections and channels for each user",
@@ -63,7 +63,7 @@ async def enable_flag(request: web.Request) -> web.Response:
     """Do nothing: every feature flag is enabled.  Raises: PreconditionFailed (400) if unknown."""
     name = request.match_info["name"]
     if name not in _FLAGS:
-        raise PreconditionFailed(f"there is no feature flag '{name}': GET /api/feature-flags")
+        raise PreconditionFailed(f"unknown feature flag '{name}': GET /api/feature-flags has all")
     return web.Response(status=204)
 
 

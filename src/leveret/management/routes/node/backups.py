@@ -104,7 +104,7 @@ async def end(request: web.Request) -> web.Response:
 
 def _backups(request: web.Request) -> Backups:
     backups = request.app[OPERATOR].backups
-    assert backups is not None, "the API was made without backups"
+    assert backups is not None, "the API was created without backups"
     return backups
 
 
@@ -112,7 +112,7 @@ def _found(request: web.Request, backups: Backups) -> Backup:
     """Return the path's backup and restart its silence timeout.  Raises: NotFound (404)."""
     backup = backups.find(request.match_info["backup"])
     if backup is None:
-        raise NotFound("there is no such backup; it may have ended because nothing was read")
+        raise NotFound("the backup does not exist; it may have ended because nothing was read")
     return backup
 
 
@@ -122,9 +122,9 @@ def _refused(request: web.Request, backups: Backups) -> web.Response | None:
         return None
     reason = ""
     if backups.allowed == "off":
-        reason = "the setting http_backup allows no backups over TCP"
+        reason = "the setting http_backup forbids backups over TCP"
     elif not request.secure and not backups.is_local(request.remote or ""):
-        reason = "backups are sent over TLS alone (https_port); the setting http_backup says so"
+        reason = "the setting http_backup allows backups over TLS only (https_port)"
     body = {"error": "forbidden", "reason": reason}
     return json_response(body, HTTPStatus.FORBIDDEN) if reason else None
 

@@ -44,7 +44,7 @@ def _scrapes(request: web.Request) -> Scrapes:
     """Return the source of totals.  Raises: NotFound (404) if metrics are off."""
     scrapes = request.app[OPERATOR].scrapes
     if scrapes is None:
-        raise NotFound("metrics are off by the setting metrics=false")
+        raise NotFound("metrics are disabled by the setting metrics=false")
     return scrapes
 
 
@@ -54,7 +54,7 @@ def _prefix(request: web.Request) -> str:
     if wanted is None:
         return f"{_scrapes(request).prefix}_"
     if PREFIX.fullmatch(wanted) is None:
-        raise PreconditionFailed("a prefix is up to 32 letters, digits and underscores")
+        raise PreconditionFailed("a prefix has up to 32 letters, digits and underscores")
     return f"{wanted.removesuffix('_')}_"
 
 
@@ -134,7 +134,7 @@ async def _answer_objects(
     """Answer with `head` and the objects, or with 503 if too many such answers are in progress."""
     scrapes = _scrapes(request)
     if not scrapes.enter():
-        body = {"error": "service_unavailable", "reason": "others ask for each object already"}
+        body = {"error": "service_unavailable", "reason": "too many such requests in progress"}
         return json_response(body, HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": "5"})
     try:
         await objects.take()

@@ -56,7 +56,7 @@ def _queue(request: web.Request) -> Queue:
 def _waiting(request: web.Request) -> WaitingQueue:
     queue = _queue(request)
     if not isinstance(queue, WaitingQueue):
-        raise PreconditionFailed("a stream is read by its offsets")
+        raise PreconditionFailed("a stream cannot be browsed or rewound; read it by its offsets")
     return queue
 
 
@@ -116,7 +116,7 @@ async def read(request: web.Request) -> web.StreamResponse:
     queue = _waiting(request)
     if queue.hidden:
         raise PreconditionFailed(
-            f"staging queue '{queue.name}' is not browsed: list_sinks shows what is staged"
+            f"staging queue '{queue.name}' cannot be browsed: list_sinks shows its contents"
         )
     begin = None if after < 0 else after
     page = browse(queue, browse_filter(wanted, f"queue '{queue.name}'"), begin, count)

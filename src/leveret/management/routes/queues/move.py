@@ -146,7 +146,7 @@ async def _hand_over(
         written = BasicProperties(**fields).encode()
     found = await channel.publish("", to, written, message.body, BasicAck, BasicNack)
     if isinstance(found[-1].method, BasicNack):
-        raise PreconditionFailed(f"queue '{to}' takes no more messages; check its limits")
+        raise PreconditionFailed(f"queue '{to}' accepts no more messages; check its limits")
     if isinstance(found[0].method, BasicReturn):
         raise NotFound(f"no queue '{to}'")
 

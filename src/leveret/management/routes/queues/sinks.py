@@ -111,7 +111,7 @@ async def give(request: web.Request) -> web.Response:
         request[PARTLY_DONE] = giving.any_done
         raise giving.refusal
     if not giving.any_done:
-        raise PreconditionFailed(f"sink '{name}' has changed hands meanwhile; try again")
+        raise PreconditionFailed(f"sink '{name}' was transferred or forgotten meanwhile; try again")
     return answer(OFFERS if claims[0].offers else GIVES)
 
 

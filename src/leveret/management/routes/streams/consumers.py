@@ -60,9 +60,9 @@ async def move(request: web.Request) -> web.Response:
     wanted = (await object_of(request)).get("offset")
     is_number = isinstance(wanted, int) and not isinstance(wanted, bool)
     if not is_number and wanted not in ("first", "last", "next"):
-        raise PreconditionFailed("the field 'offset' is a number, 'first', 'last' or 'next'")
+        raise PreconditionFailed("the field 'offset' must be a number, 'first', 'last' or 'next'")
     if isinstance(wanted, int) and abs(wanted) > _OFFSET_MAX:
-        raise PreconditionFailed(f"the field 'offset' is too great: {wanted}")
+        raise PreconditionFailed(f"the field 'offset' is too large: {wanted}")
     stream, name = found_stream(request), request.match_info["consumer"]
     status = HTTPStatus.NO_CONTENT if name in stream.offsets.stored else HTTPStatus.CREATED
     async with request.app[OPERATOR].changing():

@@ -78,7 +78,7 @@ def found_stream(request: web.Request) -> Stream:
     if queue is None:
         raise NotFound(f"no stream '{name}' in vhost '{vhost.name}'")
     if not isinstance(queue, Stream):
-        raise PreconditionFailed(f"'{name}' in vhost '{vhost.name}' is no stream: {queue.kind}")
+        raise PreconditionFailed(f"'{name}' in vhost '{vhost.name}' is not a stream: {queue.kind}")
     return queue
 
 

@@ -39,7 +39,7 @@ def wanted_owner(request: web.Request) -> Owner:
         users.get(name)
     elif (name, found_vhost(request).name) not in users.permissions:
         raise PreconditionFailed(
-            f"there is no user '{name}' who may enter this vhost; an administrator lets him in"
+            f"no user '{name}' with permissions in this vhost; an administrator can give them"
         )
     return users.owner(name)
 

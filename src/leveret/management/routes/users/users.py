@@ -135,11 +135,11 @@ async def delete_limit(request: web.Request) -> web.Response:
 async def _password(request: web.Request, body: Mapping[str, object]) -> tuple[bytes, str]:
     """Return the password hash for a body, and its algorithm."""
     if "password" in body and body.get("password_hash") is not None:
-        raise PreconditionFailed("either 'password' or 'password_hash' may be given, not both")
+        raise PreconditionFailed("give either 'password' or 'password_hash', not both")
     if "password" in body:
         password = text_of(body, "password").encode()
         if not password:
-            raise PreconditionFailed("an empty password lets nobody in: leave it out instead")
+            raise PreconditionFailed("an empty password is not allowed: leave it out instead")
         return await request.app[OPERATOR].hash_password(password), ARGON2
     try:
         raw = base64.b64decode(text_of(body, "password_hash", ""), validate=True)
@@ -154,7 +154,7 @@ def tags_of(body: Mapping[str, object]) -> list[str]:
     if isinstance(tags, str):
         tags = [tag.strip() for tag in tags.split(",") if tag.strip()]
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        raise PreconditionFailed("the field 'tags' must be text, or a list of it")
+        raise PreconditionFailed("the field 'tags' must be text, or a list of texts")
     return tags
 
 
