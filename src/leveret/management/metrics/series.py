@@ -70,13 +70,17 @@ NODE: Final = _named(
         BUILD,
     ),
     Series("erlang_uptime_seconds", GAUGE, "Seconds since the broker began to listen"),
-    Series("process_start_time_seconds", GAUGE, "When that was, in seconds since the Unix epoch"),
-    Series("connections", GAUGE, "Open connections of clients that are in a vhost"),
+    Series(
+        "process_start_time_seconds",
+        GAUGE,
+        "When the broker began to listen, in seconds since the Unix epoch",
+    ),
+    Series("connections", GAUGE, "Open client connections with an open vhost"),
     Series("channels", GAUGE, "Open channels"),
     Series("consumers", GAUGE, "Consumers of queues and streams"),
     Series("queues", GAUGE, "Queues and streams"),
-    Series("connections_opened_total", COUNTER, "Connections that entered a vhost"),
-    Series("connections_closed_total", COUNTER, "Of these, connections that ended"),
+    Series("connections_opened_total", COUNTER, "Connections that opened a vhost"),
+    Series("connections_closed_total", COUNTER, "Of these, closed connections"),
     Series("channels_opened_total", COUNTER, "Channels opened"),
     Series("channels_closed_total", COUNTER, "Channels closed"),
     Series("queues_declared_total", COUNTER, "Declarations of new and of existing queues"),
@@ -87,15 +91,17 @@ NODE: Final = _named(
     Series("disk_space_available_bytes", GAUGE, "Free space on the disk of the data directory"),
     Series("disk_space_available_limit_bytes", GAUGE, "The setting disk_free_bytes_min"),
     Series("process_open_fds", GAUGE, "Open file descriptors"),
-    Series("process_max_fds", GAUGE, "Most file descriptors that may be open"),
-    Series("process_open_tcp_sockets", GAUGE, "Connections that have a place"),
-    Series("process_max_tcp_sockets", GAUGE, "Places for connections"),
+    Series("process_max_fds", GAUGE, "Limit of open file descriptors"),
+    Series("process_open_tcp_sockets", GAUGE, "Open connections, counted against the limit"),
+    Series("process_max_tcp_sockets", GAUGE, "Limit of open connections"),
     Series("alarms_memory_used_watermark", UNTYPED, "1 while the memory alarm is on"),
     Series("alarms_free_disk_space_watermark", UNTYPED, "1 while the disk alarm is on"),
-    Series("alarms_file_descriptor_limit", UNTYPED, "1 while all places are taken"),
-    Series("auth_attempts_total", COUNTER, "Logins that were judged", PROTOCOL),
-    Series("auth_attempts_succeeded_total", COUNTER, "Logins that succeeded", PROTOCOL),
-    Series("auth_attempts_failed_total", COUNTER, "Logins that were refused", PROTOCOL),
+    Series(
+        "alarms_file_descriptor_limit", UNTYPED, "1 while the limit of open connections is reached"
+    ),
+    Series("auth_attempts_total", COUNTER, "Login attempts", PROTOCOL),
+    Series("auth_attempts_succeeded_total", COUNTER, "Successful logins", PROTOCOL),
+    Series("auth_attempts_failed_total", COUNTER, "Refused logins", PROTOCOL),
     Series("io_read_ops_total", COUNTER, "Reads of chunks (pages of queues, blocks of streams)"),
     Series("io_read_bytes_total", COUNTER, "Bytes of these reads"),
     Series("io_read_time_seconds_total", COUNTER, "Duration of these reads"),
@@ -104,8 +110,8 @@ NODE: Final = _named(
     Series("io_write_time_seconds_total", COUNTER, "Duration of these writes"),
     Series("io_sync_ops_total", COUNTER, "Syncs of the journal"),
     Series("io_sync_time_seconds_total", COUNTER, "Duration of these syncs"),
-    Series("queue_disk_reads_total", COUNTER, "Chunks of messages that were read from the disk"),
-    Series("queue_disk_writes_total", COUNTER, "Records that were written to the journal"),
+    Series("queue_disk_reads_total", COUNTER, "Message chunks read from disk"),
+    Series("queue_disk_writes_total", COUNTER, "Records written to the journal"),
 )
 
 #: The counters of all messages.
@@ -122,133 +128,138 @@ GLOBAL: Final = _named(
     Series(
         "global_messages_confirmed_total",
         COUNTER,
-        "Messages that were confirmed by basic.ack",
+        "Messages confirmed by basic.ack",
         PROTOCOL,
     ),
     Series(
         "global_messages_routed_total",
         COUNTER,
-        "Copies of messages that queues and streams took, dead letters included",
+        "Message copies routed to queues and streams, including dead letters",
         PROTOCOL,
     ),
     Series(
         "global_messages_unroutable_dropped_total",
         COUNTER,
-        "Messages without mandatory that no queue was bound for",
+        "Unroutable messages without mandatory, dropped",
         PROTOCOL,
     ),
     Series(
         "global_messages_unroutable_returned_total",
         COUNTER,
-        "Messages with mandatory that were returned because no queue was bound for them",
+        "Unroutable messages with mandatory, returned",
         PROTOCOL,
     ),
     Series("global_messages_delivered_total", COUNTER, "Deliveries of all kinds", QUEUE_TYPE),
     Series(
         "global_messages_delivered_consume_manual_ack_total",
         COUNTER,
-        "Deliveries to consumers that acknowledge",
+        "Deliveries to consumers with manual acks",
         QUEUE_TYPE,
     ),
     Series(
         "global_messages_delivered_consume_auto_ack_total",
         COUNTER,
-        "Deliveries to consumers that do not acknowledge",
+        "Deliveries to consumers with automatic acks",
         QUEUE_TYPE,
     ),
     Series(
         "global_messages_delivered_get_manual_ack_total",
         COUNTER,
-        "Answers to basic.get that are to be acknowledged",
+        "Messages got with basic.get, with manual acks",
         QUEUE_TYPE,
     ),
     Series(
         "global_messages_delivered_get_auto_ack_total",
         COUNTER,
-        "Answers to basic.get that are not to be acknowledged",
+        "Messages got with basic.get, with automatic acks",
         QUEUE_TYPE,
     ),
-    Series("global_messages_get_empty_total", COUNTER, "basic.get that found nothing", QUEUE_TYPE),
-    Series("global_messages_redelivered_total", COUNTER, "Repeated deliveries", QUEUE_TYPE),
+    Series("global_messages_get_empty_total", COUNTER, "basic.get on an empty queue", QUEUE_TYPE),
+    Series("global_messages_redelivered_total", COUNTER, "Redeliveries", QUEUE_TYPE),
     Series("global_messages_acknowledged_total", COUNTER, "Deliveries acknowledged", QUEUE_TYPE),
     Series("global_messages_dead_lettered_expired_total", COUNTER, "Messages expired", DEAD),
-    Series("global_messages_dead_lettered_maxlen_total", COUNTER, "Messages without room", DEAD),
+    Series(
+        "global_messages_dead_lettered_maxlen_total",
+        COUNTER,
+        "Messages beyond the max length",
+        DEAD,
+    ),
     Series("global_messages_dead_lettered_rejected_total", COUNTER, "Messages rejected", DEAD),
     Series(
         "global_messages_dead_lettered_delivery_limit_total",
         COUNTER,
-        "Messages whose deliveries failed too often",
+        "Messages beyond the delivery limit",
         DEAD,
     ),
     Series(
         "global_messages_dead_lettered_confirmed_total",
         COUNTER,
-        "Letters of the strategy at-least-once that a queue took",
+        "Dead letters confirmed by their queues, with the strategy at-least-once",
         DEAD,
     ),
-    Series("message_size_bytes", HISTOGRAM, "Sizes of the bodies that were published", PROTOCOL),
+    Series("message_size_bytes", HISTOGRAM, "Body sizes of published messages", PROTOCOL),
 )
 
 _QUEUE: Final = ("vhost", "queue")
 
 #: Gauges of queues: sums over all of them, or one for each.
 QUEUE_COARSE: Final = _named(
-    Series("queue_messages_ready", GAUGE, "Messages that wait for a consumer", _QUEUE),
-    Series("queue_messages_unacked", GAUGE, "Messages that wait for their ack", _QUEUE),
-    Series("queue_messages", GAUGE, "Both", _QUEUE),
+    Series("queue_messages_ready", GAUGE, "Ready messages", _QUEUE),
+    Series("queue_messages_unacked", GAUGE, "Unacked messages", _QUEUE),
+    Series("queue_messages", GAUGE, "Ready and unacked messages", _QUEUE),
 )
 QUEUE: Final = _named(
     Series("queue_consumers", GAUGE, "Consumers", _QUEUE),
-    Series("queue_consumer_capacity", GAUGE, "1 where nothing waits for a consumer", _QUEUE),
-    Series("queue_consumer_utilisation", GAUGE, "The same", _QUEUE),
+    Series("queue_consumer_capacity", GAUGE, "1 if no message waits for a consumer", _QUEUE),
+    Series("queue_consumer_utilisation", GAUGE, "The same as queue_consumer_capacity", _QUEUE),
     Series("queue_messages_bytes", GAUGE, "Bytes of all messages", _QUEUE),
-    Series("queue_messages_ready_bytes", GAUGE, "Bytes of those that wait", _QUEUE),
-    Series("queue_messages_unacked_bytes", GAUGE, "Bytes of those that wait for an ack", _QUEUE),
-    Series("queue_messages_persistent", GAUGE, "Messages that outlive a restart", _QUEUE),
-    Series("queue_messages_persistent_bytes", GAUGE, "Bytes of these", _QUEUE),
-    Series("queue_messages_ram", GAUGE, "Messages in memory", _QUEUE),
-    Series("queue_messages_ram_bytes", GAUGE, "Bytes of these", _QUEUE),
-    Series("queue_messages_ready_ram", GAUGE, "Messages in memory that wait", _QUEUE),
-    Series("queue_messages_unacked_ram", GAUGE, "Messages in memory that wait for an ack", _QUEUE),
+    Series("queue_messages_ready_bytes", GAUGE, "Bytes of ready messages", _QUEUE),
+    Series("queue_messages_unacked_bytes", GAUGE, "Bytes of unacked messages", _QUEUE),
+    Series("queue_messages_persistent", GAUGE, "Messages that survive a restart", _QUEUE),
     Series(
-        "queue_process_memory_bytes", GAUGE, "Memory that the broker books for messages", _QUEUE
+        "queue_messages_persistent_bytes", GAUGE, "Bytes of messages that survive a restart", _QUEUE
     ),
+    Series("queue_messages_ram", GAUGE, "Messages in memory", _QUEUE),
+    Series("queue_messages_ram_bytes", GAUGE, "Bytes of messages in memory", _QUEUE),
+    Series("queue_messages_ready_ram", GAUGE, "Ready messages in memory", _QUEUE),
+    Series("queue_messages_unacked_ram", GAUGE, "Unacked messages in memory", _QUEUE),
+    Series("queue_process_memory_bytes", GAUGE, "Memory accounted for messages", _QUEUE),
 )
 #: The oldest timestamp property of a first message; omitted if there is none.
 QUEUE_HEAD: Final = _named(
     Series(
         "queue_head_message_timestamp",
         GAUGE,
-        "The property timestamp of the first message, of the Unix epoch in seconds",
+        "The timestamp property of the first message, in seconds since the Unix epoch",
         _QUEUE,
     ),
 )
 
 #: The counters of deliveries.  The names are RabbitMQ's: `ack` means manual acknowledgement.
 QUEUE_DELIVERY: Final = _named(
-    Series("queue_get_ack_total", COUNTER, "Answers to basic.get, to be acknowledged", _QUEUE),
-    Series("queue_get_total", COUNTER, "Answers to basic.get, not to be acknowledged", _QUEUE),
+    Series("queue_get_ack_total", COUNTER, "Messages got with basic.get, with manual acks", _QUEUE),
+    Series("queue_get_total", COUNTER, "Messages got with basic.get, with automatic acks", _QUEUE),
     Series(
         "queue_messages_delivered_ack_total",
         COUNTER,
-        "Deliveries to consumers that acknowledge",
+        "Deliveries to consumers with manual acks",
         _QUEUE,
     ),
     Series(
         "queue_messages_delivered_total",
         COUNTER,
-        "Deliveries to consumers that do not acknowledge",
+        "Deliveries to consumers with automatic acks",
         _QUEUE,
     ),
-    Series("queue_messages_redelivered_total", COUNTER, "Repeated deliveries", _QUEUE),
+    Series("queue_messages_redelivered_total", COUNTER, "Redeliveries", _QUEUE),
     Series("queue_messages_acked_total", COUNTER, "Deliveries acknowledged", _QUEUE),
-    Series("queue_get_empty_total", COUNTER, "basic.get that found nothing", _QUEUE),
+    Series("queue_get_empty_total", COUNTER, "basic.get on an empty queue", _QUEUE),
 )
 QUEUE_PUBLISHED: Final = _named(
     Series(
         "queue_messages_published_total",
         COUNTER,
-        "Copies of messages that queues and streams took, dead letters included",
+        "Message copies routed to queues and streams, including dead letters",
         ("queue_vhost", "queue"),
     ),
 )
@@ -286,12 +297,14 @@ _CHANNEL: Final = ("channel",)
 
 CHANNEL: Final = _named(
     Series("channel_consumers", GAUGE, "Consumers of channels", _CHANNEL),
-    Series("channel_messages_unacked", GAUGE, "Deliveries that wait for an ack", _CHANNEL),
-    Series("channel_messages_unconfirmed", GAUGE, "Publishes that wait for a confirm", _CHANNEL),
-    Series("channel_messages_uncommitted", GAUGE, "Publishes that wait for a tx.commit", _CHANNEL),
-    Series("channel_acks_uncommitted", GAUGE, "Acks that wait for a tx.commit", _CHANNEL),
-    Series("channel_prefetch", GAUGE, "Most unacked of all consumers of a channel", _CHANNEL),
-    Series("consumer_prefetch", GAUGE, "Most unacked of each of a channel's consumers", _CHANNEL),
+    Series("channel_messages_unacked", GAUGE, "Unacked deliveries", _CHANNEL),
+    Series("channel_messages_unconfirmed", GAUGE, "Unconfirmed publishes", _CHANNEL),
+    Series("channel_messages_uncommitted", GAUGE, "Publishes not committed yet", _CHANNEL),
+    Series("channel_acks_uncommitted", GAUGE, "Acks not committed yet", _CHANNEL),
+    Series(
+        "channel_prefetch", GAUGE, "Prefetch limit shared by all consumers of a channel", _CHANNEL
+    ),
+    Series("consumer_prefetch", GAUGE, "Prefetch limit of each of a channel's consumers", _CHANNEL),
 )
 
 
@@ -309,12 +322,12 @@ CHANNEL_EXCHANGE: Final = _named(
     Series(
         "channel_messages_unroutable_returned_total",
         COUNTER,
-        "Messages with mandatory that were returned because no queue was bound for them",
+        "Unroutable messages with mandatory, returned",
     ),
     Series(
         "channel_messages_unroutable_dropped_total",
         COUNTER,
-        "Messages without mandatory that no queue was bound for",
+        "Unroutable messages without mandatory, dropped",
     ),
 )
 CHANNEL_QUEUE: Final = _sums(QUEUE_DELIVERY, "queue", "channel")
@@ -324,58 +337,74 @@ _KIND: Final = ("kind",)
 
 #: The series that RabbitMQ does not have.
 LEVERET: Final = _named(
-    Series("leveret_journal_sync_seconds", HISTOGRAM, "How long syncs of the journal took"),
-    Series("leveret_journal_records_total", COUNTER, "Records that were written to the journal"),
+    Series("leveret_journal_sync_seconds", HISTOGRAM, "Duration of syncs of the journal"),
+    Series("leveret_journal_records_total", COUNTER, "Records written to the journal"),
     Series("leveret_journal_bytes", GAUGE, "Bytes of the journal since the last checkpoint began"),
-    Series("leveret_journal_unsynced_bytes", GAUGE, "Bytes that no sync has reached yet"),
-    Series("leveret_checkpoints_total", COUNTER, "Checkpoints that ended"),
+    Series("leveret_journal_unsynced_bytes", GAUGE, "Journal bytes not synced yet"),
+    Series("leveret_checkpoints_total", COUNTER, "Completed checkpoints"),
     Series("leveret_checkpoint_seconds_total", COUNTER, "Duration of these checkpoints"),
     Series("leveret_checkpoint_running", GAUGE, "1 while a checkpoint runs"),
-    Series("leveret_pages_unwritten_bytes", GAUGE, "Bytes of pages that wait to be written"),
-    Series("leveret_pages_files_bytes", GAUGE, "Bytes of chunks on the disk"),
-    Series("leveret_pages_live_bytes", GAUGE, "Of these, bytes of chunks that are needed"),
-    Series("leveret_messages_paged_out", GAUGE, "Messages of queues that are only on the disk"),
-    Series("leveret_recovery_seconds", GAUGE, "How long the recovery at the start took"),
-    Series("leveret_recovery_records", GAUGE, "Records of the journal that it read"),
-    Series("leveret_recovery_messages", GAUGE, "Messages that it put back"),
-    Series("leveret_recovery_clean_stop", GAUGE, "1 where the broker had stopped in order"),
-    Series("leveret_damage_places_total", COUNTER, "Damaged places that were found"),
-    Series("leveret_damage_records_lost_total", COUNTER, "Records that damage took"),
-    Series("leveret_damage_torn_ends_total", COUNTER, "Ends of the journal that a crash left"),
-    Series("leveret_stream_consumers", GAUGE, "Names under which streams are read"),
-    Series("leveret_stream_lag_messages", GAUGE, "Messages that these have not processed"),
-    Series("leveret_stream_lag_messages_max", GAUGE, "The most that one has not processed"),
-    Series("leveret_memory_bytes", GAUGE, "The account of memory, by what takes it", _KIND),
-    Series("leveret_quota_refused_total", COUNTER, "Publishes that a quota refused"),
-    Series(
-        "leveret_dead_letters_dropped_total", COUNTER, "Copies of dead letters that were not made"
-    ),
-    Series("leveret_events_dropped_total", COUNTER, "Events of messages that were not recorded"),
+    Series("leveret_pages_unwritten_bytes", GAUGE, "Bytes of pages not written yet"),
+    Series("leveret_pages_files_bytes", GAUGE, "Bytes of chunks on disk"),
+    Series("leveret_pages_live_bytes", GAUGE, "Of these, bytes of chunks in use"),
+    Series("leveret_messages_paged_out", GAUGE, "Queued messages that are only on disk"),
+    Series("leveret_recovery_seconds", GAUGE, "Duration of the recovery at the start"),
+    Series("leveret_recovery_records", GAUGE, "Journal records read by the recovery"),
+    Series("leveret_recovery_messages", GAUGE, "Messages restored by the recovery"),
+    Series("leveret_recovery_clean_stop", GAUGE, "1 if the broker had stopped cleanly"),
+    Series("leveret_damage_places_total", COUNTER, "Damaged places found"),
+    Series("leveret_damage_records_lost_total", COUNTER, "Records lost to damage"),
+    Series("leveret_damage_torn_ends_total", COUNTER, "Torn journal ends found after a crash"),
+    Series("leveret_stream_consumers", GAUGE, "Named consumers of streams"),
+    Series("leveret_stream_lag_messages", GAUGE, "Messages not processed by named consumers"),
+    Series("leveret_stream_lag_messages_max", GAUGE, "Largest lag of a named consumer"),
+    Series("leveret_memory_bytes", GAUGE, "Accounted memory, by kind", _KIND),
+    Series("leveret_quota_refused_total", COUNTER, "Publishes refused by a quota"),
+    Series("leveret_dead_letters_dropped_total", COUNTER, "Copies of dead letters dropped"),
+    Series("leveret_events_dropped_total", COUNTER, "Message events dropped"),
     Series("leveret_steps_total", COUNTER, "Steps of work, of about a microsecond each"),
-    Series("leveret_connections_refused_total", COUNTER, "Connections without a place"),
-    Series("leveret_connections_expelled_total", COUNTER, "Connections that others replaced"),
+    Series(
+        "leveret_connections_refused_total", COUNTER, "Connections refused because of the limit"
+    ),
+    Series(
+        "leveret_connections_expelled_total", COUNTER, "Connections closed to make room for others"
+    ),
 )
 
 _READER: Final = ("vhost", "stream", "consumer")
 
 STREAM_CONSUMER: Final = _named(
-    Series("leveret_stream_consumer_offset", GAUGE, "Offset stored for a name", _READER),
-    Series("leveret_stream_consumer_lag", GAUGE, "Messages that it has not processed", _READER),
+    Series("leveret_stream_consumer_offset", GAUGE, "Stored offset of a named consumer", _READER),
+    Series(
+        "leveret_stream_consumer_lag",
+        GAUGE,
+        "Messages not processed by the named consumer",
+        _READER,
+    ),
 )
 
 _OF: Final = ("of",)
 
 #: The limits of an answer with an entry for each object.
 ACCOUNT: Final = _named(
-    Series("leveret_metrics_objects_omitted", GAUGE, "Objects beyond the limit of an answer", _OF),
+    Series(
+        "leveret_metrics_objects_omitted",
+        GAUGE,
+        "Objects left out because of the limit of an answer",
+        _OF,
+    ),
 )
 
 #: The series of `/metrics/memory-breakdown`: the RabbitMQ buckets that Leveret accounts for.
 MEMORY: Final = _named(
-    Series("memory_client_connection_other_bytes", GAUGE, "What connections hold beside messages"),
+    Series(
+        "memory_client_connection_other_bytes", GAUGE, "Memory of connections, without messages"
+    ),
     Series("memory_binary_heap_bytes", GAUGE, "Messages"),
     Series("memory_classic_metadata_store_bytes", GAUGE, "Definitions"),
-    Series("memory_other_system_bytes", GAUGE, "What no account has: the program, and free heap"),
+    Series(
+        "memory_other_system_bytes", GAUGE, "Memory without an account: the program, and free heap"
+    ),
 )
 
 #: The families of `/metrics/detailed` by RabbitMQ's names, and Leveret's own.
