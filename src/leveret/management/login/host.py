@@ -31,7 +31,7 @@ _SHOWN_CHARACTERS: Final = 100
 
 
 class Misdirected(Exception):
-    """A request names a host that its user may not use (421); the text says what to do."""
+    """A request names a host that its user must not use (421); the text gives the remedy."""
 
 
 def own_names(*more: str) -> frozenset[str]:

@@ -122,7 +122,7 @@ class Sampler:
         self._asked = 0
         self._work: asyncio.Task[None] | None = None
 
-    # -- asking ------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     async def sums(self) -> QueueSums:
         """Return the sums over all queues: current ones, or recent ones with many queues."""

@@ -17,7 +17,7 @@ from leveret.management.routes.shared import (
     rows_response,
 )
 
-#: RabbitMQ's feature flags that this broker's behaviour corresponds to.
+#: RabbitMQ's feature flags for behaviour that this broker has.
 _FLAGS: Final = {
     "detailed_queues_endpoint": "A list of queues with all their fields",
     "direct_exchange_routing_v2": "Routing by an index of binding keys",

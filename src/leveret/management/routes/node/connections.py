@@ -44,7 +44,7 @@ async def close(request: web.Request) -> web.Response:
     """Close one connection; the header X-Reason gives its client the reason (320).
 
     Raises: Barred (401) for another user's connection that the caller may see but not close;
-    NotFound (404) if the caller may not see it.
+    NotFound (404) if it is not visible to the caller.
     """
     name = request.match_info["connection"]
     user = only_of(request)
@@ -72,7 +72,7 @@ async def close_all(request: web.Request) -> web.Response:
 
 
 def _user(request: web.Request) -> str:
-    """Return the user of the path.  Raises: Barred (401) for a user whom the caller may not see."""
+    """Return the user of the path.  Raises: Barred (401) for a user not visible to the caller."""
     user = request.match_info["user"]
     if only_of(request) not in (None, user):
         raise Barred("User not authorised to access object")

@@ -134,7 +134,7 @@ async def _answer_objects(
     """Answer with `head` and the objects, or with 503 if too many such answers are in progress."""
     scrapes = _scrapes(request)
     if not scrapes.enter():
-        body = {"error": "service_unavailable", "reason": "too many such requests in progress"}
+        body = {"error": "service_unavailable", "reason": "too many per-object answers in progress"}
         return json_response(body, HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": "5"})
     try:
         await objects.take()

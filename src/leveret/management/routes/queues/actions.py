@@ -35,8 +35,7 @@ from leveret.management.routes.shared import (
     name_of,
 )
 
-#: The maximum number of messages in one answer, and the number handled per slice (some
-#: milliseconds).
+#: The most messages in one answer, and the messages handled per slice (some milliseconds).
 MESSAGES_MAX: Final = 1000
 MESSAGES_AT_ONCE: Final = 50
 

@@ -120,8 +120,8 @@ async def _claimed(request: web.Request, judged: Callable[[Sink], str]) -> list[
 
     Nothing is changed before all are judged.  `judged` is called once for each pair of owners.
 
-    Raises: the errors of `judged`; AccessRefused (403); NotFound (404).  A caller who may not see
-    a sink of that name does not learn whether one exists.
+    Raises: the errors of `judged`; AccessRefused (403); NotFound (404).  A caller without access
+    to the sinks of that name does not learn whether one exists.
     """
     vhost = found_vhost(request)
     sinks = area_of(vhost).sinks

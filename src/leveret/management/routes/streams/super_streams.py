@@ -85,7 +85,10 @@ async def declare(request: web.Request) -> web.Response:
 
 
 async def delete(request: web.Request) -> web.Response:
-    """Delete a super stream with its partitions, with `?if-empty=true` and `?if-unused=true`."""
+    """Delete a super stream with its partitions.
+
+    `?if-empty=true` and `?if-unused=true` make it conditional.
+    """
     vhost, name = found_vhost(request), name_of(request, "name")
     unused, empty = (request.query.get(flag) == "true" for flag in ("if-unused", "if-empty"))
     async with request.app[OPERATOR].changing():

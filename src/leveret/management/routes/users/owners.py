@@ -27,11 +27,11 @@ OFFERS: Final = "offers"
 def wanted_owner(request: web.Request) -> Owner:
     """Return the user of the path as the new owner.
 
-    Call it only after `judge` allowed the request: a caller who may not transfer the object must
-    not learn from it which users exist.
+    Call it only after `judge` allowed the request: a caller without the right to transfer
+    the object must not learn from it which users exist.
 
     Raises: NotFound (404) for an administrator if the user does not exist; PreconditionFailed (400)
-    for other callers if the user may not enter the vhost, or does not exist.
+    for other callers if the user does not exist or has no access to the vhost.
     """
     users = request.app[BROKER].users
     name = request.match_info["user"]
