@@ -206,7 +206,7 @@ def test_federation_and_shovels_are_refused_but_in_definitions(api: Api) -> None
         assert (status, f"component {component} not found" in str(answer)) == (400, True)
         entry = {"vhost": "/", "component": component, "name": "up", "value": value}
         status, report = api.ask("POST", "/api/definitions", {"parameters": [entry]})
-        assert (status, f"no component '{component}'" in str(report)) == (200, True)
+        assert (status, f"unknown component '{component}'" in str(report)) == (200, True)
         row = ok(api, path)
         assert (row["value"], row["running"]) == (value, False)
         assert api.change("DELETE", path) == 204

@@ -1,4 +1,4 @@
-"""Totals over all queues, for metrics: taken in slices, and never decreasing.
+"""Totals over all queues, for metrics: collected gradually, and never decreasing.
 
 `core.counts` explains how a walk counts each queue once, even if queues are deleted meanwhile.  The
 levels (`QueueLevels`) are from the moment when each queue was seen.
@@ -178,7 +178,7 @@ class QueueWalk:
         self._seen: Final[dict[str, QueueCounts]] = {}
 
     def see_all(self) -> Iterator[int]:
-        """See all queues; yield the number of queues seen, in slices."""
+        """See all queues; yield the number of queues seen after each part."""
         left = self._left
         seen = 0
         while left:

@@ -21,7 +21,7 @@ class MessageEvents:
         self.mask: i64 = mask
         #: True while publishers are blocked: no events are recorded.
         self.paused = False
-        #: Events that were dropped: too many in a round, or there is no stream.
+        #: Events that were dropped: too many at once, or there is no stream.
         self.dropped: i64 = 0
 
     def queue_event(

@@ -209,8 +209,7 @@ class Use:
         #: True while all queues are being counted, and the queues left to count.
         self._counts_all = False
         self._uncounted: list[Share] = []
-        #: Queues that may still be counted again in the round in which `Scheduler.full_at` has this
-        #: value.
+        #: Queues that may still be counted again while `Scheduler.full_at` has this value.
         self._recounts_left: i64 = QUOTA_RECOUNT_QUEUES
         self._recounts_until: i64 = 0
 
@@ -311,7 +310,7 @@ class Use:
     def _recount(self, messages: i64, size: i64) -> None:
         """Count queues again until the message fits; the next call continues.
 
-        The number per round is limited: one message may be routed to many queues, and each asks.
+        Their number is limited: one message may be routed to many queues, and each asks.
         """
         core = self._core
         if self._recounts_until != core.scheduler.full_at:

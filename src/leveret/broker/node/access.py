@@ -48,7 +48,7 @@ class Access:
         #: By name: the permissions already checked, and `_GRANTED` bits above them the granted
         #: ones.
         self._known: dict[Name, int] = {}
-        #: Number of permission changes: an operation over several rounds checks it for changes.
+        #: Number of permission changes: an operation that takes longer checks it for changes.
         self.revision: i64 = 0
         #: Pattern positions examined so far, some 0.1 µs each.
         self.walked: i64 = 0

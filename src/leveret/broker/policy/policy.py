@@ -80,7 +80,7 @@ class Policy:
     def fits(self, name: str, kind: str, looks: i64) -> bool:
         """Return whether it applies to `name`, a queue of the type `kind` or an `EXCHANGE`.
 
-        Its pattern may take up to `looks` steps.  No policy applies to the default exchange.
+        Its pattern may make up to `looks` comparisons.  No policy applies to the default exchange.
         """
         if kind == EXCHANGE:
             applies = self.apply_to in ("all", "exchanges") and name != ""
@@ -93,7 +93,7 @@ class Policy:
         return applies and self._compiled is not None and self._compiled.matches(name, looks)
 
     def walked(self) -> i64:
-        """Return the steps that the pattern has taken so far."""
+        """Return the number of comparisons that the pattern has made so far."""
         return 0 if self._compiled is None else self._compiled.walked
 
     def record(self, vhost: str) -> dict[str, object]:

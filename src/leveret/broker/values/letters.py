@@ -1,8 +1,8 @@
 """The limit for the copies of one message that dead-lettering makes.
 
 A message that a client published or rejected may become `DEAD_LETTER_COPIES_MAX` dead letters.  A
-copy has its remaining number in its address, over pages, restarts and delays; a step that makes
-several copies divides the number among them.
+copy has its remaining number in its address, over pages, restarts and delays; where a message goes
+to several queues, its copies divide the number among them.
 
 Invariant: all copies together, plus their remaining numbers, never exceed the limit.
 """

@@ -58,7 +58,7 @@ _CLASSES: Final[dict[str, list[Range]]] = {
     "h": _HORIZONTAL,
     "v": _VERTICAL,
 }
-#: Ranges of a set that are compared in one step of a walk.
+#: Ranges of a set that are compared at the cost of one.
 _RANGES_PER_LOOK: Final = 8
 #: POSIX classes in brackets: `[[:alpha:]]`.
 _POSIX: Final[dict[str, list[Range]]] = {
@@ -144,7 +144,7 @@ class CharacterSet:
         self._negated = negated
         self._fold = fold
         cases = 3 if fold else 1
-        #: Steps that a comparison adds to a walk: none for a set of a few ranges.
+        #: Comparisons that a look at the set adds: none for a set of a few ranges.
         self.looks: i64 = len(ranges) * cases // _RANGES_PER_LOOK + len(properties) * cases
 
     def has(self, code: int) -> bool:

@@ -13,8 +13,8 @@ capture nothing.  Refused are back references, recursion, conditions, verbs (`(*
 unlimited repeats of a part that can be empty (`(?>(a?)*)`), because PCRE ends those depending on
 the way to them.  `\w`, `\d`, `\s` and `\b` are limited to ASCII.
 
-Invariants: a match ends after `PATTERN_LOOKS_MAX` steps and then fails, like PCRE's own limit in
-RabbitMQ; the maximum cost of a pattern is known when it is compiled.
+Invariants: a match fails after `PATTERN_LOOKS_MAX` comparisons, like PCRE's own limit in RabbitMQ;
+the maximum cost of a pattern is known when it is compiled.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from leveret.limits import PATTERN_CHARACTERS_MAX, PATTERN_LOOKS_MAX, PATTERN_ST
 _STATE_BYTES: Final = 80
 _SET_BYTES: Final = 200
 
-#: Steps of a lookaround or an atomic group at a position, in addition to those of its states: it is
-#: a separate walk with a cached end.
+#: Comparisons of a lookaround or an atomic group at a position, in addition to those of its states:
+#: it is a separate walk with a cached end.
 _LOOKAROUND_LOOKS: Final = 12
 
-#: Characters of a name that are searched for a plain string in one step.
+#: Characters of a name that are searched for a plain string at the cost of one comparison.
 _SEARCHED_PER_LOOK: Final = 64
 
 #: Literal characters in a pattern, in addition to letters and digits, and after a backslash.
@@ -110,7 +110,7 @@ class Pattern:
         self._sets: Final = [state[3] for state in states]
         self._looks: i64 = 0
         self._limit: i64 = PATTERN_LOOKS_MAX
-        #: Steps of all walks so far: the cost, in a unit that is the same on every machine.
+        #: Comparisons of all walks so far: the cost, in a unit that is the same on every machine.
         self.walked: i64 = 0
         #: The ends of the walks of lookarounds and atomic groups (-1: none), by their state and the
         #: position where they began.
@@ -129,7 +129,7 @@ class Pattern:
         return i64(len(self._operations)) * _STATE_BYTES + i64(len(sets)) * _SET_BYTES
 
     def matches(self, name: str, limit: i64 = PATTERN_LOOKS_MAX) -> bool:
-        """Return whether the pattern is found anywhere in `name`, within `limit` steps."""
+        """Return whether the pattern is found anywhere in `name`, within `limit` comparisons."""
         if self._always:
             return True
         plain = self._plain

@@ -442,13 +442,13 @@ class Exchanges:
         """
         binding = self._binding(source, destination_name, to_queue, binding_key, arguments, owner)
         self._add_binding(binding)
-        # No client is connected yet, so there is no need to slice this.
+        # No client is connected yet, so this need not be shared out.
         for cost in source.index_on():
             self._core.scheduler.spent += cost
         return binding
 
     def _index(self, exchange: Exchange, later: bool) -> None:
-        """Complete the index of an exchange, in later rounds if `later` is set.
+        """Complete the index of an exchange, as a task if `later` is set.
 
         A binding to a consistent-hash exchange may have 100,000 points on its ring, which take some
         15 ms to create.  It appears in listings and in the journal from the beginning; its share of

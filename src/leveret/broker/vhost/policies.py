@@ -43,7 +43,7 @@ class Policies:
         self._changes: dict[tuple[bool, str], None] = {}
         #: The task that applies policies after a change; it may be over.
         self._governing: Task | None = None
-        #: Steps that the patterns may still take to find the policy of a name.
+        #: Comparisons that the patterns may still make to find the policy of a name.
         self._looks_left: i64 = 0
 
     # -- setting and clearing ---------------------------------------------------------------------
@@ -181,7 +181,7 @@ class Policies:
         return best
 
     def _fits(self, policy: Policy, name: str, kind: str) -> bool:
-        """Return whether a policy applies to a name; its pattern may take the remaining steps."""
+        """Return whether a policy applies to a name, within the comparisons that are left."""
         before = policy.walked()
         fits = policy.fits(name, kind, self._looks_left)
         looks = policy.walked() - before
