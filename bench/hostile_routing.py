@@ -16,7 +16,7 @@ PATTERNS: Final = 1000
 WEIGHTED: Final = 300
 WEIGHT: Final = "30"
 HEADERS: Final = 20_000
-COPY_KEYS: Final = 500
+COPY_KEYS: Final = 256
 BINDINGS_PER_KEY: Final = 200
 QUEUES: Final = 10_000
 EXCHANGES: Final = 300
@@ -123,7 +123,7 @@ def attack_many_headers_bindings(target: Target) -> None:
 
 
 def attack_copy_keys(target: Target) -> None:
-    """Messages with 500 routing keys in CC, each of which matches 200 bindings."""
+    """Messages with 256 routing keys in CC, each of which matches 200 bindings."""
     with contextlib.suppress(OSError, raw.Closed), target.log_in() as connection:
         connection.open_channel(1)
         _declare(connection, "q")
