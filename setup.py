@@ -43,9 +43,9 @@ COMPILED = (
     "session",
     # What the client does with each message; its shells and the rest of its engine are not.
     "client/message.py",
-    "client/session/acks.py",
+    "client/acks.py",
     "client/session/intake.py",
-    "client/session/numbering.py",
+    "client/numbering.py",
     "client/session/output.py",
 )
 #: Interpreted on purpose; each says why in its docstring.

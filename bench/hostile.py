@@ -35,7 +35,7 @@ import psutil
 import sides
 from target import COLD_PASSWORD, COLD_USERS, STRANGER, TENANT, Target
 
-from leveret.broker.node.users import ARGON2
+from leveret.broker.users.users import ARGON2
 from leveret.server.authentication import hash_argon2
 from support.brokers.broker_process import BrokerProcess, BrokerProcessError
 from support.brokers.secure import Pki, port_of

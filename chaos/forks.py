@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from leveret.app.node import Node
-from leveret.broker.node.broker import Broker
-from leveret.broker.node.users import User, hash_password
-from leveret.broker.values.permission import Permission
+from leveret.broker.broker import Broker
+from leveret.broker.users.permissions import Permission
+from leveret.broker.users.users import User, hash_password
 from leveret.config import Settings
 from leveret.management.fields import plain
 from leveret.store.disk import StorageFailure

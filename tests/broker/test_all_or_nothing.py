@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from leveret.broker.admin.definitions_import import import_definitions
-from leveret.broker.values.arguments import Arguments
-from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.attributes.arguments import Arguments
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.definitions.imports import import_definitions
 from leveret.errors import PreconditionFailed
 from leveret.limits import DEFINITION_BYTES_MAX, PASSWORD_HASH_BYTES_MAX, TABLE_ENTRIES_MAX
 from leveret.management.definitions import read_definitions, write_definitions

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker.values.arguments import age_seconds
+from leveret.broker.attributes.arguments import age_seconds
 from leveret.limits import TTL_MS_MAX
 from support.node.core import Node, Peer
 from support.wire.raw_codec import Typed, method

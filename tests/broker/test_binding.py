@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.topology.binding import binding_identity
+from leveret.broker.exchanges.binding import binding_identity
 from support.node.core import Peer
 from support.wire.raw_codec import Typed, method, publish
 

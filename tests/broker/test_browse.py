@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.admin.stats import QueueStats
-from leveret.broker.classic.browse import BrowseFilter, browse
-from leveret.broker.core.counts import QueueCounts
+from leveret.broker.counters import QueueCounts
+from leveret.broker.queue.browse import BrowseFilter, browse
+from leveret.broker.stats.stats import QueueStats
 from leveret.limits import OUTPUT_BYTES_HIGH, SLICE_MESSAGES
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, Peer, all_waiting

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.staging.commit import COMMIT_KEY, read_command
-from leveret.broker.staging.release import Sink
-from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.sinks.commit import COMMIT_KEY, read_command
+from leveret.broker.sinks.release import Sink
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     CLIENT_PUBLISHER_EXPIRY_MS,

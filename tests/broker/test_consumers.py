@@ -8,8 +8,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.queue.consumer import Consumer, DeliveryChannel
-from leveret.broker.queue.consumers import ConsumerPriorities, RoundRobin, SingleActive
+from leveret.broker.consumers.consumer import Consumer, DeliveryChannel
+from leveret.broker.consumers.order import ConsumerPriorities, RoundRobin, SingleActive
 from leveret.message import Message
 from support.node.core import Node
 from support.wire.raw_codec import method, publish

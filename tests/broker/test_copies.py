@@ -8,15 +8,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from leveret.broker.values.copies import (
+from leveret.broker.attributes.cc_bcc import (
     blind_copies,
     blind_entries,
     carbon_copies,
     copy_keys,
     without_bcc,
 )
-from leveret.broker.values.expiration import check_expiration, expiration_ms
-from leveret.broker.values.special_headers import COPIES, NUMBERED, special_headers
+from leveret.broker.attributes.expiration import check_expiration, expiration_ms
+from leveret.broker.attributes.special_headers import COPIES, NUMBERED, special_headers
 from leveret.errors import PreconditionFailed
 from leveret.limits import EXPIRATION_MS_MAX
 from leveret.message import Address, Message

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.node.broker import Broker
+from leveret.broker.broker import Broker
+from leveret.broker.queue.classic import ClassicQueue
 from leveret.broker.recovery.restore import Restore
 from leveret.message import Address, Message
 from leveret.names import Name

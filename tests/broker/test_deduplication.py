@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.classic.deduplication import Deduplication, key_of, read_keys
-from leveret.broker.policy.policy import make_policy
+from leveret.broker.policies.policy import make_policy
+from leveret.broker.queue.deduplication import Deduplication, key_of, read_keys
 from leveret.message import Address, Message
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, Peer

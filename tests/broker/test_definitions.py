@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.admin.definitions_import import ImportReport, import_definitions
-from leveret.broker.node.users import ARGON2, MD5, User
-from leveret.broker.policy.policy import effective_definition, make_policy, restored_policy
-from leveret.broker.topology.exchanges import EXCHANGE_TYPES
-from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.definitions.imports import ImportReport, import_definitions
+from leveret.broker.exchanges.types import EXCHANGE_TYPES
+from leveret.broker.policies.policy import effective_definition, make_policy, restored_policy
+from leveret.broker.users.users import ARGON2, MD5, User
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.definitions import read_definitions, write_definitions
 from leveret.names import Name

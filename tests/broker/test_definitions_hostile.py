@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.admin.definitions_import import import_definitions
+from leveret.broker.definitions.imports import import_definitions
 from leveret.errors import PreconditionFailed
 from support.node.core import Node
 from support.node.exporting import export_definitions

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.policy.policy import make_policy
+from leveret.broker.policies.policy import make_policy
 from leveret.limits import DELAY_MS_MAX, SLICE_MESSAGES
 from leveret.wire.properties import property_headers
 from support.node.core import Node, Peer

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import leveret.limits
-from leveret.broker.node.events import Events
+from leveret.broker.attributes.event_names import EVENT_STREAM
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.events import Events
 from leveret.broker.stream.stream import Stream
-from leveret.broker.values.event_names import EVENT_STREAM
-from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, Peer

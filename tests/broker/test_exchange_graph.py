@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker.core.core import Core
-from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.core import Core
 from leveret.broker.vhost.ids import Ids
 from leveret.broker.vhost.vhost import Vhost
 from leveret.names import Name

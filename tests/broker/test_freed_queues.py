@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.core.quotas import Use
+from leveret.broker.quotas import Use
 from support.node.core import Node, Peer
 from support.node.staged import released, stage, stage_queue, start
 from support.node.uncollected import no_collector, objects_of

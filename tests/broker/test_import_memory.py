@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.admin.definitions_import import import_definitions
+from leveret.broker.definitions.imports import import_definitions
 from leveret.broker.recovery.queue import RestoredQueue
 from leveret.errors import PreconditionFailed
 from leveret.store.disks.recording import RecordingDisk

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.backlog.priorities import PriorityReady
-from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.errors import PreconditionFailed
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.classic.browse import BrowseFilter, browse
-from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.policy.policy import make_policy
+from leveret.broker.policies.policy import make_policy
+from leveret.broker.queue.browse import BrowseFilter, browse
+from leveret.broker.queue.classic import ClassicQueue
 from leveret.limits import PAGES_AHEAD_BYTES
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.segments.segments import segment_path

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from leveret.broker.node.parameters import Parameters
+from leveret.broker.parameters import Parameters
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import PARAMETER_BYTES_MAX, PARAMETERS_MAX
 from support.brokers.broker_restarts import RESTARTS

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
-from leveret.broker.values.patterns import Pattern, compile_pattern
+from leveret.broker.patterns.patterns import Pattern, compile_pattern
 from leveret.errors import PreconditionFailed
 from leveret.limits import PATTERN_CHARACTERS_MAX, PATTERN_DEPTH_MAX
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker.values.patterns import compile_pattern
-from leveret.broker.values.permission import (
+from leveret.broker.patterns.patterns import compile_pattern
+from leveret.broker.users.permissions import (
     CONFIGURE,
     READ,
     WRITE,

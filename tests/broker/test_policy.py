@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from leveret.broker.policy.policy import APPLY_TO, effective_definition, make_policy
-from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.policies.policy import APPLY_TO, effective_definition, make_policy
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.names import Name

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from leveret.broker.policy.policy import make_policy
+from leveret.broker.policies.policy import make_policy
 from support.brokers.broker_restarts import RESTARTS
 from support.node.core import Node, Peer, all_waiting
 from support.wire.raw_codec import method, publish

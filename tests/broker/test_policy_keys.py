@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from leveret.broker.policy.keys import (
+from leveret.broker.attributes.arguments import NUMBER_MAX, Arguments
+from leveret.broker.policies.keys import (
     OPERATOR_KEYS,
     POLICY_KEYS,
     check_definition,
@@ -15,7 +16,6 @@ from leveret.broker.policy.keys import (
     merge_queue_arguments,
     suits,
 )
-from leveret.broker.values.arguments import NUMBER_MAX, Arguments
 from leveret.errors import PreconditionFailed
 from leveret.limits import TTL_MS_MAX
 

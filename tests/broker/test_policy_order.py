@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.policy.policy import APPLY_TO, make_policy
-from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.policies.policy import APPLY_TO, make_policy
 from leveret.names import Name
 from support.node.core import Node
 

@@ -18,8 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from leveret.broker.backlog.priorities import PriorityReady
 from leveret.broker.backlog.priority_pages import PriorityPage, PriorityPages
 from leveret.broker.backlog.window import Returned
-from leveret.broker.classic.browse import BrowseFilter, browse
-from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.queue.browse import BrowseFilter, browse
+from leveret.broker.queue.classic import ClassicQueue
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.records.record import RETAINED_COUNT
 from support.node.core import Node, Peer, all_waiting, held

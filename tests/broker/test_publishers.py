@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.core.core import Core
-from leveret.broker.core.ownership import Owner
-from leveret.broker.queue.publishers import Publishers
+from leveret.broker.core import Core
+from leveret.broker.ownership import Owner
+from leveret.broker.publishers.publishers import Publishers
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     CLIENT_PUBLISHER_EXPIRY_MS,

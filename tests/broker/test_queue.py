@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.queue.classic import ClassicQueue
 from leveret.names import Name
 from support.node.core import Node, Peer
 from support.wire.raw_codec import method, publish

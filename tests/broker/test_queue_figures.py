@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import pytest
 
-from leveret.broker.admin.queue_figures import FIGURES, queue_figures
-from leveret.broker.admin.stats import QueueStats, queue_stats
-from leveret.broker.policy.policy import make_policy
+from leveret.broker.policies.policy import make_policy
+from leveret.broker.stats.queue_figures import FIGURES, queue_figures
+from leveret.broker.stats.stats import QueueStats, queue_stats
 from support.node.core import Node
 from support.wire.raw_codec import method, publish
 

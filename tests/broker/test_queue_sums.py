@@ -7,12 +7,12 @@ import random
 
 import pytest
 
-from leveret.broker.admin.metrics import QueueLevels, QueueWalk
-from leveret.broker.admin.stats import queues_in_turn
-from leveret.broker.admin.totals import QueueSums
-from leveret.broker.classic.waiting import WaitingQueue
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.queue.waiting import WaitingQueue
+from leveret.broker.stats.metrics import QueueLevels, QueueWalk
+from leveret.broker.stats.stats import queues_in_turn
+from leveret.broker.stats.totals import QueueSums
 from leveret.broker.stream.stream import Stream
-from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.management.metrics.totals import Walks
 from leveret.message import Address, Message
 from leveret.names import Name

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.admin.stats import QueueStats
-from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.classic.retained import Rewinding
-from leveret.broker.policy.policy import make_policy
+from leveret.broker.policies.policy import make_policy
+from leveret.broker.queue.classic import ClassicQueue
+from leveret.broker.queue.rewind import Rewinding
 from leveret.broker.scheduler.costs import SLICE
+from leveret.broker.stats.stats import QueueStats
 from leveret.limits import RETAINED_BYTES_MAX, RETAINED_OVERHEAD_BYTES
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, Peer

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.policy.policy import make_policy
+from leveret.broker.policies.policy import make_policy
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, Peer
 from support.node.paged import no_chance

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.core.core import Core
+from leveret.broker.core import Core
 from leveret.broker.scheduler.costs import (
     DEFINING_METHOD,
     DELIVERIES_OF_ONE_MIN,

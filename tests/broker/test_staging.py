@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.admin.stats import SinkStats, queue_rows, sink_rows
-from leveret.broker.node.events import Events
-from leveret.broker.policy.policy import make_policy
-from leveret.broker.values.event_names import EVENT_STREAM
+from leveret.broker.attributes.event_names import EVENT_STREAM
+from leveret.broker.events import Events
+from leveret.broker.policies.policy import make_policy
+from leveret.broker.stats.stats import SinkStats, queue_rows, sink_rows
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     SLICE_MESSAGES,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.admin.definitions_import import import_definitions
+from leveret.broker.definitions.imports import import_definitions
 from leveret.broker.vhost.ids import StreamIds
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.survey.salvage import Salvage, write_salvage

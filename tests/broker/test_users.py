@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from leveret.broker.node.access import Access
-from leveret.broker.node.users import (
+from leveret.broker.users.access import Access
+from leveret.broker.users.permissions import CONFIGURE, READ, WRITE
+from leveret.broker.users.users import (
     ARGON2,
     MD5,
     SHA256,
@@ -19,7 +20,6 @@ from leveret.broker.node.users import (
     check_hash,
     hash_password,
 )
-from leveret.broker.values.permission import CONFIGURE, READ, WRITE
 from leveret.errors import AccessRefused, AmqpError, NotFound, PreconditionFailed
 from leveret.limits import (
     ACCESS_CACHED_MAX,

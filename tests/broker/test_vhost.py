@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.broker.node.broker import Broker
-from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.broker import Broker
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import PreconditionFailed
 from leveret.names import Name

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from leveret.broker.values.arguments import Arguments
-from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.attributes.arguments import Arguments
+from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import VHOST_DESCRIPTION_BYTES_MAX, VHOST_TAGS_MAX

@@ -7,9 +7,9 @@ import pytest
 from leveret.client import BasicProperties, DeliveryLost, Message, Nacked, Recovery
 from leveret.client.events import Settled
 from leveret.client.message import delivered
+from leveret.client.numbering import PUBLISHER_PREFIX, Numbering
 from leveret.client.recovery.backoff import Backoff
 from leveret.client.recovery.recoverer import Recoverer
-from leveret.client.session.numbering import PUBLISHER_PREFIX, Numbering
 from leveret.client.session.topology import Topology
 from leveret.client.uri import Parameters
 from leveret.wire.methods import (

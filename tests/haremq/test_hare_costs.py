@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.scheduler.costs import SLICE
-from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.limits import HAREMQ_LISTED_MAX
 from leveret.names import Name
 from support.costs.cost_gauge import PLAIN, Gauge

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.core.accounts import CONNECTION_BYTES, ROUTE_BYTES
-from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.scheduler.accounts import CONNECTION_BYTES, ROUTE_BYTES
 from leveret.limits import ROUTE_TARGETS_CACHED_MAX
 from leveret.names import Name
 from support.node.core import Node

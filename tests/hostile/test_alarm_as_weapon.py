@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from leveret.broker.core.accounts import UNACKED_BYTES
+from leveret.broker.exchanges.recent_history import History
+from leveret.broker.scheduler.accounts import UNACKED_BYTES
 from leveret.broker.scheduler.costs import SHARE_OF_DEADLINES
-from leveret.broker.topology.exchanges.recent_history import History
 from leveret.chunk import ChunkBuilder
 from leveret.limits import (
     CHUNK_BYTES_MAX,

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import pytest
 
-from leveret.broker.policy.keys import POLICY_KEYS, POLICY_NUMBERS
-from leveret.broker.policy.policy import make_policy
-from leveret.broker.topology.exchanges import EXCHANGE_TYPES
-from leveret.broker.topology.exchanges.numbers import EXCHANGE_NUMBERS
-from leveret.broker.values.arguments import QUEUE_NUMBERS
+from leveret.broker.attributes.arguments import QUEUE_NUMBERS
+from leveret.broker.exchanges.numbers import EXCHANGE_NUMBERS
+from leveret.broker.exchanges.types import EXCHANGE_TYPES
+from leveret.broker.policies.keys import POLICY_KEYS, POLICY_NUMBERS
+from leveret.broker.policies.policy import make_policy
 from leveret.errors import PreconditionFailed
 from leveret.limits import DELAY_MS_MAX, SUPER_STREAM_PARTITIONS_KEPT_MAX
 from leveret.names import Name

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.broker.policy.policy import make_policy
+from leveret.broker.policies.policy import make_policy
 from leveret.broker.scheduler.costs import (
     SHARE_OF_DELIVERIES,
     SLICE,

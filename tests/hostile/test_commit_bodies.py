@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from leveret.broker.staging.commit import COMMIT_KEY
+from leveret.broker.sinks.commit import COMMIT_KEY
 from leveret.errors import AmqpError, PreconditionFailed
 from leveret.escaping import escaped
 from leveret.limits import SHORT_STRING_BYTES_MAX

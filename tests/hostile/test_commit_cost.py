@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from leveret.broker.staging.commit import COMMIT_KEY, read_command
-from leveret.broker.staging.staging import StagingQueue
+from leveret.broker.sinks.commit import COMMIT_KEY, read_command
+from leveret.broker.sinks.staging import StagingQueue
 from leveret.errors import PreconditionFailed
 from leveret.limits import STAGING_QUEUES_PER_COMMIT_MAX, TX_COMMITS_MAX
 from support.node.core import Node, Peer

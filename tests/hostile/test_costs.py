@@ -9,7 +9,7 @@ from chaos.costs import Score, judged
 
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduler.task import Task
-from leveret.broker.staging.commit import COMMIT_KEY
+from leveret.broker.sinks.commit import COMMIT_KEY
 from leveret.management.metrics import totals
 from leveret.management.routes import shared
 from leveret.names import Name

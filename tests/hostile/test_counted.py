@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import pytest
 
-from leveret.broker.admin.definitions_import import import_definitions
 from leveret.broker.backlog.stored import StoredChunk
-from leveret.broker.node.parameters import OPERATOR_POLICY
-from leveret.broker.policy.policy import make_policy
+from leveret.broker.definitions.imports import import_definitions
+from leveret.broker.parameters import OPERATOR_POLICY
+from leveret.broker.policies.policy import make_policy
 from leveret.broker.scheduler.costs import (
     CHUNK_BYTES_PER_COST,
     CHUNK_READ,

@@ -11,17 +11,17 @@ from typing import Any, Final
 
 import pytest
 
-from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.classic.dead_letter import DeadLetter
-from leveret.broker.node.events import Events
-from leveret.broker.policy.policy import make_policy
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.events import Events
+from leveret.broker.policies.policy import make_policy
+from leveret.broker.queue.classic import ClassicQueue
+from leveret.broker.queue.dead_letters import DeadLetter
 from leveret.broker.scheduler.costs import (
     DEAD_LETTER,
     DEAD_LETTER_BYTES_PER_ROUND,
     SHARE_OF_DEAD_LETTERS,
 )
 from leveret.broker.stream.stream import Stream
-from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.limits import (
     COPY_KEYS_MAX,
     DEAD_LETTER_COPIES_MAX,

@@ -7,9 +7,9 @@ from itertools import islice
 
 import pytest
 
-from leveret.broker.admin.definitions import definition_rows, sections_of, vhost_head
-from leveret.broker.admin.definitions_import import import_definitions
-from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.definitions.exports import definition_rows, sections_of, vhost_head
+from leveret.broker.definitions.imports import import_definitions
 from leveret.errors import NotFound
 from leveret.management.definitions import DefinitionsWriter
 from leveret.names import Name

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from leveret.broker.classic.delayed_memory import Delayed, DelayedMemory
-from leveret.broker.classic.delayed_pages import PAGE_MESSAGES_MAX
+from leveret.broker.delayed.memory import Delayed, DelayedMemory
+from leveret.broker.delayed.pages import PAGE_MESSAGES_MAX
 from leveret.message import Address, Message
 from support.costs.cost_gauge import PLAIN, Gauge, GaugedNode
 from support.node.core import Node, Peer

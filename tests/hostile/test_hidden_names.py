@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.node.users import User, hash_password
-from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.users.users import User, hash_password
 from leveret.names import Name
 from support.hostile.hostile_node import HostileNode, Tally
 from support.node.core import Node

@@ -10,7 +10,7 @@ import tracemalloc
 from collections.abc import AsyncIterator
 from typing import Final
 
-from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.limits import HTTP_HEAVY_REQUESTS_PER_USER_MAX
 from leveret.management.api import users_routes
 from leveret.management.rights import HEAVY

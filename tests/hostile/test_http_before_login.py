@@ -19,8 +19,8 @@ from typing import Final
 import pytest
 
 from leveret.app.parts import SystemClock
-from leveret.broker.node.users import User, hash_password
-from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.users.users import User, hash_password
 from leveret.clock import LivedClock, ManualClock
 from leveret.limits import HTTP_WRITE_BYTES_MAX, LINGER_BYTES_MAX
 from leveret.management.alarm import Alarm, timeout

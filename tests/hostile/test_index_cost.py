@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.topology.exchanges.consistent_hash import ConsistentHashExchange
+from leveret.broker.exchanges.consistent_hash import ConsistentHashExchange
 from leveret.limits import RING_POINTS_PER_WEIGHT, RING_WEIGHT_MAX
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, Peer

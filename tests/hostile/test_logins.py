@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker.node.users import ARGON2, User, Users
+from leveret.broker.users.users import ARGON2, User, Users
 from leveret.limits import (
     LOGIN_BACKOFF_MAX,
     LOGIN_NETWORKS_KNOWN_MAX,

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from leveret.broker.values.arguments import KNOWN, QUEUE_NUMBERS
+from leveret.broker.attributes.arguments import KNOWN, QUEUE_NUMBERS
 from leveret.errors import in_plain_words
 from support.node.core import Node
 from support.node.staged import killed

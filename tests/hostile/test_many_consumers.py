@@ -7,8 +7,8 @@ from itertools import islice
 
 import pytest
 
-from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.queue.consumer import Consumer, DeliveryChannel
+from leveret.broker.consumers.consumer import Consumer, DeliveryChannel
+from leveret.broker.queue.classic import ClassicQueue
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduler.costs import SLICE
 from leveret.errors import PreconditionFailed

@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from leveret.broker.core.accounts import (
+from leveret.broker.policies.policy import make_policy
+from leveret.broker.queue.target import TAKE
+from leveret.broker.scheduler.accounts import (
     CHANNEL_BYTES,
     CONNECTION_BYTES,
     ROUTE_BYTES,
     UNACKED_BYTES,
     VHOST_BYTES,
 )
-from leveret.broker.node.users import USER_LIMITS, User
-from leveret.broker.policy.policy import make_policy
-from leveret.broker.queue.target import TAKE
-from leveret.broker.staging.area import area_of
-from leveret.broker.staging.release import Sink
+from leveret.broker.sinks.area import area_of
+from leveret.broker.sinks.release import Sink
 from leveret.broker.stream.stream import Stream
+from leveret.broker.users.users import USER_LIMITS, User
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     ACCOUNTS_FREE_BYTES,

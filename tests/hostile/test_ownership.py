@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import pytest
 
-from leveret.broker.core.ownership import Owner
-from leveret.broker.queue.publishers import Publishers
-from leveret.broker.staging.commit import COMMIT_KEY
-from leveret.broker.staging.giving import give_sinks
-from leveret.broker.staging.release import Sink
-from leveret.broker.staging.staging import staging_of
+from leveret.broker.ownership import Owner
+from leveret.broker.publishers.publishers import Publishers
+from leveret.broker.sinks.commit import COMMIT_KEY
+from leveret.broker.sinks.giving import give_sinks
+from leveret.broker.sinks.release import Sink
+from leveret.broker.sinks.staging import staging_of
 from leveret.client import BasicProperties
 from leveret.client.blocking import connect
 from leveret.client.errors import Returned

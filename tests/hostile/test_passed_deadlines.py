@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import pytest
 
-from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.policy.policy import make_policy
+from leveret.broker.policies.policy import make_policy
 from leveret.broker.queue import deadlines
+from leveret.broker.queue.classic import ClassicQueue
 from leveret.store.disks.recording import RecordingDisk
 from support.costs.cost_gauge import PLAIN
 from support.node.core import Node, Peer

@@ -7,9 +7,9 @@ import tracemalloc
 
 import pytest
 
-from leveret.broker.policy.policy import make_policy
+from leveret.broker.patterns.patterns import Pattern
+from leveret.broker.policies.policy import make_policy
 from leveret.broker.scheduler.costs import ROUND
-from leveret.broker.values.patterns import Pattern
 from support.node.core import Node
 from support.wire.raw_codec import method, publish
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import pytest
 
-from leveret.broker.admin.definitions_import import import_definitions
-from leveret.broker.admin.quota_use import user_quotas, vhost_quotas
-from leveret.broker.core.quotas import Use
-from leveret.broker.node.parameters import DEFAULT_USER_LIMITS
+from leveret.broker.definitions.imports import import_definitions
+from leveret.broker.parameters import DEFAULT_USER_LIMITS
+from leveret.broker.quotas import Use
+from leveret.broker.stats.quota_use import user_quotas, vhost_quotas
 from leveret.errors import PreconditionFailed
 from leveret.limits import QUOTA_RECOUNT_QUEUES, QUOTA_SLACK_MESSAGES
 from leveret.store.disks.recording import RecordingDisk

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from leveret.broker.node.users import User, Users, hash_password
-from leveret.broker.staging.commit import COMMIT_KEY
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.sinks.commit import COMMIT_KEY
 from leveret.broker.stream.stream import Stream
-from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.users.users import User, Users, hash_password
 from leveret.management.gate import Gate
 from leveret.names import Name
 from support.hostile.hostile_node import HostileNode, Tally

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from leveret.broker.exchanges.modulus_hash import ModulusHashExchange
 from leveret.broker.scheduler.costs import SLICE
-from leveret.broker.topology.exchanges.modulus_hash import ModulusHashExchange
 from leveret.limits import (
     CHOICES_PER_QUEUE_MAX,
     COPY_KEYS_MAX,

@@ -13,16 +13,16 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from leveret.broker.admin.stats import sink_rows
-from leveret.broker.core.accounts import ROUTE_BYTES
-from leveret.broker.core.ownership import Owner
-from leveret.broker.node.access import Access
+from leveret.broker.ownership import Owner
+from leveret.broker.scheduler.accounts import ROUTE_BYTES
 from leveret.broker.scheduler.costs import SHARE_MIN, SLICE
-from leveret.broker.staging.claims import Claim, forget_sinks
-from leveret.broker.staging.commit import COMMIT_KEY
-from leveret.broker.staging.giving import give_later, give_sinks
-from leveret.broker.staging.release import Sink, StagedRoutes
-from leveret.broker.staging.staging import staging_of
+from leveret.broker.sinks.claims import Claim, forget_sinks
+from leveret.broker.sinks.commit import COMMIT_KEY
+from leveret.broker.sinks.giving import give_later, give_sinks
+from leveret.broker.sinks.release import Sink, StagedRoutes
+from leveret.broker.sinks.staging import staging_of
+from leveret.broker.stats.stats import sink_rows
+from leveret.broker.users.access import Access
 from leveret.clock import NO_DEADLINE
 from leveret.errors import PreconditionFailed
 from leveret.limits import (

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from leveret.broker.policy.policy import make_policy
+from leveret.broker.policies.policy import make_policy
 from leveret.broker.stream.group import StreamGroup
 from leveret.limits import (
     STREAM_FILTER_VALUES_MAX,

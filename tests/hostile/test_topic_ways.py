@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.values.permission import TopicPermission
+from leveret.broker.users.permissions import TopicPermission
 from support.node.core import Node, Peer
 from support.node.staged import commit, stage, stage_queue
 from support.wire.raw_codec import method, publish

@@ -10,7 +10,7 @@ import random
 
 import pytest
 
-from leveret.broker.core.unacked_share import UnackedRoom, UnackedShare
+from leveret.broker.scheduler.unacked_share import UnackedRoom, UnackedShare
 from leveret.limits import CHUNK_BYTES_MAX, MESSAGE_OVERHEAD_BYTES
 from support.node.core import Node, Peer
 from support.wire.raw_codec import method, publish

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.broker.admin.definitions_import import import_definitions
-from leveret.broker.node.broker import Broker
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.broker import Broker
+from leveret.broker.definitions.imports import import_definitions
 from leveret.broker.scheduler.costs import CONNECTION_CLOSED, SLICE
-from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.names import Name

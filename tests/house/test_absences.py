@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from leveret.broker.node.users import USER_LIMITS
-from leveret.broker.policy.keys import POLICY_KEYS
-from leveret.broker.topology.exchanges import EXCHANGE_TYPES
+from leveret.broker.exchanges.types import EXCHANGE_TYPES
+from leveret.broker.policies.keys import POLICY_KEYS
+from leveret.broker.users.users import USER_LIMITS
 from leveret.broker.vhost.metadata import VHOST_LIMITS
 from leveret.cli import app
 from leveret.config import Settings

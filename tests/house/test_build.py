@@ -19,7 +19,7 @@ pytestmark = pytest.mark.both_builds
 #: Modules that are compiled in a compiled build, one of each compiled room that has modules.
 ROOMS = ("wire", "routing", "store", "broker", "session")
 #: Modules of the client that handle each message.
-CLIENT = ("message", "session.acks", "session.intake", "session.numbering", "session.output")
+CLIENT = ("acks", "message", "numbering", "session.intake", "session.output")
 GROUND_FLOOR = ("message", "clock", "limits", "errors", "chunk")
 INTERPRETED = (
     "leveret.wire.buffer",

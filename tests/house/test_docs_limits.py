@@ -100,7 +100,7 @@ def test_every_reply_code_is_listed_with_its_name_and_class(
 
 
 def test_every_queue_argument_is_listed() -> None:
-    source = (ROOT / "src/leveret/broker/values/arguments.py").read_text()
+    source = (ROOT / "src/leveret/broker/attributes/arguments.py").read_text()
     known = set(re.findall(r'"(x-[a-z-]+)"', source))
     compared = set(re.findall(r'"(x-[a-z-]+)"', source.split("_COMPARED")[1].split(")")[0]))
     table = rows(DOCS / "reference/broker/queues.md")

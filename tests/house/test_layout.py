@@ -32,7 +32,7 @@ CHAIN_LINES_MAX = 700
 #: Longer classes, with their reasons.
 LONG_CLASSES = {
     "broker.backlog.fifo_pages.FifoPages": "one chain on the delivery path",
-    "broker.classic.classic.ClassicQueue": "how messages go out, settle and count",
+    "broker.queue.classic.ClassicQueue": "how messages go out, settle and count",
     "broker.stream.stream.Stream": "blocks and what readers see, after a queue's base",
     "session.connection.connection.Connection": "what channels ask of it is its base",
     "session.haremq.connection.HareConnection": "what the broker asks of any client is too",

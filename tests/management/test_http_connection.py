@@ -14,7 +14,7 @@ from aiohttp.typedefs import Handler
 
 from leveret.app.parts import SystemClock
 from leveret.clock import Clock
-from leveret.management.listening.connection import HttpConnection, HttpConnections
+from leveret.management.connections.connection import HttpConnection, HttpConnections
 from leveret.server.acceptor import Acceptor
 from leveret.session.admission import Admission
 from support.node.virtual_loop import LoopClock, dribble, run

@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from leveret.broker.admin.metrics import QueueRows, QueueWalk
+from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.queue.queue import Queue
-from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.stats.metrics import QueueRows, QueueWalk
 from leveret.limits import WALK_SHARED_MS, WALK_SHARED_OBJECTS_MIN
 from leveret.management.metrics import series as table
 from leveret.management.metrics.text import SLICE_SAMPLES, Sample, pieces

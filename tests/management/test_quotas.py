@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from leveret.broker.node.parameters import DEFAULT_USER_LIMITS
+from leveret.broker.parameters import DEFAULT_USER_LIMITS
 from leveret.client import BasicProperties
 from leveret.client.blocking import Channel
 from leveret.limits import (

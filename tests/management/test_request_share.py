@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.broker.core.accounts import Accounts
+from leveret.broker.scheduler.accounts import Accounts
 from leveret.limits import HTTP_BODY_SMALL_BYTES, REQUEST_SHARE
 from leveret.management.requests.share import Booking, RequestShare
 from support.brokers.broker_process import BrokerProcess

@@ -17,7 +17,7 @@ from leveret.broker.stream.stream import Stream
 from leveret.limits import HTTP_WRITE_BYTES_MAX
 from leveret.management.api import make_runner
 from leveret.management.chunk_source import ChunkSource
-from leveret.management.listening.connection import OperatorConnections
+from leveret.management.connections.connection import OperatorConnections
 from leveret.management.metrics.totals import Walks
 from leveret.management.operator import Operator
 from leveret.management.sampling.sampler import Sampler

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
-from leveret.broker.admin.definitions_import import add_definitions
-from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.policy.policy import make_policy
-from leveret.broker.staging.area import area_of
-from leveret.broker.staging.claims import forget_sinks
-from leveret.broker.staging.commit import COMMIT_KEY
-from leveret.broker.staging.giving import give_sinks
+from leveret.broker.definitions.imports import add_definitions
+from leveret.broker.policies.policy import make_policy
+from leveret.broker.queue.classic import ClassicQueue
+from leveret.broker.sinks.area import area_of
+from leveret.broker.sinks.claims import forget_sinks
+from leveret.broker.sinks.commit import COMMIT_KEY
+from leveret.broker.sinks.giving import give_sinks
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AmqpError, NotFound
 from leveret.limits import FAN_OUT_COPIES, LARGE_MESSAGE_BYTES, RING_WEIGHT_MAX

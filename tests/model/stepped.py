@@ -20,11 +20,11 @@ from pathlib import Path
 from types import GeneratorType
 from typing import Any
 
-from leveret.broker.classic.waiting import WaitingQueue
-from leveret.broker.core.ownership import key_of
+from leveret.broker.ownership import key_of
 from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.waiting import WaitingQueue
 from leveret.broker.scheduler.task import Task
-from leveret.broker.staging.area import area_of
+from leveret.broker.sinks.area import area_of
 from leveret.broker.stream.stream import Stream
 from leveret.store.disks.recording import RecordingDisk
 from support.hostile.hostile_node import durable, exported
@@ -161,8 +161,9 @@ def told(found: set[tuple[Any, ...]] | frozenset[tuple[Any, ...]]) -> str:
 # -- memory ----------------------------------------------------------------------------------------
 
 #: The rooms whose objects are there as long as what they stand for.
-ROOMS = ("leveret.broker.queue", "leveret.broker.classic", "leveret.broker.stream",
-         "leveret.broker.backlog", "leveret.broker.scheduler", "leveret.broker.staging",
+ROOMS = ("leveret.broker.queue", "leveret.broker.consumers", "leveret.broker.delayed",
+         "leveret.broker.stream", "leveret.broker.super_streams", "leveret.broker.backlog",
+         "leveret.broker.scheduler", "leveret.broker.sinks", "leveret.broker.publishers.publishers",
          "leveret.session")  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 import leveret
-from leveret.broker.policy.policy import make_policy
+from leveret.broker.policies.policy import make_policy
 from leveret.errors import AmqpError
 from leveret.store.disks.recording import RecordingDisk
 from model.operations import (

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.node.users import ARGON2, User
+from leveret.broker.users.users import ARGON2, User
 from leveret.server.authentication import hash_argon2
 from support.brokers.brokers import Broker, Client, Dial, need_own_broker, running_broker
 from support.node.core import Node

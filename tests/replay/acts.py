@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from leveret.broker.node.users import User, hash_password
-from leveret.broker.policy.policy import make_policy
+from leveret.broker.policies.policy import make_policy
+from leveret.broker.users.users import User, hash_password
 from leveret.store.disk import StorageFailure
 from leveret.store.disks.recording import Image
 from replay.account import Holding

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from leveret.broker.staging.commit import COMMIT_KEY
+from leveret.broker.sinks.commit import COMMIT_KEY
 from replay.acts import Acts
 from replay.drive import CONFIRM, REPLIES_MAX
 from replay.ledger import Sent, number_of, queue_there

@@ -5,7 +5,7 @@ It is the look from outside: what `found.py` saw in the broker must be what a co
 
 from __future__ import annotations
 
-from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.queue.classic import ClassicQueue
 from leveret.clock import ManualClock
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.records.record import RETAINED_COUNT

@@ -23,7 +23,7 @@ from leveret.broker.queue.target import RECORDS_ALL
 from leveret.broker.recovery.checkpoint import BrokerCheckpoint
 from leveret.broker.recovery.compaction import UNBOUNDED, Compaction
 from leveret.broker.scheduler.effects import ChunkWanted
-from leveret.broker.staging.area import StagingArea
+from leveret.broker.sinks.area import StagingArea
 from leveret.clock import ManualClock
 from leveret.limits import FLUSHES_PER_TURN
 from leveret.store.disk import Disk, StorageFailure

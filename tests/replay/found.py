@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from leveret.broker.classic.browse import BrowseFilter, browse
-from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.classic.delayed import DelayedMessages
-from leveret.broker.classic.waiting import WaitingQueue
-from leveret.broker.queue.publishers import publisher_record
+from leveret.broker.delayed.delayed import DelayedMessages
+from leveret.broker.publishers.publishers import publisher_record
+from leveret.broker.queue.browse import BrowseFilter, browse
+from leveret.broker.queue.classic import ClassicQueue
 from leveret.broker.queue.queue import Queue
-from leveret.broker.staging.area import area_of
+from leveret.broker.queue.waiting import WaitingQueue
+from leveret.broker.sinks.area import area_of
 from leveret.broker.stream.offsets import consumer_record
 from leveret.broker.stream.stream import Stream
 from leveret.broker.vhost.vhost import Vhost

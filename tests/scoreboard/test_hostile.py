@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from leveret.broker.staging.area import area_of
+from leveret.broker.sinks.area import area_of
 from support.hostile.hostile_node import HostileNode, Tally, difference, durable, exported
 from support.hostile.hostile_requests import Request
 from support.hostile.hostile_values import spread

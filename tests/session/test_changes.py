@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.classic.delayed import DelayedMessages
-from leveret.broker.node.users import User, hash_password
-from leveret.broker.policy.policy import Policy, make_policy
+from leveret.broker.delayed.delayed import DelayedMessages
+from leveret.broker.policies.policy import Policy, make_policy
 from leveret.broker.stream.stream import Stream
+from leveret.broker.users.users import User, hash_password
 from leveret.names import Name
 from support.node.core import Node, Peer
 from support.node.delayed import ids

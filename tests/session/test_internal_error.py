@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.exchanges.binding import Binding
+from leveret.broker.exchanges.exchange import Declared, Exchange, Routing
 from leveret.broker.queue.target import RECORDS_NONE, Target
 from leveret.broker.scheduler.effects import ChunkReader
 from leveret.broker.scheduler.link import Link
-from leveret.broker.topology.binding import Binding
-from leveret.broker.topology.exchange import Declared, Exchange, Routing
-from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.message import Message
 from leveret.session.settings import Tokens
 from leveret.store.segments.segments import ChunkRef

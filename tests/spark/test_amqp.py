@@ -17,8 +17,8 @@ from leveret.spark.columns.schema import ROW
 from leveret.spark.options.read import parse_options
 from leveret.spark.stream.planner import OffsetRange
 from leveret.spark.stream.ranges import read_range
+from leveret.spark.transport import Bounds, Interrupted, Piece, Transport
 from leveret.spark.transports import open_transport
-from leveret.spark.transports.base import Bounds, Interrupted, Piece, Transport
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.brokers import Broker, need_own_broker
 from support.node.pauses import StepPause

@@ -25,10 +25,10 @@ from leveret.spark.options.read import parse_options
 from leveret.spark.options.trust import TrustError
 from leveret.spark.stream.planner import OffsetRange
 from leveret.spark.stream.ranges import DataLossError, read_range
+from leveret.spark.transport import Bounds, Interrupted, Piece, Transport
 from leveret.spark.transports import auto, open_transport
 from leveret.spark.transports.amqp import AmqpTransport
 from leveret.spark.transports.auto import AutoTransport
-from leveret.spark.transports.base import Bounds, Interrupted, Piece, Transport
 from leveret.spark.transports.bulk import BulkTransport
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.brokers import need_own_broker

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructField, StructType
 from xxhash import xxh3_64_digest
 
-from leveret.broker.core.core import Core
+from leveret.broker.core import Core
 from leveret.broker.stream.stream import Stream
 from leveret.chunk import CHUNK_HEADER_BYTES, ChunkBuilder, ChunkDamaged, ChunkLayout
 from leveret.client import BasicProperties, Timestamp
@@ -25,7 +25,7 @@ from leveret.spark.columns.chunks import ROWS_PER_DISTINCT, ChunkBatchBuilder, P
 from leveret.spark.columns.messages import BatchBuilder
 from leveret.spark.columns.properties import find_properties
 from leveret.spark.columns.schema import PROPERTIES, ROW
-from leveret.spark.transports.base import Piece
+from leveret.spark.transport import Piece
 from leveret.store.journal.journal import Journal
 from leveret.wire.properties import decode_properties
 

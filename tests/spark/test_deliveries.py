@@ -14,7 +14,7 @@ from leveret.client.blocking import connect
 from leveret.spark.columns.deliveries import DeliveryBuilder
 from leveret.spark.columns.messages import BatchBuilder
 from leveret.spark.columns.schema import PROPERTIES, ROW
-from leveret.spark.transports.base import Piece
+from leveret.spark.transport import Piece
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.content.deliveries import Columns, DeliveryScanner
 from leveret.wire.frames import FrameReader, write_body, write_header, write_method

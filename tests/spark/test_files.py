@@ -17,8 +17,8 @@ from leveret.spark.columns.schema import ROW
 from leveret.spark.options.read import OptionError, parse_options
 from leveret.spark.source import LeveretDataSource
 from leveret.spark.stream.ranges import DataLossError
+from leveret.spark.transport import Bounds
 from leveret.spark.transports import open_transport
-from leveret.spark.transports.base import Bounds
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.brokers import need_own_broker
 from support.spark.live_stream import LiveStream, Sent

@@ -13,7 +13,7 @@ import pytest
 from leveret.errors import NotFound
 from leveret.spark.options.read import OptionError, parse_options
 from leveret.spark.stream.finder import find_streams
-from leveret.spark.transports.base import Interrupted
+from leveret.spark.transport import Interrupted
 from support.brokers.brokers import Broker
 from support.spark.live_stream import LiveStream
 

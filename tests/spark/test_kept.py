@@ -18,8 +18,8 @@ from kept.querying import COPY, ONE, SALES, SELL, TWO, run_query
 from kept.reading import take
 from leveret.client.blocking import Channel, connect
 from leveret.spark.columns.schema import ROW
+from leveret.spark.offsets import from_json
 from leveret.spark.options.read import parse_options
-from leveret.spark.stream.offsets import from_json
 from leveret.spark.transports import open_transport
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.brokers import need_own_broker

@@ -16,9 +16,9 @@ from leveret.client.blocking import connect
 from leveret.errors import NotFound
 from leveret.spark.columns.schema import KAFKA
 from leveret.spark.listener import Lag, watch_lag
+from leveret.spark.offsets import from_json
 from leveret.spark.options.read import OptionError
 from leveret.spark.source import LeveretDataSource
-from leveret.spark.stream.offsets import from_json
 from support.brokers.brokers import Broker
 from support.spark.live_stream import LiveStream, Sent
 from support.spark.spark_order import batch_rows

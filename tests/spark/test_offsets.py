@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from leveret.spark.stream.offsets import Positions, Stored, from_json, parse_offsets, refusal
+from leveret.spark.offsets import Positions, Stored, from_json, parse_offsets, refusal
 
 
 def test_offsets_survive_the_checkpoint_in_their_order() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from leveret.spark.columns.schema import PROPERTIES, ROW
+from leveret.spark.offsets import EARLIEST, LATEST, Moment
 from leveret.spark.options.read import (
     OPTION_NAMES,
     STREAM_ONLY,
@@ -17,7 +18,6 @@ from leveret.spark.options.read import (
     parse_options,
 )
 from leveret.spark.options.trust import TrustError, context_of
-from leveret.spark.stream.offsets import EARLIEST, LATEST, Moment
 from support.brokers.secure import Pki
 
 URI = "amqp://someone@localhost:5672/%2F"

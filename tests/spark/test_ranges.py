@@ -13,7 +13,7 @@ from leveret.spark.columns.schema import ROW
 from leveret.spark.options.read import Options, parse_options
 from leveret.spark.stream.planner import OffsetRange
 from leveret.spark.stream.ranges import DataLossError, read_range
-from leveret.spark.transports.base import Interrupted
+from leveret.spark.transport import Interrupted
 from support.node.pauses import StepPause
 from support.spark.memory_stream import STREAMS, MemoryStream, MemoryTransport
 

@@ -14,14 +14,14 @@ import pytest
 from leveret.client.blocking import connect
 from leveret.errors import NotFound
 from leveret.spark.columns.schema import ROW
+from leveret.spark.offsets import Stored, from_json
 from leveret.spark.options.read import Options, parse_options
 from leveret.spark.source import LeveretDataSource
 from leveret.spark.stream.batch import BatchReader
-from leveret.spark.stream.offsets import Stored, from_json
 from leveret.spark.stream.planner import OffsetRange
 from leveret.spark.stream.ranges import DataLossError, read_range
+from leveret.spark.transport import Redeclared
 from leveret.spark.transports import open_transport
-from leveret.spark.transports.base import Redeclared
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.brokers import Broker, need_own_broker
 from support.node.pauses import StepPause

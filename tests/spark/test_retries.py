@@ -12,15 +12,15 @@ import pytest
 from leveret.errors import AmqpError, NotFound
 from leveret.spark.columns.schema import ROW
 from leveret.spark.connection.retries import Pause, Retries, Unreachable, ask
+from leveret.spark.offsets import from_json
 from leveret.spark.options.read import Options, parse_options
 from leveret.spark.stream.access import StreamAccess
 from leveret.spark.stream.batch import BatchReader
-from leveret.spark.stream.offsets import from_json
 from leveret.spark.stream.planner import OffsetRange
 from leveret.spark.stream.ranges import read_range
 from leveret.spark.stream.stream import StreamReader
+from leveret.spark.transport import Interrupted
 from leveret.spark.transports import open_transport
-from leveret.spark.transports.base import Interrupted
 from leveret.spark.write.link import close_link, open_link
 from leveret.spark.write.options import parse_write_options
 from support.brokers.broker_process import BrokerProcess

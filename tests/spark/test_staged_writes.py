@@ -19,7 +19,7 @@ from leveret.client import BasicProperties, Message
 from leveret.client.blocking import Channel, connect
 from leveret.errors import NotFound
 from leveret.limits import RELEASES_PER_SINK_MAX, SPARK_WRITE_STAGING_MS
-from leveret.spark.transports.base import Interrupted
+from leveret.spark.transport import Interrupted
 from leveret.spark.write.link import WriteError
 from leveret.spark.write.result import WriteResult, read_results
 from leveret.spark.write.staging import COMMIT_KEY, commit, discard

@@ -14,7 +14,7 @@ import pytest
 from leveret.client import ReturnedMessage
 from leveret.client.blocking import Channel, connect
 from leveret.spark.options.read import OptionError
-from leveret.spark.transports.base import Interrupted
+from leveret.spark.transport import Interrupted
 from leveret.spark.write.link import Sender, WriteError, open_link
 from leveret.spark.write.options import parse_write_options
 from leveret.spark.write.rows import RowError

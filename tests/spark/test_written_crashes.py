@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from leveret.client.blocking import connect
-from leveret.spark.transports.base import Interrupted
+from leveret.spark.transport import Interrupted
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.brokers import need_own_broker
 from support.spark.sink_order import Sink, sink_for

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from leveret.broker.policy.policy import make_policy
+from leveret.broker.policies.policy import make_policy
 from leveret.broker.recovery.checkpoint import BrokerCheckpoint
 from leveret.broker.stream.stream import Stream
 from leveret.limits import SLICE_MESSAGES

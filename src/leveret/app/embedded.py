@@ -16,8 +16,8 @@ import structlog
 from leveret.app.engine import Engine
 from leveret.app.node import Node
 from leveret.app.parts import Parts, SystemClock, SystemTokens
-from leveret.broker.node.broker import Broker
-from leveret.broker.node.users import User, hash_password
+from leveret.broker.broker import Broker
+from leveret.broker.users.users import User, hash_password
 from leveret.clock import NO_DEADLINE, Clock
 from leveret.config import Settings, given
 from leveret.management.operator import ended

@@ -7,11 +7,11 @@ from typing import Final
 
 from leveret import __version__
 from leveret.app.ground import Ground
-from leveret.broker.admin.definitions_import import import_definitions
-from leveret.broker.core.quotas import MAX_BINDINGS, MAX_MESSAGES, MAX_QUEUES
-from leveret.broker.node.parameters import DEFAULT_USER_LIMITS
-from leveret.broker.node.users import MAX_CONNECTIONS
-from leveret.broker.values.arguments import Arguments
+from leveret.broker.attributes.arguments import Arguments
+from leveret.broker.definitions.imports import import_definitions
+from leveret.broker.parameters import DEFAULT_USER_LIMITS
+from leveret.broker.quotas import MAX_BINDINGS, MAX_MESSAGES, MAX_QUEUES
+from leveret.broker.users.users import MAX_CONNECTIONS
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     BINDINGS_PER_USER,

@@ -9,7 +9,7 @@ from typing import Final
 import structlog
 
 from leveret.app.parts import Parts, RandomStreamIds
-from leveret.broker.node.broker import Broker
+from leveret.broker.broker import Broker
 from leveret.clock import LivedClock
 from leveret.config import Settings
 from leveret.escaping import unquoted

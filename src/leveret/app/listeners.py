@@ -20,8 +20,8 @@ from leveret.limits import OPENING_PERCENT
 from leveret.management.backup.backups import Backups
 from leveret.management.backup.source import FileSource, listed
 from leveret.management.chunk_source import ChunkSource
+from leveret.management.connections.address import ListenAddress
 from leveret.management.keeper import Keeper
-from leveret.management.listening.address import ListenAddress
 from leveret.management.listening.doors import Doors
 from leveret.management.listening.listeners import HttpListeners
 from leveret.management.login.host import own_names

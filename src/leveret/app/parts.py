@@ -13,10 +13,10 @@ from pathlib import Path
 
 import structlog
 
-from leveret.broker.node.broker import Broker
-from leveret.broker.node.users import ARGON2, User
+from leveret.broker.broker import Broker
 from leveret.broker.recovery.checkpoint import BrokerCheckpoint
 from leveret.broker.recovery.compaction import Compaction
+from leveret.broker.users.users import ARGON2, User
 from leveret.broker.vhost.ids import StreamIds
 from leveret.clock import Clock
 from leveret.config import Settings

@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass
 
 from leveret.app.ground import Ground
-from leveret.broker.node.events import Events
+from leveret.broker.events import Events
 from leveret.broker.recovery.restore import Restore
 from leveret.server.start_progress import StartProgress
 from leveret.store.checkpoint.checkpoint import CheckpointStore

@@ -86,7 +86,7 @@ def _start(offset: str) -> int | str | datetime:
         return int(offset)
     except ValueError:
         pass
-    from leveret.broker.values.arguments import is_age
+    from leveret.broker.attributes.arguments import is_age
 
     if offset in _PLACES or is_age(offset):
         return offset

@@ -182,7 +182,7 @@ def _tell_near(key: str) -> None:
 
     Brokers accept and keep unknown arguments silently, without effect.
     """
-    from leveret.broker.values.arguments import KNOWN
+    from leveret.broker.attributes.arguments import KNOWN
 
     known = (*KNOWN, *_KNOWN_TO_OTHERS)
     near = difflib.get_close_matches(key, known, 1, 0.8) if key not in known else []

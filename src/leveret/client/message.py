@@ -16,8 +16,8 @@ from typing import Any, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.client.session.acks import Acks
-from leveret.client.session.numbering import without_number
+from leveret.client.acks import Acks
+from leveret.client.numbering import without_number
 from leveret.client.times import moment_of, with_moments
 from leveret.wire.methods.basic import BasicDeliver, BasicGetOk, BasicReturn
 from leveret.wire.properties import BasicProperties, decode_properties

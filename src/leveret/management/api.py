@@ -23,6 +23,8 @@ from leveret.limits import HTTP_BODY_BYTES_MAX
 from leveret.management.audit import change_of, named, sender_of
 from leveret.management.bodies import BODY_BYTES_MAX
 from leveret.management.chunk_source import ChunkSource
+from leveret.management.connections.connection import HttpConnection, OperatorConnection
+from leveret.management.connections.log import Log, make_logger
 from leveret.management.fields import is_unicode
 from leveret.management.gate import (
     CHALLENGE,
@@ -33,8 +35,6 @@ from leveret.management.gate import (
     Visit,
     heavy_route,
 )
-from leveret.management.listening.connection import HttpConnection, OperatorConnection
-from leveret.management.listening.log import Log, make_logger
 from leveret.management.login.credentials import Unauthorized
 from leveret.management.login.host import Misdirected
 from leveret.management.login.origin import is_page
@@ -87,7 +87,7 @@ from leveret.management.routes.users import login, permissions, quotas, users
 from leveret.pages.assets import assets
 
 if TYPE_CHECKING:
-    from leveret.broker.node.broker import Broker
+    from leveret.broker.broker import Broker
 
 #: Methods that change nothing, so that such a request may be cancelled at any point.
 _READING = ("GET", "HEAD")

@@ -12,8 +12,8 @@ from typing import Final
 
 from aiohttp import web
 
+from leveret.management.connections.connection import HttpConnection
 from leveret.management.gate import ACCESS
-from leveret.management.listening.connection import HttpConnection
 from leveret.management.listening.unix_socket import credentials
 from leveret.management.requests.steps import Steps
 

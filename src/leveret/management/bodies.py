@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from leveret.broker.values.arguments import NUMBER_MAX
+from leveret.broker.attributes.arguments import NUMBER_MAX
 from leveret.errors import PreconditionFailed
 
 #: The largest body, the default of RabbitMQ's `management.http.max_body_size`.

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from leveret import __version__
-from leveret.broker.values.arguments import Arguments
+from leveret.broker.attributes.arguments import Arguments
 from leveret.errors import PreconditionFailed
 from leveret.management.fields import plain
 from leveret.management.requests.slices import next_slice

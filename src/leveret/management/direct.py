@@ -13,8 +13,8 @@ from typing import Protocol
 
 from aiohttp import web
 
-from leveret.broker.node.broker import Broker
-from leveret.broker.node.users import ADMINISTRATOR
+from leveret.broker.broker import Broker
+from leveret.broker.users.users import ADMINISTRATOR
 from leveret.errors import AccessRefused, NotAllowed, PreconditionFailed
 from leveret.management.gate import ACCESS
 from leveret.wire.method import Method

@@ -31,10 +31,10 @@ from weakref import WeakValueDictionary
 
 from aiohttp import hdrs, web
 
-from leveret.broker.core.ownership import Owner, foreign
-from leveret.broker.node.access import Access
-from leveret.broker.node.users import ADMINISTRATOR, RightsWatcher
-from leveret.broker.values.permission import READ
+from leveret.broker.ownership import Owner, foreign
+from leveret.broker.users.access import Access
+from leveret.broker.users.permissions import READ
+from leveret.broker.users.users import ADMINISTRATOR, RightsWatcher
 from leveret.clock import Clock
 from leveret.errors import AccessRefused, AmqpError, NotFound
 from leveret.limits import (
@@ -42,7 +42,7 @@ from leveret.limits import (
     HTTP_HEAVY_REQUESTS_PER_USER_MAX,
     HTTP_REQUESTS_PER_USER_MAX,
 )
-from leveret.management.listening.connection import HttpConnection
+from leveret.management.connections.connection import HttpConnection
 from leveret.management.login.credentials import (
     WRONG,
     Unauthorized,
@@ -58,8 +58,8 @@ from leveret.management.rights import MANAGING, USER, Right, is_heavy, right_of
 from leveret.names import Name
 
 if TYPE_CHECKING:
-    from leveret.broker.node.broker import Broker
-    from leveret.broker.node.users import User
+    from leveret.broker.broker import Broker
+    from leveret.broker.users.users import User
     from leveret.management.keeper import Keeper
 
 #: The request key of the user's permissions; not set for the operator.

@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, TypeVar
 from leveret.broker.scheduler.costs import SLICE
 from leveret.broker.scheduler.task import EndWaiter, Task
 from leveret.errors import AmqpError
-from leveret.management.listening.address import ListenAddress
+from leveret.management.connections.address import ListenAddress
 from leveret.management.requests.slices import Slices, next_slice
 from leveret.management.sampling.recent_log import RecentLog
 from leveret.management.sampling.sampler import Sampler
 from leveret.session.settings import RABBITMQ_VERSION
 
 if TYPE_CHECKING:
-    from leveret.broker.core.core import Core
+    from leveret.broker.core import Core
     from leveret.management.backup.backups import Backups
     from leveret.management.direct import OpenDirect
     from leveret.management.metrics.totals import Scrapes

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from leveret.broker.values.patterns import Pattern
+from leveret.broker.patterns.patterns import Pattern
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     LIST_PATTERN_STEPS_MAX,

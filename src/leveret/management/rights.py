@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from leveret.broker.node.users import ADMINISTRATOR
+from leveret.broker.users.users import ADMINISTRATOR
 
 MANAGEMENT_TAG: Final = "management"
 POLICYMAKER_TAG: Final = "policymaker"

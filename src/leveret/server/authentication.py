@@ -26,7 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from leveret import machine
-from leveret.broker.node.users import ARGON2, User, Users
+from leveret.broker.users.users import ARGON2, User, Users
 from leveret.limits import LOGINS_REMEMBERED_MAX, LOGINS_REMEMBERED_SECONDS
 from leveret.server.backoff import Backoff
 from leveret.server.login_queue import Entry, LoginQueue

@@ -8,7 +8,7 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from leveret.broker.node.broker import Broker
+from leveret.broker.broker import Broker
 from leveret.server.acceptor import Acceptor
 from leveret.server.amqp import ClientProtocol, Log
 from leveret.server.opening.opening import Open

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.broker.node.broker import Broker
+from leveret.broker.broker import Broker
 from leveret.limits import RECLAIM_BYTES_MIN
 
 #: Checkpoints of a round: one chooses the files to copy from, two more free them.

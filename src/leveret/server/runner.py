@@ -20,7 +20,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
 
-from leveret.broker.node.broker import Broker
+from leveret.broker.broker import Broker
 from leveret.broker.scheduler.costs import SLICE, TICK
 from leveret.broker.scheduler.effects import ChunkWanted, SyncWaiter
 from leveret.broker.scheduler.link import Link

@@ -17,7 +17,7 @@ from typing import Final
 
 import structlog
 
-from leveret.broker.node.broker import Broker
+from leveret.broker.broker import Broker
 from leveret.limits import DISK_MEASURE_BYTES
 from leveret.server.runner import Task
 from leveret.store.ballast import Ballast

@@ -15,7 +15,7 @@ from functools import partial
 
 import structlog
 
-from leveret.broker.node.broker import Broker
+from leveret.broker.broker import Broker
 from leveret.broker.recovery.compaction import Compaction
 from leveret.clock import Clock
 from leveret.server.reclaim import Reclaim

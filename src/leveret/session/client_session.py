@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.counts import LinkCounts
-from leveret.broker.node.access import Access
+from leveret.broker.counters import LinkCounts
 from leveret.broker.scheduler.link import Link
 from leveret.broker.scheduler.task import Task, after
+from leveret.broker.users.access import Access
 from leveret.errors import AmqpError, ResourceFault
 from leveret.escaping import unquoted
 from leveret.large_dict import LargeDict
@@ -44,7 +44,7 @@ from leveret.session.states import (
 )
 
 if TYPE_CHECKING:
-    from leveret.broker.node.broker import Broker
+    from leveret.broker.broker import Broker
     from leveret.broker.queue.queue import Queue
     from leveret.broker.vhost.vhost import Vhost
     from leveret.session.settings import Peer, SessionSettings
@@ -83,7 +83,7 @@ class ClientSession(Link):
         self.published: i64 = 0
         #: All counters but `published`; of confirms, only those of ended channels.
         self.counts: Final = LinkCounts()
-        #: The last walk over all connections that counted it (`core.counts`); 0 for none.
+        #: The last walk over all connections that counted it (`counters`); 0 for none.
         self.walk: i64 = 0
         #: The number of long deliveries in progress: no other delivery starts before their end.
         self.preparing: i64 = 0

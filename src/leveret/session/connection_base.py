@@ -33,8 +33,8 @@ from leveret.wire.content.publish import PublishShape
 from leveret.wire.frames import FrameReader, write_method
 
 if TYPE_CHECKING:
-    from leveret.broker.node.broker import Broker
-    from leveret.broker.node.publish_sessions import PublishSession
+    from leveret.broker.broker import Broker
+    from leveret.broker.publishers.publish_sessions import PublishSession
     from leveret.session.settings import Peer, SessionSettings, Tokens
     from leveret.wire.method import Method
 

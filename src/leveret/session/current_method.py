@@ -10,7 +10,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.core import Core
+from leveret.broker.core import Core
 from leveret.wire.methods.ids import BASIC_PUBLISH
 
 

@@ -1,4 +1,4 @@
-"""The totals of all connections and channels, for metrics; see `broker.admin.metrics`."""
+"""The totals of all connections and channels, for metrics; see `broker.stats.metrics`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.counts import LinkCounts
-from leveret.broker.node.broker import Broker
+from leveret.broker.broker import Broker
+from leveret.broker.counters import LinkCounts
 from leveret.session.channel.channel import Channel
 from leveret.session.client_session import ClientSession
 from leveret.session.connection.connection import Connection

@@ -1,6 +1,6 @@
 """Snapshots of connections, channels and consumers for the management API.
 
-See `leveret.broker.admin.stats`.
+See `leveret.broker.stats.stats`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.admin.stats import find_queue
-from leveret.broker.node.broker import Broker
-from leveret.broker.queue.consumer import Consumer, DeliveryChannel
+from leveret.broker.broker import Broker
+from leveret.broker.consumers.consumer import Consumer, DeliveryChannel
 from leveret.broker.queue.queue import Queue
+from leveret.broker.stats.stats import find_queue
 from leveret.limits import HAREMQ_FRAME_BYTES_MAX
 from leveret.session.channel.channel import CONFIRM, TX, Channel
 from leveret.session.client_session import ClientSession

@@ -32,7 +32,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from leveret.spark.stream.offsets import from_json
+from leveret.spark.offsets import from_json
 from leveret.spark.write.result import WriteResult, read_results
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The headers `x-publisher` and `x-publishing-id`, used for publisher deduplication.
 
 They are read from valid property bytes without decoding the rest.  For the meaning of the number
-see `broker/queue/publishers.py`.
+see `broker/publishers/publishers.py`.
 """
 
 from __future__ import annotations

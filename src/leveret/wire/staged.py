@@ -1,7 +1,7 @@
 """The headers `x-staged-exchange` and `x-staged-routing-key`: the destination of a staged message.
 
 They are read from valid property bytes without decoding the rest, and removed when the message is
-published.  Staging itself is implemented in `broker/staging/staging.py`.
+published.  Staging itself is implemented in `broker/sinks/staging.py`.
 """
 
 from __future__ import annotations

@@ -33,12 +33,12 @@ if __name__ == "__main__":
 
 from leveret.app.node import Node
 from leveret.app.parts import Parts, SystemClock
-from leveret.broker.node.broker import Broker
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.broker import Broker
 from leveret.broker.queue.target import RECORDS_NONE, Target
 from leveret.broker.recovery.compaction import Compaction
 from leveret.broker.scheduler.link import Link
 from leveret.broker.scheduler.timers import Timed
-from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.cli.serving.process import run
 from leveret.clock import Clock
 from leveret.config import Settings, load

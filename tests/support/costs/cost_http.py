@@ -18,11 +18,11 @@ from functools import partial
 from typing import Any, Final, Self
 from urllib.parse import quote
 
-from leveret.broker.node.users import hash_password
 from leveret.broker.scheduler.link import Link
+from leveret.broker.users.users import hash_password
 from leveret.management.api import make_runner, routes
 from leveret.management.chunk_source import ChunkSource
-from leveret.management.listening.connection import OperatorConnection, OperatorConnections
+from leveret.management.connections.connection import OperatorConnection, OperatorConnections
 from leveret.management.metrics.totals import Scrapes, Walks
 from leveret.management.operator import Operator
 from leveret.management.sampling.sampler import Sampler

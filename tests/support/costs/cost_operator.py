@@ -11,9 +11,9 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.broker.admin.definitions import definition_rows, sections_of
-from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.values.arguments import Arguments
+from leveret.broker.attributes.arguments import Arguments
+from leveret.broker.definitions.exports import definition_rows, sections_of
+from leveret.broker.queue.classic import ClassicQueue
 from leveret.errors import AmqpError
 from leveret.management.routes.shared import SLICE_ROWS
 from support.node.importing import Import

@@ -12,9 +12,9 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from leveret.broker.admin.binding_stats import binding_rows
-from leveret.broker.admin.stats import exchange_rows, queue_rows
-from leveret.broker.node.parameters import OPERATOR_POLICY
+from leveret.broker.parameters import OPERATOR_POLICY
+from leveret.broker.stats.bindings import binding_rows
+from leveret.broker.stats.stats import exchange_rows, queue_rows
 from leveret.errors import AmqpError
 from leveret.management.routes.shared import SLICE_ROWS
 from support.costs.cost_gauge import QuickPeer

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from leveret.broker.staging.commit import COMMIT_KEY
+from leveret.broker.sinks.commit import COMMIT_KEY
 from support.costs.cost_worlds import SINK, stage, staging_queue
 from support.wire.raw_codec import method, publish
 

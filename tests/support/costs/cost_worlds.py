@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from leveret.broker.node.users import User
+from leveret.broker.users.users import User
 from support.costs.cost_gauge import Gauge, GaugedNode, QuickPeer
 from support.costs.cost_hare import QuickHare
 from support.costs.cost_http import HttpClient

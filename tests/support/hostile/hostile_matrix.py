@@ -27,14 +27,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-from leveret.broker.core.ownership import key_of
-from leveret.broker.node.users import User, hash_password
-from leveret.broker.policy.policy import make_policy
-from leveret.broker.staging.area import area_of
-from leveret.broker.staging.giving import give_sinks
-from leveret.broker.staging.staging import StagingQueue
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.ownership import key_of
+from leveret.broker.policies.policy import make_policy
+from leveret.broker.sinks.area import area_of
+from leveret.broker.sinks.giving import give_sinks
+from leveret.broker.sinks.staging import StagingQueue
 from leveret.broker.stream.stream import Stream
-from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.users.users import User, hash_password
 from leveret.broker.vhost.vhost import Vhost
 from leveret.management.api import routes as all_routes
 from leveret.management.api import users_routes

@@ -22,23 +22,23 @@ from pathlib import Path
 from typing import Any, Final
 
 from leveret.app.parts import SystemClock
-from leveret.broker.admin.definitions_import import import_definitions
-from leveret.broker.classic.waiting import WaitingQueue
-from leveret.broker.core.ownership import key_of
-from leveret.broker.node.users import User, hash_password
-from leveret.broker.policy.policy import make_policy
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.definitions.imports import import_definitions
+from leveret.broker.ownership import key_of
+from leveret.broker.policies.policy import make_policy
+from leveret.broker.queue.waiting import WaitingQueue
 from leveret.broker.scheduler.link import Link
-from leveret.broker.staging.area import area_of
+from leveret.broker.sinks.area import area_of
 from leveret.broker.stream.stream import Stream
-from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.users.users import User, hash_password
 from leveret.cli import exits
 from leveret.errors import NotFound
 from leveret.management.backup.backups import Backup, Backups
 from leveret.management.backup.source import FileSource, Listed, listed
 from leveret.management.chunk_source import ChunkSource
+from leveret.management.connections.address import ListenAddress
 from leveret.management.definitions import read_definitions, write_definitions
 from leveret.management.keeper import Keeper
-from leveret.management.listening.address import ListenAddress
 from leveret.management.listening.doors import Doors
 from leveret.management.listening.listener import UnixListener
 from leveret.management.listening.tcp import TcpListener

@@ -12,9 +12,9 @@ from typing import Any, Final
 from leveret.clock import Clock
 from leveret.management.api import make_users_runner
 from leveret.management.chunk_source import ChunkSource
+from leveret.management.connections.connection import HttpConnections
 from leveret.management.gate import Gate
 from leveret.management.keeper import Keeper
-from leveret.management.listening.connection import HttpConnections
 from leveret.management.metrics.totals import Walks
 from leveret.management.operator import Operator
 from leveret.management.requests.slices import Slices

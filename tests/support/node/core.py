@@ -17,21 +17,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from leveret.broker.admin import super_stream_declare
+from leveret.broker.attributes.arguments import Arguments
 from leveret.broker.backlog.window import Returned, WindowPart
-from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.classic.waiting import WaitingQueue
-from leveret.broker.node.broker import Broker
-from leveret.broker.node.users import User, hash_password
+from leveret.broker.broker import Broker
+from leveret.broker.queue.classic import ClassicQueue
+from leveret.broker.queue.waiting import WaitingQueue
 from leveret.broker.recovery.checkpoint import BrokerCheckpoint
 from leveret.broker.recovery.compaction import Compaction
 from leveret.broker.recovery.restore import Restore
 from leveret.broker.scheduler.costs import ROUND
 from leveret.broker.scheduler.effects import ChunkReader, ChunkWanted
 from leveret.broker.scheduler.link import Link
-from leveret.broker.staging.area import StagingArea, area_of
+from leveret.broker.sinks.area import StagingArea, area_of
 from leveret.broker.stream.stream import Stream
-from leveret.broker.values.arguments import Arguments
+from leveret.broker.super_streams import declare as super_stream_declare
+from leveret.broker.users.users import User, hash_password
 from leveret.broker.vhost.ids import StreamIds
 from leveret.broker.vhost.vhost import Vhost
 from leveret.clock import ManualClock

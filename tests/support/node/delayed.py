@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from leveret.broker.admin.stats import DelayedStats, delayed_rows
-from leveret.broker.classic.delayed import DelayedMessages
+from leveret.broker.delayed.delayed import DelayedMessages
+from leveret.broker.stats.stats import DelayedStats, delayed_rows
 from leveret.message import Message
 from leveret.store.disks.recording import Image, RecordingDisk
 from support.node.core import Node, Peer

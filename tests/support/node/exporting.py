@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from leveret.broker.admin.definitions import definition_rows, sections_of, vhost_head
-from leveret.broker.node.broker import Broker
-from leveret.broker.values.arguments import Arguments
+from leveret.broker.attributes.arguments import Arguments
+from leveret.broker.broker import Broker
+from leveret.broker.definitions.exports import definition_rows, sections_of, vhost_head
 
 
 def export_definitions(broker: Broker) -> Arguments:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from leveret.broker.core.core import Core
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.core import Core
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.target import RECORDS_NONE, Target
-from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.message import Message
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from leveret.broker.admin.definitions_import import ImportReport, add_definitions
-from leveret.broker.node.broker import Broker
+from leveret.broker.broker import Broker
+from leveret.broker.definitions.imports import ImportReport, add_definitions
 from leveret.errors import AmqpError
 
 

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from leveret.broker.scheduler.task import Task
-from leveret.broker.staging.claims import Claim, forget_sinks
-from leveret.broker.staging.commit import COMMIT_KEY
-from leveret.broker.staging.sinks import Sinks
+from leveret.broker.sinks.claims import Claim, forget_sinks
+from leveret.broker.sinks.commit import COMMIT_KEY
+from leveret.broker.sinks.sinks import Sinks
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, Peer
 from support.wire.raw_codec import publish

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leveret.broker.node.users import User, Users
+from leveret.broker.users.users import User, Users
 
 
 def set_tags(users: Users, name: str, tags: list[str]) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from leveret.client import Recovery
 from leveret.client.events import Lost
+from leveret.client.numbering import PUBLISHER_PREFIX
 from leveret.client.recovery.recoverer import Recoverer
 from leveret.client.session.connection import Session
-from leveret.client.session.numbering import PUBLISHER_PREFIX
 from leveret.client.uri import Parameters
 from leveret.wire.method import Method
 from leveret.wire.methods import (

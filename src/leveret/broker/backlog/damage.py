@@ -12,7 +12,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker.queue.queue import Queue
+from leveret.broker.consumers.consumer import Source
 from leveret.broker.scheduler.effects import DamagedChunk
 from leveret.chunk import Chunk, ChunkDamaged
 from leveret.store.segments.segments import ChunkRef, check_chunk
@@ -35,7 +35,7 @@ def whole_chunk(owner: i64, ref: ChunkRef, data: bytes) -> Chunk | None:
     return chunk if chunk is not None and not chunk.damaged() else None
 
 
-def open_chunk(queue: Queue, ref: ChunkRef, data: bytes, records: i64) -> Chunk | None:
+def open_chunk(queue: Source, ref: ChunkRef, data: bytes, records: i64) -> Chunk | None:
     """Return a stored chunk; if it is damaged, report a loss of `records` and return None."""
     try:
         return check_chunk(data, ref, queue.queue_id)
@@ -45,19 +45,19 @@ def open_chunk(queue: Queue, ref: ChunkRef, data: bytes, records: i64) -> Chunk 
 
 
 def report_chunk(
-    queue: Queue, ref: ChunkRef, data: bytes, damage: ChunkDamaged, records: i64
+    queue: Source, ref: ChunkRef, data: bytes, damage: ChunkDamaged, records: i64
 ) -> None:
     """Report a chunk that is damaged as a whole, with a loss of `records` messages."""
     what = f"queue '{queue.name}': the chunk {ref.first}-{ref.last}: {damage}"
-    if queue.kind == "stream":
+    if queue.has_offsets:
         what = f"stream '{queue.name}': {ref} is damaged: {damage}"
     queue.core.damaged.append(DamagedChunk(ref, data, what, records))
 
 
-def report_messages(queue: Queue, ref: ChunkRef, data: bytes, sequences: list[int]) -> None:
+def report_messages(queue: Source, ref: ChunkRef, data: bytes, sequences: list[int]) -> None:
     """Report damaged messages in a chunk that is otherwise intact."""
     named = sequences[:_NAMED_MAX]
     what = f"queue '{queue.name}': the messages {named} are damaged"
-    if queue.kind == "stream":
+    if queue.has_offsets:
         what = f"stream '{queue.name}': {ref}: the messages {str(named)[1:-1]} are damaged"
     queue.core.damaged.append(DamagedChunk(ref, data, what, len(sequences)))

@@ -1,6 +1,6 @@
 """The messages that leave a queue all at once, because it is purged or deleted.
 
-The queue forgets them at once, however many they are.  A task (`classic.purging`) does the
+The queue forgets them at once, however many they are.  A task (`queue.purge`) does the
 remaining work for each message: its ack in the journal, its place in a chunk, its memory.  For a
 deleted queue, only the memory and the files of its chunks remain.
 """
@@ -13,7 +13,7 @@ from typing import Any, Final, final
 from leveret.broker.backlog.message_table import MessageTable
 from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.window import Returns, Window
-from leveret.broker.core.core import Core
+from leveret.broker.core import Core
 
 
 @final

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
+from leveret.broker.attributes.expiration import deadline_of
 from leveret.broker.backlog.detached import Detached
 from leveret.broker.backlog.folding import is_worth_a_page, lowest, may_lie_in_page, runs_of, within
 from leveret.broker.backlog.owner import BacklogOwner
@@ -32,9 +33,8 @@ from leveret.broker.backlog.window import (
     sequence_of,
     window_of,
 )
-from leveret.broker.queue.queue import Queue
+from leveret.broker.consumers.consumer import Source
 from leveret.broker.scheduler.costs import LOADED_PER_COST, LOOKED_AT_PER_COST, MESSAGES_PER_COST
-from leveret.broker.values.expiration import deadline_of
 from leveret.chunk import NEVER, ROW_BYTES
 from leveret.limits import (
     CHUNK_RECORDS_MAX,
@@ -54,7 +54,7 @@ class FifoPages(Pages):
     """The pages of one queue without priorities."""
 
     def __init__(
-        self, queue: Queue, ready: Ready, stored: StoredChunks, owner: BacklogOwner
+        self, queue: Source, ready: Ready, stored: StoredChunks, owner: BacklogOwner
     ) -> None:
         super().__init__(queue, ready, stored, owner)
         #: The next messages to deliver, while `active`.

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
+from leveret.broker.attributes.expiration import own_expiry
 from leveret.broker.backlog.stored import StoredChunk
 from leveret.broker.backlog.window import TAKEN, Window
 from leveret.broker.scheduler.effects import ChunkWanted
-from leveret.broker.values.expiration import own_expiry
 from leveret.chunk import NEVER, Chunk
 from leveret.store.records.ranges import RangeSet
 from leveret.store.segments.segments import ChunkRef

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
+from leveret.broker.attributes.expiration import own_expiry
 from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.stored import StoredChunk
 from leveret.broker.backlog.window import TAKEN, Returned, Window
-from leveret.broker.values.expiration import own_expiry
 from leveret.chunk import ROW_BYTES, ChunkBuilder
 from leveret.limits import CHUNK_RECORDS_MAX
 

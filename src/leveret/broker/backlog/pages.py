@@ -25,7 +25,7 @@ from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page, PageWanted, place_of
 from leveret.broker.backlog.stored import StoredChunks
 from leveret.broker.backlog.window import NOTHING, Returned
-from leveret.broker.queue.queue import Queue
+from leveret.broker.consumers.consumer import Source
 from leveret.broker.scheduler.costs import CHUNK_BYTES_PER_COST, CHUNK_READ
 from leveret.chunk import NEVER, Chunk, RecordDamaged
 from leveret.limits import RETURN_COUNT_BYTES
@@ -39,7 +39,7 @@ class Pages:
     """The pages of one queue."""
 
     def __init__(
-        self, queue: Queue, ready: Ready, stored: StoredChunks, owner: BacklogOwner
+        self, queue: Source, ready: Ready, stored: StoredChunks, owner: BacklogOwner
     ) -> None:
         self.queue = queue
         #: The waiting messages outside the pages.

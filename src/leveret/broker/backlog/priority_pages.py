@@ -21,6 +21,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.attributes.expiration import deadline_of, own_expiry
 from leveret.broker.backlog.fifo_pages import FifoPages
 from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page, place_of
@@ -28,9 +29,8 @@ from leveret.broker.backlog.pages import Pages
 from leveret.broker.backlog.priorities import PriorityReady
 from leveret.broker.backlog.stored import StoredChunks
 from leveret.broker.backlog.window import Returned, sequence_of
-from leveret.broker.queue.queue import Queue
+from leveret.broker.consumers.consumer import Source
 from leveret.broker.scheduler.costs import MESSAGES_PER_COST
-from leveret.broker.values.expiration import deadline_of, own_expiry
 from leveret.chunk import NEVER, ROW_BYTES, Chunk, ChunkBuilder
 from leveret.limits import (
     CHUNK_RECORDS_MAX,
@@ -111,7 +111,7 @@ class PriorityPages(Pages):
     """The pages of one priority queue."""
 
     def __init__(
-        self, queue: Queue, ready: PriorityReady, stored: StoredChunks, owner: BacklogOwner
+        self, queue: Source, ready: PriorityReady, stored: StoredChunks, owner: BacklogOwner
     ) -> None:
         super().__init__(queue, ready, stored, owner)
         self.counts_rows = True

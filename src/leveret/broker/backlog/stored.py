@@ -19,8 +19,8 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.core.core import Core
-from leveret.broker.queue.queue import Queue
+from leveret.broker.consumers.consumer import Source
+from leveret.broker.core import Core
 from leveret.broker.scheduler.costs import PLACES_MOVED_PER_COST
 from leveret.chunk import Chunk, ChunkBuilder
 from leveret.store.journal.journal import Journal, LateRecord
@@ -99,7 +99,7 @@ class StoredChunks:
         stored.written = False
         return stored
 
-    def written(self, queue: Queue, stored: StoredChunk | None, ref: ChunkRef) -> bool:
+    def written(self, queue: Source, stored: StoredChunk | None, ref: ChunkRef) -> bool:
         """Mark a chunk as written, and journal its place; return whether it is still kept."""
         if queue.deleted or stored is None or not stored.kept:
             return False
@@ -230,7 +230,7 @@ class SpillRecord(LateRecord):
     """
 
     def __init__(
-        self, queue: Queue, chunks: StoredChunks, stored: StoredChunk, ref: ChunkRef
+        self, queue: Source, chunks: StoredChunks, stored: StoredChunk, ref: ChunkRef
     ) -> None:
         self.queue: Final = queue
         self.chunks: Final = chunks

@@ -1,1 +1,1 @@
-"""The `Target` that takes messages, the `Source` that delivers them, and the `Queue` with both."""
+"""Classic and quorum queues, and what streams share with them."""

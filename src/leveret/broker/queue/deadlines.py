@@ -19,7 +19,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, trait
 
-from leveret.broker.core.core import Core
+from leveret.broker.core import Core
 from leveret.broker.scheduler.costs import LOADED_PER_COST
 
 #: The heap size at which sorting out begins: a queue is booked for this many entries.

@@ -17,27 +17,27 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.core.core import Core
-from leveret.broker.core.counts import QueueCounts
-from leveret.broker.core.ownership import owner_fields
-from leveret.broker.policy.policy import Policy
-from leveret.broker.queue.consumer import Consumer, Source
-from leveret.broker.queue.consumers import RoundRobin, SingleActive, place_of
+from leveret.broker.attributes.delay import KnownDelay
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.attributes.settings import QueueSettings
+from leveret.broker.consumers.consumer import Consumer, Source
+from leveret.broker.consumers.order import RoundRobin, SingleActive, place_of
+from leveret.broker.core import Core
+from leveret.broker.counters import QueueCounts
+from leveret.broker.ownership import owner_fields
+from leveret.broker.policies.policy import Policy
 from leveret.broker.queue.target import Destinations, DroppedTarget, Target
 from leveret.broker.scheduler.costs import COPIED_PER_COST, PLACES_MOVED_PER_COST
 from leveret.broker.scheduler.link import Link
 from leveret.broker.scheduler.timers import Timed
-from leveret.broker.values.delay import KnownDelay
-from leveret.broker.values.queue_attributes import QueueAttributes
-from leveret.broker.values.queue_settings import QueueSettings
 from leveret.clock import NO_DEADLINE
 from leveret.errors import AccessRefused, PreconditionFailed
 from leveret.limits import CONSUMERS_PER_QUEUE_MAX
 from leveret.message import Message
 
 if TYPE_CHECKING:
-    from leveret.broker.core.ownership import Owner
-    from leveret.broker.core.quotas import Share
+    from leveret.broker.ownership import Owner
+    from leveret.broker.quotas import Share
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -49,7 +49,7 @@ class Queue(Source):
 
     def __init__(self, core: Core, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
         super().__init__(core, name, QueueSettings(attributes.arguments))
-        self.queue_id: i64 = queue_id
+        self.queue_id = queue_id
         self.durable = attributes.durable
         self.exclusive = attributes.exclusive
         self.auto_delete = attributes.auto_delete
@@ -94,7 +94,7 @@ class Queue(Source):
         #: group; a queue declared since then has none.
         self.boundary: i64 = 0
         self.boundary_group: i64 = -1
-        #: The last walk over all queues that visited this one (`core.counts`); 0 if none did.
+        #: The last walk over all queues that visited this one (`counters`); 0 if none did.
         self.walk: i64 = 0
 
     @property

@@ -6,9 +6,9 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.ownership import Owner
-from leveret.broker.core.quotas import Share, Use
+from leveret.broker.ownership import Owner
 from leveret.broker.queue.queue import Queue
+from leveret.broker.quotas import Share, Use
 
 
 @final

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.core.ownership import is_free_for
-from leveret.broker.queue.publishers import Publishers, publisher_record
-from leveret.broker.values.expiration import EXPIRATION_FLAG
+from leveret.broker.attributes.expiration import EXPIRATION_FLAG
+from leveret.broker.ownership import is_free_for
+from leveret.broker.publishers.publishers import Publishers, publisher_record
 from leveret.limits import FAN_OUT_COPIES, FAN_OUT_RECORDED_BYTES
 from leveret.names import Name
 
 if TYPE_CHECKING:
-    from leveret.broker.core.core import Core
-    from leveret.broker.core.ownership import Owner
-    from leveret.broker.core.quotas import Share
+    from leveret.broker.core import Core
+    from leveret.broker.ownership import Owner
+    from leveret.broker.quotas import Share
     from leveret.message import Message
     from leveret.wire.numbered import Numbered
 

@@ -16,19 +16,19 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.attributes.expiration import own_expiry
 from leveret.broker.backlog.window import Returned, WindowPart, sequence_of
-from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.classic.deduplication import KEYS_PER_RECORD
-from leveret.broker.classic.delayed import ChunkedQueue, DelayedMessages
-from leveret.broker.classic.waiting import WaitingQueue
-from leveret.broker.node.broker import Broker
-from leveret.broker.queue.publishers import publisher_record
+from leveret.broker.broker import Broker
+from leveret.broker.delayed.delayed import ChunkedQueue, DelayedMessages
+from leveret.broker.publishers.publishers import publisher_record
+from leveret.broker.queue.classic import ClassicQueue
+from leveret.broker.queue.deduplication import KEYS_PER_RECORD
 from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.waiting import WaitingQueue
 from leveret.broker.recovery.compaction import Compaction
-from leveret.broker.staging.area import area_of
+from leveret.broker.sinks.area import area_of
 from leveret.broker.stream.offsets import consumer_record
 from leveret.broker.stream.stream import Stream
-from leveret.broker.values.expiration import own_expiry
 from leveret.broker.vhost.vhost import Vhost
 from leveret.limits import SLICE_MESSAGES
 from leveret.store.checkpoint.checkpoint import CheckpointOutput, CheckpointSource, NewChunk

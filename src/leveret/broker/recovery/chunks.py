@@ -13,8 +13,8 @@ from mypy_extensions import i64
 from leveret.broker.backlog.damage import open_chunk, report_messages
 from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.window import Returned
-from leveret.broker.classic.delayed import ChunkedQueue, DelayedMessages
-from leveret.broker.classic.waiting import WaitingQueue
+from leveret.broker.delayed.delayed import ChunkedQueue, DelayedMessages
+from leveret.broker.queue.waiting import WaitingQueue
 from leveret.chunk import Chunk
 from leveret.store.records.ranges import RangeSet
 from leveret.store.records.record import is_retained

@@ -21,8 +21,8 @@ from mypy_extensions import i64
 
 from leveret.broker.backlog.damage import whole_chunk
 from leveret.broker.backlog.stored import StoredChunk
-from leveret.broker.classic.delayed import ChunkedQueue
-from leveret.broker.core.core import Core
+from leveret.broker.core import Core
+from leveret.broker.delayed.delayed import ChunkedQueue
 from leveret.broker.scheduler.effects import ChunkWanted
 from leveret.chunk import Chunk, ChunkBuilder
 from leveret.store.segments.segments import ChunkRef

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from leveret.broker.classic.deduplication import Deduplication, QueuedKeys, key_of, read_keys
-from leveret.broker.values.queue_settings import QUEUED
+from leveret.broker.attributes.settings import QUEUED
+from leveret.broker.queue.deduplication import Deduplication, QueuedKeys, key_of, read_keys
 from leveret.limits import DEDUPLICATION_KEYS, DEDUPLICATION_KEYS_MAX
 from leveret.message import Message
 
 if TYPE_CHECKING:
-    from leveret.broker.classic.classic import ClassicQueue
+    from leveret.broker.queue.classic import ClassicQueue
 
 #: The flag of the property `headers` in the first byte of the property flags.
 _HEADERS_FLAG = 0x20

@@ -7,7 +7,7 @@ from typing import final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.window import Returned
-from leveret.broker.core.ownership import Owner
+from leveret.broker.ownership import Owner
 from leveret.store.recovery.queue_state import QueueState
 
 

@@ -16,26 +16,26 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.backlog.window import Returned
-from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.classic.delayed import DelayedMessages
-from leveret.broker.classic.waiting import WaitingQueue
-from leveret.broker.core.ownership import recorded_owner
-from leveret.broker.node.broker import Broker
-from leveret.broker.policy.policy import restored_policy
-from leveret.broker.queue.publishers import Publishers
+from leveret.broker.broker import Broker
+from leveret.broker.delayed.delayed import DelayedMessages
+from leveret.broker.exchanges.types import make_exchange
+from leveret.broker.ownership import recorded_owner
+from leveret.broker.policies.policy import restored_policy
+from leveret.broker.publishers.publishers import Publishers
+from leveret.broker.queue.classic import ClassicQueue
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.quota import give_queue
+from leveret.broker.queue.waiting import WaitingQueue
 from leveret.broker.recovery.chunks import restore_chunks
 from leveret.broker.recovery.deduplication import LearnedKeys
 from leveret.broker.recovery.queue import RestoredQueue
 from leveret.broker.recovery.sinks import LearnedSinks
 from leveret.broker.recovery.stream import restore_stream
 from leveret.broker.recovery.users import USER_KINDS, define_user, delete_user
-from leveret.broker.staging.staging import staging_of
+from leveret.broker.sinks.staging import staging_of
 from leveret.broker.stream.stream import STREAM_ID_FIELD, Stream
-from leveret.broker.topology.exchanges import make_exchange
-from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.metadata import DISSOLVING
 from leveret.message import Message
 from leveret.store.records.catalog import Catalog

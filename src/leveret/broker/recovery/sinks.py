@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.ownership import Owner, recorded_owner
-from leveret.broker.staging.area import GIVES_TO, area_of
-from leveret.broker.staging.giving import give_later
-from leveret.broker.staging.release import Sink
-from leveret.broker.staging.staging import StagingQueue, staging_of
+from leveret.broker.ownership import Owner, recorded_owner
+from leveret.broker.sinks.area import GIVES_TO, area_of
+from leveret.broker.sinks.giving import give_later
+from leveret.broker.sinks.release import Sink
+from leveret.broker.sinks.staging import StagingQueue, staging_of
 from leveret.store.records.fields import number, text
 
 if TYPE_CHECKING:
-    from leveret.broker.node.broker import Broker
+    from leveret.broker.broker import Broker
     from leveret.broker.vhost.vhost import Vhost
 
 

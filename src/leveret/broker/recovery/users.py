@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
-from leveret.broker.node.users import SHA256, User, Users
-from leveret.broker.values.permission import Permission, TopicPermission
+from leveret.broker.users.permissions import Permission, TopicPermission
+from leveret.broker.users.users import SHA256, User, Users
 from leveret.errors import PreconditionFailed
 from leveret.store.records.fields import text
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.core.accounts import Accounts, ConnectionAccount
-from leveret.broker.core.ownership import Owner
-from leveret.broker.core.unacked_share import UnackedRoom
+from leveret.broker.ownership import Owner
+from leveret.broker.scheduler.accounts import Accounts, ConnectionAccount
 from leveret.broker.scheduler.costs import LATE_SLICE, SLICE
 from leveret.broker.scheduler.effects import SyncWaiter
+from leveret.broker.scheduler.unacked_share import UnackedRoom
 
 if TYPE_CHECKING:
     from leveret.broker.scheduler.scheduler import Scheduler

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.retention import RetentionShare
-from leveret.broker.core.unacked_share import UnackedShare
 from leveret.broker.scheduler.costs import FREED_BYTES_PER_COST, MESSAGES_FREED_PER_COST
+from leveret.broker.scheduler.retained_share import RetentionShare
+from leveret.broker.scheduler.unacked_share import UnackedShare
 from leveret.limits import CHUNK_BYTES_MAX, LARGE_MESSAGE_BYTES
 from leveret.message import Message, PlacedMessage
 from leveret.wire.content.body_buffer import BodyBuffer

@@ -12,7 +12,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.stream_cache import CachedBlock
+from leveret.broker.scheduler.stream_cache import CachedBlock
 from leveret.chunk import CHUNK_HEADER_BYTES, ROW_BYTES, ChunkBuilder
 from leveret.message import Message
 from leveret.store.segments.segments import ChunkRef

@@ -19,8 +19,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.attributes.arguments import Arguments, type_name
 from leveret.broker.scheduler.costs import TRIE_NODES_PER_COST
-from leveret.broker.values.arguments import Arguments, type_name
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     STREAM_FILTER_KEYS_KNOWN_MAX,

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.queue.consumer import Consumer, Source
-from leveret.broker.queue.consumers import RoundRobin, SingleActive, place_of
+from leveret.broker.consumers.consumer import Consumer, Source
+from leveret.broker.consumers.order import RoundRobin, SingleActive, place_of
 from leveret.broker.stream.filter import StreamFilter
 from leveret.broker.stream.offsets import check_reader_name
 from leveret.broker.stream.reader import StreamReader
 
 if TYPE_CHECKING:
-    from leveret.broker.core.ownership import Owner
+    from leveret.broker.ownership import Owner
     from leveret.broker.stream.stream import Stream
     from leveret.message import Message
 

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.accounts import MarkAccount
-from leveret.broker.core.ownership import (
+from leveret.broker.ownership import (
     MAX_STREAM_CONSUMERS,
     Owner,
     Quota,
     check_owned,
     owner_fields,
 )
+from leveret.broker.scheduler.accounts import MarkAccount
 from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST
 from leveret.broker.scheduler.task import WAIT
 from leveret.broker.scheduler.timers import Timed

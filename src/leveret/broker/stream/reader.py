@@ -16,7 +16,7 @@ from leveret.message import Message
 from leveret.wire.buffer import BytesWriter, write_i32_be
 
 if TYPE_CHECKING:
-    from leveret.broker.queue.consumer import Consumer
+    from leveret.broker.consumers.consumer import Consumer
     from leveret.broker.stream.block import Block
     from leveret.broker.stream.filter import StreamFilter
     from leveret.broker.stream.stream import Stream

@@ -14,8 +14,8 @@ from typing import final
 
 from mypy_extensions import i64
 
+from leveret.broker.attributes.arguments import age_seconds, int_argument
 from leveret.broker.stream.block import Block
-from leveret.broker.values.arguments import age_seconds, int_argument
 from leveret.limits import MEASURED_AT_ONCE
 
 

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from leveret.broker.attributes.arguments import age_seconds, int_argument, is_age
+from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.backlog.damage import open_chunk, report_messages
-from leveret.broker.core.core import Core
-from leveret.broker.queue.consumer import Consumer
+from leveret.broker.consumers.consumer import Consumer
+from leveret.broker.core import Core
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.target import RECORDS_ALL, Target
 from leveret.broker.scheduler.costs import (
@@ -36,8 +38,6 @@ from leveret.broker.stream.offsets import StreamOffsets
 from leveret.broker.stream.reader import StreamReader, stream_entry
 from leveret.broker.stream.retention import Retention
 from leveret.broker.stream.time import block_in_time, end_in_time, offset_in_time
-from leveret.broker.values.arguments import age_seconds, int_argument, is_age
-from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.chunk import ChunkBuilder, RecordDamaged
 from leveret.errors import NotImplementedFault, PreconditionFailed
 from leveret.limits import CHUNK_RECORDS_MAX, SUPER_STREAM_PARTITIONS_KEPT_MAX

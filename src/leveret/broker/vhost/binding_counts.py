@@ -6,9 +6,9 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.ownership import Owner
-from leveret.broker.core.quotas import Quotas, Use
-from leveret.broker.topology.binding import Binding
+from leveret.broker.exchanges.binding import Binding
+from leveret.broker.ownership import Owner
+from leveret.broker.quotas import Quotas, Use
 
 
 @final

@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.classic.delayed import DelayedMessages
-from leveret.broker.core.ownership import Owner
-from leveret.broker.policy.keys import utf8_size
+from leveret.broker.attributes.arguments import Arguments, check_same, differs
+from leveret.broker.delayed.delayed import DelayedMessages
+from leveret.broker.exchanges.binding import Binding, binding_identity
+from leveret.broker.exchanges.exchange import Exchange
+from leveret.broker.exchanges.types import check_exchange_type, make_exchange
+from leveret.broker.ownership import Owner
+from leveret.broker.policies.keys import utf8_size
 from leveret.broker.queue.queue import Queue, queue_identity
 from leveret.broker.queue.quota import count_no_more, count_queue, give_queue
 from leveret.broker.scheduler.costs import (
@@ -26,10 +30,6 @@ from leveret.broker.scheduler.costs import (
 )
 from leveret.broker.scheduler.link import Link
 from leveret.broker.scheduler.task import Task
-from leveret.broker.topology.binding import Binding, binding_identity
-from leveret.broker.topology.exchange import Exchange
-from leveret.broker.topology.exchanges import check_exchange_type, make_exchange
-from leveret.broker.values.arguments import Arguments, check_same, differs
 from leveret.broker.vhost.binding_counts import BindingCounts
 from leveret.broker.vhost.new_definitions import (
     exchange_bytes,

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.quotas import MAX_QUEUES, QUOTAS
-from leveret.broker.policy.keys import utf8_size
+from leveret.broker.attributes.arguments import NUMBER_MAX, QUEUE_TYPES, Arguments, is_int
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.policies.keys import utf8_size
 from leveret.broker.queue.queue import Queue
-from leveret.broker.values.arguments import NUMBER_MAX, QUEUE_TYPES, Arguments, is_int
-from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.quotas import MAX_QUEUES, QUOTAS
 from leveret.errors import PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX, VHOST_DESCRIPTION_BYTES_MAX, VHOST_TAGS_MAX
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from leveret.broker.core.accounts import EXCHANGE_BYTES, QUEUE_BYTES, table_bytes
-from leveret.broker.topology.exchange import Exchange
-from leveret.broker.topology.exchanges import make_exchange
-from leveret.broker.topology.exchanges.numbers import check_exchange_numbers
-from leveret.broker.values.arguments import Arguments, type_name
+from leveret.broker.attributes.arguments import Arguments, type_name
+from leveret.broker.exchanges.exchange import Exchange
+from leveret.broker.exchanges.numbers import check_exchange_numbers
+from leveret.broker.exchanges.types import make_exchange
+from leveret.broker.scheduler.accounts import EXCHANGE_BYTES, QUEUE_BYTES, table_bytes
 from leveret.errors import PreconditionFailed
 from leveret.names import Name
 from leveret.store.records.definition import Definition

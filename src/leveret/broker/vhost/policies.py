@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.policy.keys import merge_exchange_arguments, merge_queue_arguments
-from leveret.broker.policy.policy import EXCHANGE, Policy, definition_in_force, queue_type
+from leveret.broker.exchanges.exchange import Exchange
+from leveret.broker.policies.keys import merge_exchange_arguments, merge_queue_arguments
+from leveret.broker.policies.policy import EXCHANGE, Policy, definition_in_force, queue_type
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduler.costs import LISTED_PER_COST, PATTERN_WALK_PER_COST, POLICY_APPLIED
 from leveret.broker.scheduler.task import Task
-from leveret.broker.topology.exchange import Exchange
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import POLICIES_LOOKS_MAX, POLICIES_PER_VHOST_MAX
 

@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.core.accounts import QUEUE_BYTES, STAGED_BYTES, table_bytes
-from leveret.broker.core.ownership import Owner, owner_fields
-from leveret.broker.queue.consumer import Consumer, Source
-from leveret.broker.queue.queue import Queue, queue_identity, queue_record
-from leveret.broker.queue.quota import count_no_more, count_queue, give_queue
-from leveret.broker.scheduler.costs import PASSED_PER_COST, QUEUE_DELETED
-from leveret.broker.scheduler.link import Link
-from leveret.broker.stream.stream import STREAM_ID_FIELD, Stream
-from leveret.broker.values.arguments import (
+from leveret.broker.attributes.arguments import (
     MAX_PRIORITY,
     STAGING_SINK,
     check_equivalent,
     check_queue_arguments,
     differs,
 )
-from leveret.broker.values.event_names import EVENT_STREAM
-from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.attributes.event_names import EVENT_STREAM
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.consumers.consumer import Consumer, Source
+from leveret.broker.ownership import Owner, owner_fields
+from leveret.broker.queue.classic import ClassicQueue
+from leveret.broker.queue.queue import Queue, queue_identity, queue_record
+from leveret.broker.queue.quota import count_no_more, count_queue, give_queue
+from leveret.broker.scheduler.accounts import QUEUE_BYTES, STAGED_BYTES, table_bytes
+from leveret.broker.scheduler.costs import PASSED_PER_COST, QUEUE_DELETED
+from leveret.broker.scheduler.link import Link
+from leveret.broker.stream.stream import STREAM_ID_FIELD, Stream
 from leveret.broker.vhost.replies import Replies
 from leveret.broker.vhost.staging_queues import staging_record
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked

@@ -17,11 +17,11 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.core.core import Core
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.core import Core
+from leveret.broker.queue.classic import ClassicQueue
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduler.link import Link
-from leveret.broker.values.queue_attributes import QueueAttributes
 
 #: The name from which clients consume and which they write to reply_to.
 REPLY_NAME: Final = "amq.rabbitmq.reply-to"

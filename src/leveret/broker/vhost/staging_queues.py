@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.core.ownership import Owner, owner_fields
-from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.ownership import Owner, owner_fields
+from leveret.broker.queue.classic import ClassicQueue
 
 if TYPE_CHECKING:
-    from leveret.broker.core.core import Core
+    from leveret.broker.attributes.arguments import Arguments
+    from leveret.broker.core import Core
     from leveret.broker.queue.queue import Queue
-    from leveret.broker.values.arguments import Arguments
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -14,11 +14,12 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.accounts import VHOST_BYTES, Account
-from leveret.broker.core.core import Core
-from leveret.broker.core.ownership import Owner, foreign
-from leveret.broker.core.quotas import Use
-from leveret.broker.queue.publishers import GIVE_PUBLISHER, publisher_record
+from leveret.broker.attributes.cc_bcc import blind_copies, carbon_copies, has_copies
+from leveret.broker.core import Core
+from leveret.broker.exchanges.binding import Binding
+from leveret.broker.exchanges.exchange import Exchange, Routing
+from leveret.broker.ownership import Owner, foreign
+from leveret.broker.publishers.publishers import GIVE_PUBLISHER, publisher_record
 from leveret.broker.queue.queue import Queue, QueueHost
 from leveret.broker.queue.target import (
     DROP,
@@ -28,9 +29,8 @@ from leveret.broker.queue.target import (
     Target,
     surcharge_of,
 )
-from leveret.broker.topology.binding import Binding
-from leveret.broker.topology.exchange import Exchange, Routing
-from leveret.broker.values.copies import blind_copies, carbon_copies, has_copies
+from leveret.broker.quotas import Use
+from leveret.broker.scheduler.accounts import VHOST_BYTES, Account
 from leveret.broker.vhost.exchanges import Exchanges
 from leveret.broker.vhost.ids import Ids
 from leveret.broker.vhost.metadata import Metadata
@@ -74,7 +74,7 @@ class Vhost(QueueHost):
         self.account: Final = Account(core.accounts)
         self.account.book(VHOST_BYTES)
         #: The counts of its contents, and their quotas.
-        self.use: Final = Use(f"in vhost '{name}'", core)
+        self.use: Final = Use(f"in vhost '{name}'", core.scheduler)
         self.revision: i64 = 1
         #: True once it is deleted: nothing can be added.
         self.deleted = False

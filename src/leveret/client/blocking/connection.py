@@ -27,10 +27,10 @@ from leveret.limits import CLIENT_ACK_DELAY_NS, CLIENT_UNCONFIRMED_BYTES_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from leveret.client.acks import Acks
     from leveret.client.addresses import Address
     from leveret.client.events import Ended, Event, Token
     from leveret.client.options import ConnectOptions
-    from leveret.client.session.acks import Acks
     from leveret.client.uri import Parameters
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from leveret.client.acks import Acks
 from leveret.client.errors import Closed, ConnectionLost, DeliveryLost, TransactionLost
 from leveret.client.events import (
     CameBack,
@@ -27,7 +28,6 @@ from leveret.client.events import (
 )
 from leveret.client.message import ReturnedMessage, delivered, got
 from leveret.client.names import checked
-from leveret.client.session.acks import Acks
 from leveret.client.session.confirms import Confirms
 from leveret.client.session.kept import KeptPublish
 from leveret.client.session.memory import GENERATION_SHIFT, ChannelMemory
@@ -72,9 +72,9 @@ from leveret.wire.properties import NO_PROPERTIES
 
 if TYPE_CHECKING:
     from leveret.client.events import Event, Owner, Token
+    from leveret.client.numbering import Numbering
     from leveret.client.session.intake import Intake
     from leveret.client.session.kept import Piece, Share
-    from leveret.client.session.numbering import Numbering
     from leveret.wire.frames import FrameReader
     from leveret.wire.method import Method
 

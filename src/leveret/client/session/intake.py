@@ -16,8 +16,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.client.acks import Acks
 from leveret.client.message import Message, Origin, Receiver
-from leveret.client.session.acks import Acks
 from leveret.errors import AmqpError
 from leveret.limits import CLIENT_MESSAGE_OVERHEAD_BYTES
 from leveret.wire.buffer import read_i16_be, read_i32_be, read_i64_be

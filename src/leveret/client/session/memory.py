@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from leveret.client.errors import DeliveryLost, TransactionLost
+from leveret.client.numbering import Numbering
 from leveret.client.session.kept import Kept
-from leveret.client.session.numbering import Numbering
 from leveret.client.session.topology import Topology, changed
 from leveret.wire.methods.basic import BasicCancel, BasicConsume, BasicConsumeOk, BasicGet, BasicQos
 from leveret.wire.methods.confirm import ConfirmSelect

@@ -13,8 +13,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.client.session.acks import ACK_FRAME_BYTES, Acks
-from leveret.client.session.numbering import Numbering
+from leveret.client.acks import ACK_FRAME_BYTES, Acks
+from leveret.client.numbering import Numbering
 from leveret.limits import FRAME_BYTES_MAX, FRAME_OVERHEAD_BYTES, SHORT_STRING_BYTES_MAX
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.frames import (

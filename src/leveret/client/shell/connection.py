@@ -27,11 +27,11 @@ from leveret.client.events import (
     Settled,
     Unblocked,
 )
+from leveret.client.numbering import PUBLISHER_PREFIX
 from leveret.client.options import split
 from leveret.client.recovery.recoverer import Recoverer
 from leveret.client.recovery.settings import settings_of
 from leveret.client.session.connection import Session
-from leveret.client.session.numbering import PUBLISHER_PREFIX
 from leveret.client.session.states import ConnectionState
 from leveret.client.shell.shown import INTERNAL_OF_CONNECTION, shown
 from leveret.errors import ConnectionForced

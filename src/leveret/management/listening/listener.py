@@ -26,7 +26,7 @@ from leveret.session.admission import Admission
 if TYPE_CHECKING:
     from aiohttp.web import AppRunner
 
-    from leveret.broker.node.broker import Broker
+    from leveret.broker.broker import Broker
 
 #: Takes a level and a text.
 Log = Callable[[str, str], None]
@@ -155,7 +155,7 @@ class UnixListener(HttpListener):
         return make_runner(self._broker, self._operator, self._chunks, self._doors.clock, self._log)
 
     def _make(self, runner: AppRunner) -> Make:
-        from leveret.management.listening.connection import OperatorConnections
+        from leveret.management.connections.connection import OperatorConnections
 
         assert runner.server is not None
         return OperatorConnections(runner.server, self.admission, self._log).make

@@ -19,7 +19,7 @@ from leveret.management.operator import Operator
 from leveret.session.admission import Admission
 
 if TYPE_CHECKING:
-    from leveret.broker.node.broker import Broker
+    from leveret.broker.broker import Broker
 
 
 class HttpListeners:

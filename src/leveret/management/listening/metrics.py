@@ -15,7 +15,7 @@ from leveret.session.admission import Admission
 if TYPE_CHECKING:
     from aiohttp.web import AppRunner
 
-    from leveret.broker.node.broker import Broker
+    from leveret.broker.broker import Broker
 
 
 class MetricsListener(HttpListener):
@@ -51,7 +51,7 @@ class MetricsListener(HttpListener):
         )
 
     def _make(self, runner: AppRunner) -> Make:
-        from leveret.management.listening.connection import HttpConnections
+        from leveret.management.connections.connection import HttpConnections
 
         assert runner.server is not None
         connections = HttpConnections(

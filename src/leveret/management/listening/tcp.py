@@ -14,7 +14,7 @@ from leveret.session.admission import Admission
 if TYPE_CHECKING:
     from aiohttp.web import AppRunner
 
-    from leveret.broker.node.broker import Broker
+    from leveret.broker.broker import Broker
     from leveret.management.keeper import Keeper
 
 #: The backlog of the listening sockets: all first connections wait there while the framework is
@@ -95,7 +95,7 @@ class TcpListener(HttpListener):
         )
 
     def _make(self, runner: AppRunner) -> Make:
-        from leveret.management.listening.connection import HttpConnections
+        from leveret.management.connections.connection import HttpConnections
 
         assert runner.server is not None
         connections = HttpConnections(

@@ -7,7 +7,7 @@ from aiohttp import web
 from leveret.clock import Clock
 from leveret.limits import HTTP_BODY_SECONDS_MAX
 from leveret.management.alarm import timeout
-from leveret.management.listening.connection import HttpConnection
+from leveret.management.connections.connection import HttpConnection
 
 
 async def read_whole(request: web.Request, clock: Clock) -> None:

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from leveret import __version__
-from leveret.broker.core.counts import SIZE_CLASSES, QueueCounts
+from leveret.broker.counters import SIZE_CLASSES, QueueCounts
 from leveret.management.metrics import series as table
 from leveret.management.metrics.series import Series
 from leveret.management.metrics.text import Histogram, Sample, clean, histogram, pieces
@@ -19,8 +19,8 @@ from leveret.store.io_counts import SYNC_CLASSES_NS
 from leveret.wire.buffer import BUILD
 
 if TYPE_CHECKING:
-    from leveret.broker.admin.metrics import QueueLevels
-    from leveret.broker.node.broker import Broker
+    from leveret.broker.broker import Broker
+    from leveret.broker.stats.metrics import QueueLevels
     from leveret.session.metrics import ChannelLevels
 
 #: The only value of the label `protocol`, as RabbitMQ names it.

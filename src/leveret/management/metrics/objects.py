@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from leveret.broker.admin.metrics import QueueRows
+from leveret.broker.stats.metrics import QueueRows
 from leveret.limits import SCRAPE_OBJECTS_MAX, SCRAPE_SLICE
 from leveret.management.metrics import series as table
 from leveret.management.metrics.aggregated import (
@@ -21,7 +21,7 @@ from leveret.management.metrics.totals import in_slices
 from leveret.session.metrics import LinkRows
 
 if TYPE_CHECKING:
-    from leveret.broker.node.broker import Broker
+    from leveret.broker.broker import Broker
     from leveret.session.metrics import ConnectionRow
 
 #: The families of queues.

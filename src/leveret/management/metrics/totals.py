@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from leveret.broker.admin.metrics import QueueLevels, QueueWalk
-from leveret.broker.admin.totals import QueueSums
+from leveret.broker.stats.metrics import QueueLevels, QueueWalk
+from leveret.broker.stats.totals import QueueSums
 from leveret.limits import (
     SCRAPE_OBJECTS_PER_MS,
     SCRAPE_SLICE,
@@ -26,8 +26,8 @@ from leveret.management.requests.slices import next_slice
 from leveret.session.metrics import ChannelLevels, LinkWalk
 
 if TYPE_CHECKING:
-    from leveret.broker.core.counts import LinkCounts, QueueCounts
-    from leveret.broker.node.broker import Broker
+    from leveret.broker.broker import Broker
+    from leveret.broker.counters import LinkCounts, QueueCounts
     from leveret.clock import Clock
 
 _STATM: Final = Path("/proc/self/statm")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from leveret.broker.core.accounts import Accounts
+from leveret.broker.scheduler.accounts import Accounts
 from leveret.limits import HTTP_BODY_SMALL_BYTES
 
 

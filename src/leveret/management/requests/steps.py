@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Generator
 from typing import Any, Generic, TypeVar
 
-from leveret.broker.core.core import Core
+from leveret.broker.core import Core
 
 Answer = TypeVar("Answer")
 

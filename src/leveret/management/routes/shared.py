@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 
 from aiohttp import hdrs, web
 
-from leveret.broker.core.core import Core
-from leveret.broker.node.broker import Broker
+from leveret.broker.broker import Broker
+from leveret.broker.core import Core
 from leveret.broker.scheduler.costs import SLICE
 from leveret.broker.vhost.vhost import Vhost
 from leveret.clock import Clock

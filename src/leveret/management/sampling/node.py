@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from leveret.broker.node.broker import Broker
+    from leveret.broker.broker import Broker
 
 #: The names, in the order of `node_counts`.
 NODE_COUNTS: Final = (

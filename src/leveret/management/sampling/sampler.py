@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Final
 
-from leveret.broker.admin.stats import queue_names
-from leveret.broker.admin.totals import QUEUE_COUNTS, QueueSums, queue_counts
-from leveret.broker.node.broker import Broker
+from leveret.broker.broker import Broker
+from leveret.broker.stats.stats import queue_names
+from leveret.broker.stats.totals import QUEUE_COUNTS, QueueSums, queue_counts
 from leveret.limits import (
     HISTORIES_MAX,
     RATES_MAX,

@@ -267,7 +267,7 @@ def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 
 def _result(query: StreamingQuery, path: str, stream: str | Sequence[str]) -> ArchiveResult:
     """Return how much the batches of a finished query have read."""
-    from leveret.spark.stream.offsets import from_json
+    from leveret.spark.offsets import from_json
 
     progress = query.recentProgress
     batches = [p for p in progress if p.numInputRows > 0]

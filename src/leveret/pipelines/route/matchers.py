@@ -2,7 +2,7 @@
 
 The trie, the headers matcher and the hash ring are the broker's own (`leveret.routing`).  This
 module defines for each type which parts of a binding and of a message matter, as the files of
-`broker.topology.exchanges` do.
+`broker.exchanges.types` do.
 
 Invariant: a matcher is used by one thread at a time, as the trie is.
 """

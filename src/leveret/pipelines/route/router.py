@@ -1,6 +1,6 @@
 """Routing a message in a topology.
 
-The walk over exchanges is the broker's (`broker.topology.exchange`): each exchange is visited once
+The walk over exchanges is the broker's (`broker.exchanges.exchange`): each exchange is visited once
 and each queue taken once, so cycles end; an exchange without matching bindings passes the message
 to its alternate exchange.  A test routes the same messages through a broker and compares.
 

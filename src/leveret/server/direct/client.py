@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Final, Protocol
 
-from leveret.broker.node.broker import Broker
+from leveret.broker.broker import Broker
 from leveret.broker.scheduler.link import Link
 from leveret.errors import ConnectionForced, PreconditionFailed, error_for
 from leveret.limits import FRAME_BYTES_MAX, FRAME_OVERHEAD_BYTES

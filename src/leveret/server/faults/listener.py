@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from leveret.broker.node.broker import Broker
+from leveret.broker.broker import Broker
 from leveret.broker.vhost.vhost import REJECTED
 from leveret.errors import AmqpError, SoftError
 from leveret.limits import INPUT_BYTES_HELD_MAX

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from leveret.broker.node.broker import Broker
+from leveret.broker.broker import Broker
 from leveret.server.amqp import ClientProtocol, Log
 from leveret.server.listener import Listener
 from leveret.server.runner import Runner

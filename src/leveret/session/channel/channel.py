@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.window import TAKEN
-from leveret.broker.queue.consumer import Consumer, DeliveryChannel
+from leveret.broker.consumers.consumer import Consumer, DeliveryChannel
 from leveret.broker.scheduler.costs import DROPPED_PER_COST
 from leveret.limits import (
     CONTENT_BYTES_PER_COST,
@@ -26,7 +26,7 @@ from leveret.session.channel.confirms import Confirms
 from leveret.session.channel.consumer_timeout import ConsumerTimeout
 from leveret.session.channel.content import Content
 from leveret.session.channel.delivery_headers import with_delivery_headers
-from leveret.session.channel.returned import ReturnedSource
+from leveret.session.channel.late_ack import ReturnedSource
 from leveret.session.channel.transaction import Transaction
 from leveret.session.channel.unacked import ACK, REJECT, RETRY, Unacked, UnackedList
 from leveret.session.connection_base import ConnectionBase

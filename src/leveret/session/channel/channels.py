@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.accounts import CHANNEL_BYTES
-from leveret.broker.values.permission import READ
+from leveret.broker.scheduler.accounts import CHANNEL_BYTES
+from leveret.broker.users.permissions import READ
 from leveret.broker.vhost.replies import is_reply_name
 from leveret.errors import NotAllowed
 from leveret.session.channel.ack_clock import AckClock
@@ -17,7 +17,7 @@ from leveret.session.channel.confirms import Confirms
 from leveret.session.connection_base import ConnectionBase
 
 if TYPE_CHECKING:
-    from leveret.broker.queue.consumer import Consumer
+    from leveret.broker.consumers.consumer import Consumer
 
 
 @final

@@ -14,8 +14,8 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.counts import LinkCounts
-from leveret.broker.node.publish_sessions import ChannelProgress, PublishCounter
+from leveret.broker.counters import LinkCounts
+from leveret.broker.publishers.publish_sessions import ChannelProgress, PublishCounter
 from leveret.broker.vhost.vhost import DUPLICATE, RECORDED, REJECTED
 from leveret.limits import CONFIRMS_APART_MAX
 from leveret.session.connection_base import ConnectionBase

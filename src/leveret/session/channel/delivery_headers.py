@@ -15,7 +15,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker.queue.consumer import Source
+from leveret.broker.consumers.consumer import Source
 from leveret.message import Message
 from leveret.store.records.returns import acquisitions, failures
 from leveret.wire.buffer import BytesWriter, write_i64_be

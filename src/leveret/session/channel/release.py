@@ -20,7 +20,7 @@ from leveret.session.channel.channel import Channel
 from leveret.session.channel.unacked import REJECT, REQUEUE, RETRY
 
 if TYPE_CHECKING:
-    from leveret.broker.queue.consumer import Source
+    from leveret.broker.consumers.consumer import Source
     from leveret.wire.method import Method
 
 #: The deliveries, and the bytes of their messages, settled between two yields: freeing a message

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.accounts import TX_PUBLISH_BYTES
 from leveret.broker.queue.target import surcharge_of
+from leveret.broker.scheduler.accounts import TX_PUBLISH_BYTES
 from leveret.broker.scheduler.costs import (
     STAGED_BATCH,
     TX_LARGE_BYTES_PER_COST,
@@ -29,8 +29,8 @@ from leveret.session.connection_base import ConnectionBase
 
 if TYPE_CHECKING:
     from leveret.broker.queue.target import Destinations
-    from leveret.broker.staging.commit import Commit
-    from leveret.broker.staging.staging import StagingQueue
+    from leveret.broker.sinks.commit import Commit
+    from leveret.broker.sinks.staging import StagingQueue
     from leveret.message import Message
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, mypyc_attr
 
 if TYPE_CHECKING:
-    from leveret.broker.queue.consumer import Consumer, Source
+    from leveret.broker.consumers.consumer import Consumer, Source
     from leveret.message import Message
 
 #: The number of deliveries in a full block.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mypy_extensions import i64
 
-from leveret.broker.classic.classic import ClassicQueue
+from leveret.broker.queue.classic import ClassicQueue
 from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST
 from leveret.errors import NotImplementedFault, PreconditionFailed, ResourceLocked
 from leveret.limits import TABLE_BYTES_PER_COST, UNACKED_PER_CHANNEL_MAX

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leveret.broker.admin.super_stream import permitted_partitions
-from leveret.broker.classic.browse import make_browser
-from leveret.broker.queue.consumer import (
+from leveret.broker.consumers.consumer import (
     Consumer,
     Source,
     consumer_ack_limit_ms,
     consumer_priority,
 )
+from leveret.broker.queue.browse import make_browser
 from leveret.broker.stream.group import READER_NAME, group_of
 from leveret.broker.stream.stream import TELL_STREAM_ID, Stream
-from leveret.broker.stream.super_reader import SuperReading
-from leveret.broker.values.permission import READ
+from leveret.broker.super_streams.reader import SuperReading
+from leveret.broker.super_streams.super_stream import permitted_partitions
+from leveret.broker.users.permissions import READ
 from leveret.broker.vhost.replies import REPLY_NAME
 from leveret.errors import NotAllowed, PreconditionFailed
 from leveret.limits import CONSUMERS_PER_CHANNEL_MAX

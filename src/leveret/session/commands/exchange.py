@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leveret.broker.node.access import Access
 from leveret.broker.scheduler.task import Task, after
-from leveret.broker.values.permission import READ
+from leveret.broker.users.access import Access
+from leveret.broker.users.permissions import READ
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AccessRefused
 from leveret.names import Name
 from leveret.session.channel.channel import Channel
-from leveret.session.publish.topic_access import check_binding_between, check_way
+from leveret.session.publish.topic_permissions import check_binding_between, check_way
 from leveret.wire.method import Method
 from leveret.wire.methods import (
     ExchangeBind,

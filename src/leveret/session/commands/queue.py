@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from leveret.broker.admin.super_stream import PARTITIONS
-from leveret.broker.classic.waiting import WaitingQueue
-from leveret.broker.node.access import Access
+from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.queue.queue import Queue
-from leveret.broker.values.permission import CONFIGURE
-from leveret.broker.values.queue_attributes import QueueAttributes
+from leveret.broker.queue.waiting import WaitingQueue
+from leveret.broker.super_streams.super_stream import PARTITIONS
+from leveret.broker.users.access import Access
+from leveret.broker.users.permissions import CONFIGURE
 from leveret.broker.vhost.replies import is_reply_name
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AccessRefused, NotFound
@@ -21,7 +21,7 @@ from leveret.session.commands.exchange import (
     reply_when_unbound,
 )
 from leveret.session.commands.super_stream import declare_super, delete_super, is_super_name
-from leveret.session.publish.topic_access import check_way
+from leveret.session.publish.topic_permissions import check_way
 from leveret.wire.method import Method
 from leveret.wire.methods import (
     QueueBind,

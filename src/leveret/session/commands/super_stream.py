@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from leveret.broker.admin.super_stream import (
+from leveret.broker.super_streams.declare import declare_super_stream
+from leveret.broker.super_streams.super_stream import (
     PARTITIONS,
     delete_super_stream,
     find_super_stream,
@@ -15,7 +16,6 @@ from leveret.broker.admin.super_stream import (
     super_stream_label,
     waiting_in,
 )
-from leveret.broker.admin.super_stream_declare import declare_super_stream
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.names import Name
 from leveret.session.channel.channel import Channel

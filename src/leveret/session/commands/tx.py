@@ -20,7 +20,7 @@ from leveret.session.channel.unacked import REJECT
 from leveret.session.publish.immediate import deliver_now
 from leveret.session.publish.route import return_message
 from leveret.session.publish.staged import allow_commit, settle_held
-from leveret.session.publish.topic_access import check_again
+from leveret.session.publish.topic_permissions import check_again
 from leveret.wire.method import Method
 from leveret.wire.methods import (
     TxCommit,

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.accounts import UNACKED_BYTES
-from leveret.broker.core.counts import LinkCounts
+from leveret.broker.counters import LinkCounts
+from leveret.broker.scheduler.accounts import UNACKED_BYTES
 from leveret.broker.scheduler.costs import METHOD
 from leveret.broker.scheduler.task import SYNC
 from leveret.errors import (
@@ -66,7 +66,7 @@ from leveret.wire.methods import (
 )
 
 if TYPE_CHECKING:
-    from leveret.broker.node.broker import Broker
+    from leveret.broker.broker import Broker
     from leveret.session.authentication import Authenticator
 from leveret.session.settings import Peer, SessionSettings, Tokens
 

@@ -14,7 +14,7 @@ from leveret.wire.content.publish_marks import encode_marks, read_channel_key
 from leveret.wire.methods import ChannelOpen, ChannelOpenOk
 
 if TYPE_CHECKING:
-    from leveret.broker.node.publish_sessions import ChannelProgress
+    from leveret.broker.publishers.publish_sessions import ChannelProgress
     from leveret.session.channel.channel import Channel
     from leveret.session.connection_base import ConnectionBase
 

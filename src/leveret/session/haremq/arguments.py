@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.broker.admin.super_stream import PARTITIONS
-from leveret.broker.topology.exchanges.numbers import EXCHANGE_NUMBERS
-from leveret.broker.values.arguments import QUEUE_NUMBERS, Arguments
+from leveret.broker.attributes.arguments import QUEUE_NUMBERS, Arguments
+from leveret.broker.exchanges.numbers import EXCHANGE_NUMBERS
+from leveret.broker.super_streams.super_stream import PARTITIONS
 from leveret.errors import PreconditionFailed
 from leveret.limits import FRAME_BYTES_MAX, SHORT_STRING_BYTES_MAX, TABLE_ENTRIES_MAX
 from leveret.names import clean_argument

@@ -21,13 +21,13 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.accounts import (
+from leveret.broker.consumers.consumer import Consumer, DeliveryChannel, Source
+from leveret.broker.queue.queue import Queue
+from leveret.broker.scheduler.accounts import (
     HARE_CHANNEL_BYTES,
     HARE_CONSUMER_BYTES,
     HARE_UNACKED_BYTES,
 )
-from leveret.broker.queue.consumer import Consumer, DeliveryChannel, Source
-from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduler.costs import MESSAGES_PER_COST
 from leveret.broker.scheduler.timers import Timed
 from leveret.broker.vhost.vhost import Vhost

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.exchanges.binding import Binding
 from leveret.broker.scheduler.costs import BINDING_REMOVED
-from leveret.broker.topology.binding import Binding
-from leveret.broker.values.queue_attributes import QueueAttributes
 from leveret.broker.vhost.replies import is_reply_name
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AccessRefused, AmqpError, NotAllowed, NotFound, PreconditionFailed

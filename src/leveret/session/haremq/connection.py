@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.accounts import CONSUMER_BYTES, HARE_PACKAGE_BYTES
+from leveret.broker.scheduler.accounts import CONSUMER_BYTES, HARE_PACKAGE_BYTES
 from leveret.broker.scheduler.costs import VISITED_PER_COST
-from leveret.broker.values.permission import READ
+from leveret.broker.users.permissions import READ
 from leveret.errors import AmqpError, NotAllowed
 from leveret.large_dict import LargeDict
 from leveret.limits import HAREMQ_REFUSALS_LOGGED_MAX
@@ -40,7 +40,7 @@ from leveret.wire.content.output import FrameOutput
 from leveret.wire.haremq.frames import Package
 
 if TYPE_CHECKING:
-    from leveret.broker.node.broker import Broker
+    from leveret.broker.broker import Broker
     from leveret.session.settings import Peer, SessionSettings
     from leveret.wire.haremq.requests import HareCodec
 

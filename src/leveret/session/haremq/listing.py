@@ -13,7 +13,7 @@ from mypy_extensions import i64
 
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduler.costs import LISTED_PER_COST
-from leveret.broker.values.permission import READ
+from leveret.broker.users.permissions import READ
 from leveret.broker.vhost.vhost import Vhost
 from leveret.limits import HAREMQ_LISTED_MAX, INPUT_BYTES_PER_COST
 

@@ -21,7 +21,7 @@ from leveret.session.channel.channel import CONFIRM, Channel
 from leveret.session.publish.route import ALREADY_TAKEN, return_message
 
 if TYPE_CHECKING:
-    from leveret.broker.core.ownership import Owner
+    from leveret.broker.ownership import Owner
     from leveret.broker.queue.target import Destinations, Target
     from leveret.broker.vhost.vhost import Vhost
     from leveret.message import Message

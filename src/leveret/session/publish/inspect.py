@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.values.copies import blind_entries, copy_keys, without_bcc
-from leveret.broker.values.expiration import check_expiration
-from leveret.broker.values.special_headers import COPIES, NUMBERED, special_headers
+from leveret.broker.attributes.cc_bcc import blind_entries, copy_keys, without_bcc
+from leveret.broker.attributes.expiration import check_expiration
+from leveret.broker.attributes.special_headers import COPIES, NUMBERED, special_headers
 from leveret.broker.vhost.replies import REPLY_NAME
 from leveret.errors import PreconditionFailed
 from leveret.limits import TABLE_BYTES_PER_COST

@@ -6,14 +6,14 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.core.ownership import Owner
-from leveret.broker.node.access import Access
+from leveret.broker.attributes.cc_bcc import has_copies
+from leveret.broker.exchanges.exchange import Exchange, Routing
+from leveret.broker.ownership import Owner
 from leveret.broker.queue.target import Destinations, Target
-from leveret.broker.staging.commit import COMMIT_KEY
-from leveret.broker.staging.staging import StagingQueue, StagingTarget
-from leveret.broker.topology.exchange import Exchange, Routing
-from leveret.broker.values.copies import has_copies
-from leveret.broker.values.permission import WRITE
+from leveret.broker.sinks.commit import COMMIT_KEY
+from leveret.broker.sinks.staging import StagingQueue, StagingTarget
+from leveret.broker.users.access import Access
+from leveret.broker.users.permissions import WRITE
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import (
     AccessRefused,
@@ -25,7 +25,7 @@ from leveret.message import Address, Message
 from leveret.names import Name, check_new, cleaned, is_plain
 from leveret.routing.keys import check_strict_routing_key
 from leveret.session.channel.channel import CONFIRM, Channel
-from leveret.session.publish.topic_access import check_reached
+from leveret.session.publish.topic_permissions import check_reached
 from leveret.wire.content.output import content_cost
 from leveret.wire.content.publish import IMMEDIATE, MANDATORY, publish_arguments
 from leveret.wire.methods import BasicPublish, BasicReturn

@@ -10,7 +10,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.core.accounts import ROUTE_BYTES
+from leveret.broker.scheduler.accounts import ROUTE_BYTES
 from leveret.limits import ROUTE_TARGETS_CACHED_MAX, ROUTES_CACHED_MAX
 from leveret.session.client_session import ClientSession
 from leveret.session.publish.route import Route

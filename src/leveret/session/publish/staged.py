@@ -18,11 +18,11 @@ from typing import Final
 from mypy_extensions import i64
 
 from leveret.broker.queue.target import Destinations
-from leveret.broker.staging.area import area_of
-from leveret.broker.staging.commit import Commit, read_command
-from leveret.broker.staging.sinks import GIVE_SINK
-from leveret.broker.staging.staging import staging_of
-from leveret.broker.values.permission import CONFIGURE
+from leveret.broker.sinks.area import area_of
+from leveret.broker.sinks.commit import Commit, read_command
+from leveret.broker.sinks.sinks import GIVE_SINK
+from leveret.broker.sinks.staging import staging_of
+from leveret.broker.users.permissions import CONFIGURE
 from leveret.broker.vhost.vhost import DUPLICATE, RECORDED, REJECTED
 from leveret.errors import AccessRefused, AmqpError, PreconditionFailed, SoftError
 from leveret.limits import SHORT_STRING_BYTES_MAX
@@ -39,7 +39,7 @@ from leveret.session.publish.route import (
     return_message,
     writable,
 )
-from leveret.session.publish.topic_access import check_way
+from leveret.session.publish.topic_permissions import check_way
 from leveret.wire.staged import read_staged
 
 #: The prefix of the names of Spark's staging queues; the name of the sink follows it.

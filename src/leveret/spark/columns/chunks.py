@@ -31,7 +31,7 @@ from leveret.client.message import Content
 from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS
 from leveret.spark.columns.messages import MILLISECONDS_MAX, BatchBuilder
 from leveret.spark.columns.properties import PropertyColumns, find_properties
-from leveret.spark.transports.base import Piece
+from leveret.spark.transport import Piece
 
 #: Columns with a value for each message; they are built from the arrays.
 _OWN: Final = ("offset", "timestamp", "body")

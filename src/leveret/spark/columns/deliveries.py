@@ -18,7 +18,7 @@ from leveret.client.message import Content
 from leveret.spark.columns.chunks import ROWS_PER_DISTINCT
 from leveret.spark.columns.messages import MILLISECONDS_MAX, BatchBuilder
 from leveret.spark.columns.properties import find_properties
-from leveret.spark.transports.base import Piece
+from leveret.spark.transport import Piece
 
 if TYPE_CHECKING:
     from leveret.client.blocking.columns import Columns

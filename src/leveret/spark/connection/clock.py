@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from leveret.errors import AmqpError
 from leveret.spark.connection.http_link import HttpLink, NoHttp
 from leveret.spark.options.read import Options
-from leveret.spark.transports.base import Interrupted
+from leveret.spark.transport import Interrupted
 
 
 def clock_ms(options: Options) -> int | None:

@@ -24,7 +24,7 @@ from leveret.client.blocking import Connection, connect
 from leveret.client.session.connection import CAPABILITIES
 from leveret.errors import AmqpError, ConnectionForced, InternalError, ResourceFault
 from leveret.spark.options.trust import context_of
-from leveret.spark.transports.base import Interrupted
+from leveret.spark.transport import Interrupted
 
 #: The errors that end a connection, or only a consumer, without being the data's fault.
 INTERRUPTIONS: Final = (

@@ -27,7 +27,7 @@ from leveret.errors import AccessRefused, NotFound, PreconditionFailed
 from leveret.spark.connection.connecting import INTERRUPTIONS, interrupted, open_connection
 from leveret.spark.options.read import Options
 from leveret.spark.options.trust import context_of
-from leveret.spark.transports.base import Interrupted
+from leveret.spark.transport import Interrupted
 
 #: The header by which Leveret's responses are recognised.
 SERVER: Final = "Leveret"

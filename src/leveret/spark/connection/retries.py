@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
 from leveret.spark.connection.connecting import place_of
-from leveret.spark.transports.base import Interrupted
+from leveret.spark.transport import Interrupted
 
 FIRST_WAIT_SECONDS: Final = 0.5
 WAIT_SECONDS_MAX: Final = 5.0

@@ -19,9 +19,7 @@ from urllib.parse import urlsplit
 
 from leveret.client import Parameters, parse_uri
 from leveret.limits import SPARK_PARTITION_RECORDS, SPARK_RETRY_MS
-from leveret.spark.options import values
-from leveret.spark.options.trust import BrokerParameters, TlsFiles
-from leveret.spark.stream.offsets import (
+from leveret.spark.offsets import (
     EARLIEST,
     LATEST,
     Positions,
@@ -29,6 +27,8 @@ from leveret.spark.stream.offsets import (
     parse_moments,
     parse_offsets,
 )
+from leveret.spark.options import values
+from leveret.spark.options.trust import BrokerParameters, TlsFiles
 
 TRANSPORTS: Final = ("auto", "bulk", "amqp", "files")
 

@@ -36,7 +36,7 @@ from leveret.spark.connection.retries import ask
 from leveret.spark.options.read import OptionError, Options
 from leveret.spark.queue.feed import DOUBT_SECONDS, check_kind
 from leveret.spark.queue.ready import ready_count
-from leveret.spark.transports.base import Interrupted
+from leveret.spark.transport import Interrupted
 
 #: The largest prefetch count in AMQP; larger counts are unlimited.
 _PREFETCH_MAX: Final = 65_535

@@ -33,7 +33,7 @@ from leveret.spark.options.read import OptionError, Options
 from leveret.spark.queue.ready import ready_count
 from leveret.spark.queue.rows import to_spool
 from leveret.spark.queue.spool import Spool
-from leveret.spark.transports.base import Interrupted
+from leveret.spark.transport import Interrupted
 
 #: A queue is quiet if nothing arrives for so long.
 QUIET_SECONDS: Final = 0.05

@@ -12,7 +12,7 @@ from typing import Final
 
 from leveret.client.blocking import Channel
 from leveret.spark.connection.connecting import is_leveret
-from leveret.spark.transports.base import Interrupted
+from leveret.spark.transport import Interrupted
 
 #: A zero that took this long may be a timeout of RabbitMQ.
 DOUBTFUL_SECONDS: Final = 0.2

@@ -9,9 +9,9 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from leveret.spark.columns.projection import Projection
+from leveret.spark.offsets import EARLIEST
 from leveret.spark.options.read import Options
 from leveret.spark.stream.access import STREAM_ACCESS, StreamAccess
-from leveret.spark.stream.offsets import EARLIEST
 from leveret.spark.stream.planner import OffsetRange, plan
 from leveret.spark.stream.pruning import Pruning, pruning_of
 from leveret.spark.stream.ranges import read_range, report_data_loss

@@ -27,7 +27,7 @@ from leveret.spark.connection.http_link import (
     http_connection,
 )
 from leveret.spark.options.read import OptionError, Options
-from leveret.spark.transports.base import Interrupted
+from leveret.spark.transport import Interrupted
 
 #: Returns the names of a read's streams; a function that can be pickled.
 StreamFinder = Callable[[Options], tuple[str, ...]]
@@ -88,7 +88,7 @@ def _partitions(options: Options, super_stream: str) -> tuple[str, ...]:
 
 def _in_directory(options: Options) -> tuple[str, ...]:
     """Return the streams of a data directory that the options select."""
-    from leveret.spark.stream.store_directory import stream_names
+    from leveret.spark.transports.store_directory import stream_names
 
     names = sorted(stream_names(options))
     if options.stream_pattern is not None:

@@ -10,10 +10,6 @@ This module is pure arithmetic; the sizes of the streams are arguments.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
-
-#: The messages of a stream whose sizes are used to estimate those of the others.
-SAMPLE_RECORDS: Final = 200
 
 
 def shared(available: Mapping[str, int], most: int) -> dict[str, int]:

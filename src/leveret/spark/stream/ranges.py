@@ -16,7 +16,7 @@ from leveret.errors import NotFound
 from leveret.spark.connection.retries import REAL_PAUSE, Pause, Retries
 from leveret.spark.options.read import Options
 from leveret.spark.stream.planner import OffsetRange
-from leveret.spark.transports.base import Interrupted, Redeclared, Transport
+from leveret.spark.transport import Interrupted, Redeclared, Transport
 
 log = logging.getLogger("leveret.spark")
 

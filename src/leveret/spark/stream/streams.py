@@ -14,12 +14,12 @@ from typing import Final, TypeVar
 from pyspark.sql.types import StructType
 
 from leveret.spark.connection.retries import ask
+from leveret.spark.offsets import EARLIEST, LATEST, Moment, Position, Positions
 from leveret.spark.options.read import ENDS, STARTS, OptionError, Options
 from leveret.spark.stream.access import StreamAccess
-from leveret.spark.stream.offsets import EARLIEST, LATEST, Moment, Position, Positions
 from leveret.spark.stream.ranges import report_data_loss
+from leveret.spark.transport import Bounds, Tail
 from leveret.spark.transports import Transport
-from leveret.spark.transports.base import Bounds, Tail
 
 #: How many streams are asked at the same time, each on its own connection.
 ASKED_AT_ONCE: Final = 16

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pyspark.sql.types import StructType
 
 from leveret.spark.options.read import Options
-from leveret.spark.transports.base import Transport
+from leveret.spark.transport import Transport
 
 __all__ = ["Transport", "TransportOpener", "open_transport"]
 

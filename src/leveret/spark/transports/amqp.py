@@ -42,11 +42,13 @@ from leveret.spark.connection.connecting import (
     open_connection,
 )
 from leveret.spark.options.read import OptionError, Options
-from leveret.spark.stream.limits import SAMPLE_RECORDS
-from leveret.spark.transports.base import Bounds, Interrupted, Piece, Redeclared, Tail, Transport
+from leveret.spark.transport import Bounds, Interrupted, Piece, Redeclared, Tail, Transport
 
 if TYPE_CHECKING:
     from leveret.client.blocking.columns import ColumnConsumer, Columns
+
+#: The messages of a stream whose sizes are used to estimate those of the others.
+SAMPLE_RECORDS: Final = 200
 
 #: How long to wait for messages of a stream that other brokers report as empty.
 EMPTY_SECONDS: Final = 1.0

@@ -20,8 +20,8 @@ from pyspark.sql.types import StructType
 from leveret.client import Parameters
 from leveret.spark.connection.http_link import NoHttp
 from leveret.spark.options.read import Options
+from leveret.spark.transport import Bounds, Interrupted, Piece, Tail, Transport
 from leveret.spark.transports.amqp import AmqpTransport
-from leveret.spark.transports.base import Bounds, Interrupted, Piece, Tail, Transport
 from leveret.spark.transports.bulk import BulkTransport
 
 log = logging.getLogger("leveret.spark")

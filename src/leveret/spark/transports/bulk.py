@@ -18,7 +18,7 @@ from leveret.limits import SPARK_ANSWER_BYTES
 from leveret.spark.columns.chunks import ChunkBatchBuilder, Pieces, StoredChunk
 from leveret.spark.connection.http_link import HttpLink
 from leveret.spark.options.read import Options
-from leveret.spark.transports.base import Bounds, Interrupted, Piece, Redeclared, Tail, Transport
+from leveret.spark.transport import Bounds, Interrupted, Piece, Redeclared, Tail, Transport
 
 _END: Final = "Leveret-End-Offset"
 _STREAM_ID: Final = "Leveret-Stream-Id"

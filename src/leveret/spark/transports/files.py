@@ -14,8 +14,8 @@ from pyspark.sql.types import StructType
 from leveret.chunk import ChunkDamaged
 from leveret.spark.columns.chunks import ChunkBatchBuilder, Pieces, StoredChunk
 from leveret.spark.options.read import Options
-from leveret.spark.stream.store_directory import Part, StoredStream, open_stream
-from leveret.spark.transports.base import Bounds, Piece, Redeclared, Tail, Transport
+from leveret.spark.transport import Bounds, Piece, Redeclared, Tail, Transport
+from leveret.spark.transports.store_directory import Part, StoredStream, open_stream
 
 
 class FilesTransport(Transport):

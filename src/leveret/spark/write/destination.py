@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from leveret.errors import NotFound, SoftError
 from leveret.spark.connection.connecting import INTERRUPTIONS, address_of, open_connection
-from leveret.spark.transports.base import Interrupted
+from leveret.spark.transport import Interrupted
 from leveret.spark.write.link import WriteError
 from leveret.spark.write.options import WriteOptions
 

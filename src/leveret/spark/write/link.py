@@ -25,7 +25,7 @@ from leveret.spark.connection.connecting import (
     place_of,
 )
 from leveret.spark.connection.retries import REAL_PAUSE, Pause, Retries, ask
-from leveret.spark.transports.base import Interrupted
+from leveret.spark.transport import Interrupted
 from leveret.spark.write.options import WriteOptions
 
 #: With it Leveret returns messages that it had received before; other brokers ignore it.

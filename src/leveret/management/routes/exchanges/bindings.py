@@ -12,7 +12,7 @@ from urllib.parse import quote, quote_plus, unquote_plus
 
 from aiohttp import web
 
-from leveret.broker.admin.binding_stats import BindingStats, binding_rows, bindings_between
+from leveret.broker.stats.bindings import BindingStats, binding_rows, bindings_between
 from leveret.errors import NotFound
 from leveret.management.bodies import object_of, table_or_none, text_of
 from leveret.management.fields import plain

@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.stats import DelayedStats, delayed_rows
+from leveret.broker.stats.stats import DelayedStats, delayed_rows
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.gate import may_configure, may_read
 from leveret.management.routes.shared import (

@@ -10,8 +10,8 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.binding_stats import bindings_from, bindings_to_exchange
-from leveret.broker.admin.stats import ExchangeStats, exchange_rows
+from leveret.broker.stats.bindings import bindings_from, bindings_to_exchange
+from leveret.broker.stats.stats import ExchangeStats, exchange_rows
 from leveret.errors import PreconditionFailed
 from leveret.management.bodies import flag_of, object_of, table_or_none, text_of
 from leveret.management.fields import plain

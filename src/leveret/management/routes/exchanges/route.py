@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.dry_run import dry_run
+from leveret.broker.vhost.dry_run import dry_run
 from leveret.management.bodies import object_of, table_or_none, text_of
 from leveret.management.routes.exchanges.publish import properties_of
 from leveret.management.routes.shared import exchange_of, found_vhost, json_response

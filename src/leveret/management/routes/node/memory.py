@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.memory_use import memory_use
+from leveret.broker.stats.memory_use import memory_use
 from leveret.management.routes.shared import BROKER, json_response
 
 

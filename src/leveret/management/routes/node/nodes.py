@@ -12,7 +12,7 @@ from typing import Final
 from aiohttp import web
 
 from leveret import machine
-from leveret.broker.node.broker import Broker
+from leveret.broker.broker import Broker
 from leveret.management.routes.node.identity import (
     RUNTIME,
     RUNTIME_VERSION,

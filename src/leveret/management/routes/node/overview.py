@@ -9,11 +9,11 @@ from typing import Final
 from aiohttp import web
 
 from leveret import __version__
-from leveret.broker.admin.stats import Totals, queues_in_turn
-from leveret.broker.admin.totals import QUEUE_COUNTS, QueueSums
-from leveret.broker.node.broker import Broker
-from leveret.broker.topology.exchange import DELAYED_TYPE
-from leveret.broker.topology.exchanges import EXCHANGE_TYPES
+from leveret.broker.broker import Broker
+from leveret.broker.exchanges.exchange import DELAYED_TYPE
+from leveret.broker.exchanges.types import EXCHANGE_TYPES
+from leveret.broker.stats.stats import Totals, queues_in_turn
+from leveret.broker.stats.totals import QUEUE_COUNTS, QueueSums
 from leveret.management.gate import only_of, seen_vhosts
 from leveret.management.requests.slices import next_slice
 from leveret.management.routes.node.identity import (

@@ -7,10 +7,10 @@ from typing import Final
 from aiohttp import web
 
 from leveret.broker.backlog.window import Returned
-from leveret.broker.classic.browse import browse, browse_filter
-from leveret.broker.classic.classic import ClassicQueue
-from leveret.broker.classic.waiting import WaitingQueue
+from leveret.broker.queue.browse import browse, browse_filter
+from leveret.broker.queue.classic import ClassicQueue
 from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.waiting import WaitingQueue
 from leveret.errors import PreconditionFailed
 from leveret.management.bodies import number_of, object_of
 from leveret.management.gate import (

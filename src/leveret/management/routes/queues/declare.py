@@ -9,7 +9,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.binding_stats import bindings_of_queue
+from leveret.broker.stats.bindings import bindings_of_queue
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.bodies import flag_of, object_of, table_or_none
 from leveret.management.gate import may_configure

@@ -9,9 +9,9 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.classic.browse import BrowseFilter, browse
-from leveret.broker.classic.waiting import WaitingQueue
+from leveret.broker.queue.browse import BrowseFilter, browse
 from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.waiting import WaitingQueue
 from leveret.errors import PreconditionFailed
 from leveret.management.bodies import object_of, text_of, written_number_of
 from leveret.management.direct import DirectAnswer

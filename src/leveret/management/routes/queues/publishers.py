@@ -13,9 +13,9 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.stats import PublisherStats, publisher_rows
-from leveret.broker.queue.publishers import GIVE_PUBLISHER, Publisher
+from leveret.broker.publishers.publishers import GIVE_PUBLISHER, Publisher
 from leveret.broker.queue.queue import Queue
+from leveret.broker.stats.stats import PublisherStats, publisher_rows
 from leveret.errors import NotFound
 from leveret.management.gate import asking_owner, is_administrator, may_change, may_see
 from leveret.management.routes.shared import (

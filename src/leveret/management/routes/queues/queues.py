@@ -9,9 +9,9 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.queue_figures import FIGURES, Figures, queue_figures
-from leveret.broker.admin.stats import QueueStats, queue_names, queue_rows, queue_stats
-from leveret.broker.admin.totals import queue_changes
+from leveret.broker.stats.queue_figures import FIGURES, Figures, queue_figures
+from leveret.broker.stats.stats import QueueStats, queue_names, queue_rows, queue_stats
+from leveret.broker.stats.totals import queue_changes
 from leveret.errors import NotFound
 from leveret.limits import CONSUMERS_SHOWN_MAX
 from leveret.management.fields import plain, time_text

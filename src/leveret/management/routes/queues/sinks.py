@@ -14,14 +14,14 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.stats import SinkStats, sink_rows
-from leveret.broker.core.ownership import key_of
-from leveret.broker.staging.area import area_of
-from leveret.broker.staging.claims import Claim, forget_sinks
-from leveret.broker.staging.giving import give_sinks
-from leveret.broker.staging.release import Sink
-from leveret.broker.staging.sinks import GIVE_SINK
-from leveret.broker.values.permission import CONFIGURE
+from leveret.broker.ownership import key_of
+from leveret.broker.sinks.area import area_of
+from leveret.broker.sinks.claims import Claim, forget_sinks
+from leveret.broker.sinks.giving import give_sinks
+from leveret.broker.sinks.release import Sink
+from leveret.broker.sinks.sinks import GIVE_SINK
+from leveret.broker.stats.stats import SinkStats, sink_rows
+from leveret.broker.users.permissions import CONFIGURE
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed
 from leveret.management.audit import PARTLY_DONE
 from leveret.management.gate import (

@@ -10,9 +10,9 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.definitions import definition_rows, sections_of, vhost_head
-from leveret.broker.admin.definitions_import import add_definitions
-from leveret.broker.values.arguments import Arguments
+from leveret.broker.attributes.arguments import Arguments
+from leveret.broker.definitions.exports import definition_rows, sections_of, vhost_head
+from leveret.broker.definitions.imports import add_definitions
 from leveret.errors import PreconditionFailed
 from leveret.limits import HTTP_WRITE_BYTES_MAX
 from leveret.management.definitions import DefinitionsWriter, read_in_slices

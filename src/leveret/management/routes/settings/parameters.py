@@ -7,8 +7,8 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.node.broker import Broker
-from leveret.broker.node.parameters import DEFAULT_USER_LIMITS, OPERATOR_POLICY, VHOST_LIMITS
+from leveret.broker.broker import Broker
+from leveret.broker.parameters import DEFAULT_USER_LIMITS, OPERATOR_POLICY, VHOST_LIMITS
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.bodies import object_of
 from leveret.management.gate import is_administrator, must_administer

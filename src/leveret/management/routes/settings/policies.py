@@ -7,7 +7,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.policy.policy import Policy, make_policy
+from leveret.broker.policies.policy import Policy, make_policy
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import NotFound
 from leveret.management.bodies import number_of, object_of, table_of, text_of

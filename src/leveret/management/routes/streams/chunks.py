@@ -29,7 +29,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.stream_stats import StreamStats
+from leveret.broker.stats.streams import StreamStats
 from leveret.broker.stream.chunks import (
     StreamPart,
     end_of_parts,

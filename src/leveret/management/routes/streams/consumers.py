@@ -11,7 +11,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.stream_stats import NamedReaderStats, named_reader_rows
+from leveret.broker.stats.streams import NamedReaderStats, named_reader_rows
 from leveret.broker.stream.offsets import GIVE_NAME
 from leveret.broker.stream.stream import Stream
 from leveret.errors import NotFound, PreconditionFailed

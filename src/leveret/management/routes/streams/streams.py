@@ -11,7 +11,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.stream_stats import StreamStats, stream_rows
+from leveret.broker.stats.streams import StreamStats, stream_rows
 from leveret.broker.stream.stream import Stream
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.gate import can_read, may_read

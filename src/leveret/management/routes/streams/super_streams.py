@@ -12,17 +12,17 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.stream_stats import (
+from leveret.broker.stats.streams import (
     SuperStreamStats,
     super_stream_rows,
     super_stream_stats,
 )
-from leveret.broker.admin.super_stream import (
+from leveret.broker.super_streams.declare import declare_super_stream
+from leveret.broker.super_streams.super_stream import (
     PARTITIONS,
     delete_super_stream,
     super_stream_names,
 )
-from leveret.broker.admin.super_stream_declare import declare_super_stream
 from leveret.errors import NotFound
 from leveret.management.bodies import number_of, object_of, table_of
 from leveret.management.fields import plain

@@ -13,7 +13,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.core.ownership import Owner, foreign
+from leveret.broker.ownership import Owner, foreign
 from leveret.errors import AccessRefused, PreconditionFailed
 from leveret.management.gate import asking_owner, is_administrator
 from leveret.management.routes.shared import BROKER, Row, found_vhost

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from aiohttp import web
 
-from leveret.broker.values.permission import Permission, TopicPermission
+from leveret.broker.users.permissions import Permission, TopicPermission
 from leveret.errors import NotFound
 from leveret.management.bodies import object_of, text_of
 from leveret.management.routes.shared import (

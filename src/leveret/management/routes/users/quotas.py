@@ -8,8 +8,8 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.admin.quota_use import user_quotas, vhost_quotas
-from leveret.broker.node.broker import Broker
+from leveret.broker.broker import Broker
+from leveret.broker.stats.quota_use import user_quotas, vhost_quotas
 from leveret.management.requests.slices import next_slice
 from leveret.management.routes.shared import BROKER, Row, as_it_is, stream_slices
 

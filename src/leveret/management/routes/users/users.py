@@ -9,7 +9,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.node.users import ARGON2, SHA256, User
+from leveret.broker.users.users import ARGON2, SHA256, User
 from leveret.errors import PreconditionFailed
 from leveret.management.bodies import number_of, object_of, text_of
 from leveret.management.routes.shared import (

@@ -1,1 +1,0 @@
-"""The administration of a broker: definitions, statistics and super streams."""

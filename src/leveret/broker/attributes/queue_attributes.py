@@ -1,0 +1,27 @@
+"""The attributes of a queue apart from its name, which a declare sets and a redeclare compares."""
+
+from __future__ import annotations
+
+from typing import final
+
+from leveret.broker.attributes.arguments import Arguments
+
+
+@final
+class QueueAttributes:
+    """The flags durable, exclusive and auto-delete of a queue, and its arguments."""
+
+    def __init__(
+        self,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: Arguments | None = None,
+    ) -> None:
+        self.durable = durable
+        self.exclusive = exclusive
+        self.auto_delete = auto_delete
+        self.arguments: Arguments = {} if arguments is None else arguments
+        if self.arguments.get("x-queue-type") == "":
+            # In RabbitMQ 4.3 an empty type means no type: the vhost's default applies.
+            self.arguments = {k: v for k, v in self.arguments.items() if k != "x-queue-type"}

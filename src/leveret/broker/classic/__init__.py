@@ -1,1 +1,0 @@
-"""Classic and quorum queues: order, acks, limits, expiry and dead letters."""

@@ -1,0 +1,373 @@
+"""The order of a queue's consumers: which of them gets the next message.
+
+There are three orders, a class each: all consumers in turn (`RoundRobin`), those with the highest
+priority in turn (`ConsumerPriorities`), or one consumer for all messages (`SingleActive`).  A queue
+begins with the plain one.  `added` and `removed` return the order to use from then on.
+
+Invariants: `consumers` is the queue's own list, in the order of registration.  With equal prefetch,
+no consumer is two messages ahead of another that could have taken more, even when other consumers
+come and go.
+
+Source: behaviours 61 (single active consumer) and 62 (consumer priorities).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+if TYPE_CHECKING:
+    from leveret.broker.consumers.consumer import Consumer
+
+
+#: The most consumers asked for one message; a longer list is asked once per call (`able`).
+_ASKED_MAX: Final = 64
+
+
+def place_of(consumer: Consumer, consumers: list[Consumer]) -> i64:
+    """Return the place of a consumer in a list, which is sorted by their numbers."""
+    number = consumer.number
+    low: i64 = 0
+    high: i64 = len(consumers) - 1
+    while low < high:
+        middle: i64 = (low + high) // 2
+        if consumers[middle].number < number:
+            low = middle + 1
+        else:
+            high = middle
+    return low if consumers[low] is consumer else consumers.index(consumer)
+
+
+class RoundRobin:
+    """Round robin: each consumer that can take a message gets one in turn."""
+
+    def __init__(self, consumers: list[Consumer]) -> None:
+        self.consumers = consumers
+        #: The place of the next consumer in the list.
+        self.place: i64 = 0
+
+    def added(self, consumer: Consumer) -> RoundRobin:
+        """Add `consumer`, the last in the list; return the order to use from now on."""
+        consumers = self.consumers
+        if len(consumers) == 1 or consumer.priority == consumers[0].priority:
+            return self
+        return ConsumerPriorities(consumers, self.place)
+
+    def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
+        """Remove `consumer`, which was at `place`; return the order to use from now on."""
+        if place < self.place:
+            self.place -= 1
+        return self
+
+    def next(self) -> Consumer | None:
+        """Return the next consumer in turn that can take a message, or None.
+
+        It asks at most `_ASKED_MAX` consumers; if there are more, None means that `able` has to ask
+        all.
+        """
+        consumers = self.consumers
+        size: i64 = len(consumers)
+        place: i64 = self.place
+        if place >= size:
+            if size == 0:
+                return None
+            place = 0
+        consumer = consumers[place]
+        place += 1
+        if consumer.ready():
+            self.place = place
+            return consumer
+        return self._search(place)
+
+    def _search(self, place: i64) -> Consumer | None:
+        """Return the first consumer from `place` on that can take a message, or None.
+
+        The caller has already asked the one before `place`.
+        """
+        consumers = self.consumers
+        size: i64 = len(consumers)
+        left: i64 = min(size, _ASKED_MAX) - 1
+        while left > 0:
+            left -= 1
+            if place >= size:
+                place = 0
+            consumer = consumers[place]
+            place += 1
+            if consumer.ready():
+                self.place = place
+                return consumer
+        return None
+
+    def able(self, limit: i64) -> AbleConsumers | None:
+        """Return at most `limit` consumers that can take a message, after `next` returned None.
+
+        Return None if `next` has already asked all of them.
+        """
+        if len(self.consumers) <= _ASKED_MAX:
+            return None
+        able = AbleConsumers(limit)
+        for order in self.orders():
+            if not able.gather(order):
+                break
+        return able
+
+    def orders(self) -> list[RoundRobin]:
+        """Return the round-robin orders, the highest priority first."""
+        return [self]
+
+    def has_more(self) -> bool:
+        """Return whether other consumers may take a message although `next` returned None."""
+        return False
+
+    def has_ready(self) -> bool:
+        """Return whether a consumer can take a message; this does not change the order."""
+        for consumer in self.consumers:
+            if consumer.ready():
+                return True
+        return False
+
+    def is_active(self, consumer: Consumer) -> bool:
+        """Return whether `consumer` may get messages now."""
+        return True
+
+
+@final
+class AbleTier:
+    """The consumers of one order that could take a message when they were asked."""
+
+    def __init__(self, origin: RoundRobin) -> None:
+        self.origin: Final = origin
+        #: Each consumer with its place in the order.
+        self.consumers: Final[list[tuple[Consumer, int]]] = []
+        self.place: i64 = 0
+
+
+@final
+class AbleConsumers(RoundRobin):
+    """The ready ones of very many consumers, for one call of the queue's dispatch.
+
+    A consumer that cannot take any more is left out for the rest of the call, in which no consumer
+    gets new credit.  So a thousand messages for the only consumer with credit out of 60,000 do not
+    ask all the others each time.  The original order continues as if it had delivered the messages
+    itself.
+    """
+
+    def __init__(self, limit: i64) -> None:
+        super().__init__([])
+        #: The number of consumers asked.
+        self.asked: i64 = 0
+        self._room: i64 = limit
+        #: The priorities with a ready consumer, the highest first.
+        self._tiers: Final[list[AbleTier]] = []
+
+    def gather(self, origin: RoundRobin) -> bool:
+        """Add the ready consumers of one order; return whether there is room for more."""
+        tier: AbleTier | None = None
+        consumers = origin.consumers
+        size: i64 = len(consumers)
+        place: i64 = origin.place
+        left: i64 = size
+        while left > 0 and self._room > 0:
+            left -= 1
+            if place >= size:
+                place = 0
+            consumer = consumers[place]
+            if consumer.ready():
+                if tier is None:
+                    tier = AbleTier(origin)
+                    self._tiers.append(tier)
+                tier.consumers.append((consumer, int(place)))
+                self._room -= 1
+            place += 1
+        self.asked += size - left
+        return self._room > 0
+
+    def has_more(self) -> bool:
+        """Return whether `limit` was reached before all consumers were asked."""
+        return self._room == 0
+
+    def next(self) -> Consumer | None:
+        """Return the next consumer in turn that can take a message, or None."""
+        tiers = self._tiers
+        while tiers:
+            tier = tiers[0]
+            consumers = tier.consumers
+            while consumers:
+                if tier.place >= len(consumers):
+                    tier.place = 0
+                place = tier.place
+                consumer, origin_place = consumers[place]
+                if consumer.ready():
+                    tier.place = place + 1
+                    tier.origin.place = origin_place + 1
+                    return consumer
+                del consumers[place]
+            del tiers[0]
+        return None
+
+
+@final
+class Tiers:
+    """Consumers by priority, the highest first, with a round-robin order for each."""
+
+    def __init__(self) -> None:
+        self.orders: Final[list[RoundRobin]] = []
+        #: Their priorities, negated so that they ascend.
+        self._places: Final[list[int]] = []
+
+    def of(self, priority: int) -> RoundRobin:
+        """Return the order of a priority; create it if it is new."""
+        at = bisect_left(self._places, -priority)
+        if at < len(self._places) and self._places[at] == -priority:
+            return self.orders[at]
+        new = RoundRobin([])
+        self.orders.insert(at, new)
+        self._places.insert(at, -priority)
+        return new
+
+    def put(self, consumer: Consumer) -> None:
+        """Put `consumer` behind the others of its priority."""
+        self.of(consumer.priority).consumers.append(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        """Remove `consumer`."""
+        tier = self.of(consumer.priority)
+        place = place_of(consumer, tier.consumers)
+        del tier.consumers[place]
+        tier.removed(consumer, place)
+        if not tier.consumers:
+            at = bisect_left(self._places, -consumer.priority)
+            del self.orders[at]
+            del self._places[at]
+
+    def highest(self) -> list[Consumer]:
+        """Return the consumers with the highest priority; an empty list if there are none."""
+        return self.orders[0].consumers if self.orders else []
+
+
+class ConsumerPriorities(RoundRobin):
+    """Consumers of several priorities: a lower one gets a message if no higher one can take it."""
+
+    def __init__(self, consumers: list[Consumer], place: i64) -> None:
+        super().__init__(consumers)
+        self._by_priority: Final = Tiers()
+        # All but the newest have the same priority, and some of them may have had their turn.
+        tier = self._by_priority.of(consumers[0].priority)
+        tier.consumers = consumers[:-1]
+        tier.place = place
+        self._by_priority.put(consumers[-1])
+
+    def added(self, consumer: Consumer) -> RoundRobin:
+        """Put `consumer` behind the others of its priority."""
+        self._by_priority.put(consumer)
+        return self
+
+    def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
+        """Remove `consumer`; return to plain round robin once only one priority is left."""
+        self._by_priority.remove(consumer)
+        if len(self._by_priority.orders) > 1:
+            return self
+        plain = RoundRobin(self.consumers)
+        plain.place = self._by_priority.orders[0].place
+        return plain
+
+    def next(self) -> Consumer | None:
+        """Return the next ready consumer of the highest priority that has one, or None."""
+        asked: i64 = 0
+        for tier in self._by_priority.orders:
+            consumer = tier.next()
+            if consumer is not None:
+                return consumer
+            asked += len(tier.consumers)
+            if asked >= _ASKED_MAX:
+                # Not all of this priority were asked, or those below are too many to ask.
+                break
+        return None
+
+    def orders(self) -> list[RoundRobin]:
+        """Return the order of each priority, the highest first."""
+        return self._by_priority.orders
+
+
+class SingleActive(RoundRobin):
+    """One consumer gets all messages; another takes over when it ends or a higher priority comes.
+
+    The next one gets nothing while its predecessor has unacked messages: any that are requeued must
+    be delivered first to keep the order.
+
+    Consumers that read all partitions of a super stream share the partitions.  Among the consumers
+    with the highest priority, partition n activates the one at place n, modulo their number.  If
+    they subscribed to all partitions in the same order, each gets its share.  Adding or removing a
+    consumer moves some of the partitions.
+
+    Source: RabbitMQ's single active consumers, also of super streams.
+    """
+
+    def __init__(self, consumers: list[Consumer], partition: i64 = -1) -> None:
+        super().__init__(consumers)
+        #: The number of the partition; negative if it is not a partition.
+        self.partition: i64 = partition
+        self.active: Consumer | None = None
+        #: The previously active consumer, while it may have unacked messages.
+        self.before: Consumer | None = None
+        self._by_priority: Final = Tiers()
+        for consumer in consumers:
+            self._by_priority.put(consumer)
+
+    def added(self, consumer: Consumer) -> RoundRobin:
+        """Activate `consumer` if it is the first, or has a higher priority than the active one."""
+        self._by_priority.put(consumer)
+        active = self.active
+        if self.partition >= 0:
+            self._share()
+        elif active is None or consumer.priority > active.priority:
+            self._activate(consumer)
+        return self
+
+    def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
+        """Activate the next consumer: of those with the highest priority, the oldest."""
+        self._by_priority.remove(consumer)
+        if self.partition >= 0 or consumer is self.active:
+            self._share()
+        return self
+
+    def _share(self) -> None:
+        """Activate the consumer for this partition, or the oldest one."""
+        best = self._by_priority.highest()
+        chosen = best[max(self.partition, 0) % len(best)] if best else None
+        if chosen is not self.active:
+            self._activate(chosen)
+
+    def _activate(self, consumer: Consumer | None) -> None:
+        before = self.before
+        if before is None or before.unacked_count == 0:
+            # Otherwise the active one got no messages, and the one before it still counts.
+            self.before = self.active
+        self.active = consumer
+        if consumer is self.before:
+            # It is active again before any other consumer got a message.
+            self.before = None
+
+    def next(self) -> Consumer | None:
+        """Return the active consumer if it can take a message, or None."""
+        before = self.before
+        if before is not None:
+            if before.unacked_count > 0:
+                return None
+            self.before = None
+        active = self.active
+        return active if active is not None and active.ready() else None
+
+    def able(self, limit: i64) -> AbleConsumers | None:
+        """Return None: `next` has asked the only consumer that may get a message."""
+        return None
+
+    def has_ready(self) -> bool:
+        """Return whether the active consumer can take a message."""
+        return self.next() is not None
+
+    def is_active(self, consumer: Consumer) -> bool:
+        """Return whether `consumer` is the active one."""
+        return consumer is self.active

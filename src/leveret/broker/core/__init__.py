@@ -1,1 +1,0 @@
-"""State shared by the whole broker: accounts, quotas, ownership, counters."""

@@ -1,0 +1,1 @@
+"""Exporting and importing definitions, as RabbitMQ's definitions files have them."""

@@ -1,0 +1,1 @@
+"""Exchanges, a file for each type, and their bindings."""

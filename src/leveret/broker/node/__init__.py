@@ -1,1 +1,0 @@
-"""The whole broker: virtual hosts, users, permissions, parameters, memory and events."""

@@ -1,0 +1,1 @@
+"""Regular expressions of policies and permissions, which match in bounded time."""

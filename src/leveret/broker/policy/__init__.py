@@ -1,1 +1,0 @@
-"""Policies and their keys."""

@@ -1,0 +1,1 @@
+"""Named publishers: deduplication of what they send again, and their lost sessions."""

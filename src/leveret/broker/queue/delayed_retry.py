@@ -1,0 +1,197 @@
+"""Delayed retry: requeued messages wait before they are delivered again.
+
+A queue with `x-delayed-retry-type` delays requeued messages: `failed` delays those requeued by
+basic.reject or by the end of a channel, `returned` those requeued by basic.nack or basic.recover,
+`all` both.  The delay is `x-delayed-retry-min` times the number of failures, at least once, and at
+most `x-delayed-retry-max`, or without it always `x-delayed-retry-min`.  A message is not delayed
+beyond its expiry.
+
+Parked messages are in memory, in the queue's `out` for a checkpoint, and in the journal as
+requeued, with a record of their due time.  After a restart such a message may be in a chunk: it is
+then ready, and is parked when it is next.
+
+All queues together have a share of the memory for parked messages.  Beyond it, the delays of queues
+that have more than an equal part are cut short: the next messages due are ready at once, and can
+move to disk with the rest of the queue.
+
+Source: RabbitMQ 4.3's quorum queues, for the names and the formula.
+
+Invariant: a message is parked or ready, never both; the heap holds the due time of every message
+that is parked or must be parked.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.attributes.expiration import deadline_of
+from leveret.broker.backlog.window import Returned
+from leveret.broker.scheduler.retained_share import Keeper, Shrinking
+from leveret.broker.scheduler.timers import Timed
+from leveret.clock import NO_DEADLINE
+from leveret.limits import RETRY_OVERHEAD_BYTES, RETRY_TIME_BYTES
+
+#: The most due times examined for each message beyond the share.
+_LOOKED_AT: Final = 4096
+
+if TYPE_CHECKING:
+    from leveret.broker.queue.classic import ClassicQueue
+
+
+@final
+class Retries(Timed, Shrinking):
+    """The requeued messages of one queue that wait for their retry."""
+
+    def __init__(self, queue: ClassicQueue) -> None:
+        super().__init__()
+        self.queue = queue
+        #: The due times of parked messages, and of those to be parked once they are next.
+        self.times: dict[i64, i64] = {}
+        self.parked: dict[i64, Returned] = {}
+        #: The bytes of the bodies and properties of the parked messages.
+        self.size: i64 = 0
+        self._keeper: Final = Keeper(queue.core.memory.retries, self)
+        self._heap: list[tuple[int, int]] = []
+
+    def delay(self, item: Returned, delay_ms: i64) -> None:
+        """Delay a requeued message, and journal its due time."""
+        queue = self.queue
+        due_ms: i64 = queue.core.now_ms + delay_ms
+        deadline = deadline_of(item.message, queue.settings.message_ttl_ms)
+        if deadline != NO_DEADLINE:
+            # A message must expire on time: it comes back for that.
+            due_ms = min(due_ms, deadline + 1)
+        if queue.recorded and item.message.persistent:
+            queue.core.journal.define("retry", self._definition(item.sequence, due_ms))
+        self._note(item.sequence, due_ms)
+        self._park(item)
+
+    def _note(self, sequence: i64, due_ms: i64) -> None:
+        if sequence not in self.times:
+            self.queue.core.memory.hold_all(0, RETRY_TIME_BYTES)
+        self.times[sequence] = due_ms
+        heapq.heappush(self._heap, (int(due_ms), int(sequence)))
+        self._arm()
+
+    def _park(self, item: Returned) -> None:
+        self.parked[item.sequence] = item
+        self.size += item.message.size
+        queue = self.queue
+        if queue.recorded and item.message.persistent:
+            queue.out.put(item)
+        self._keeper.book(item.message.size + RETRY_OVERHEAD_BYTES)
+        if self._keeper.is_over():
+            self.shrink()
+
+    def shrink(self) -> None:
+        """If there are too many parked messages, put those that are due first back."""
+        keeper = self._keeper
+        skipped: list[tuple[int, int]] = []
+        looked: i64 = 0
+        while self._heap and looked < _LOOKED_AT and keeper.is_over():
+            looked += 1
+            entry = heapq.heappop(self._heap)
+            sequence: i64 = entry[1]
+            if self.times.get(sequence, NO_DEADLINE) != entry[0]:
+                continue
+            if sequence not in self.parked:
+                # It is in the queue, and is parked when it is next.
+                skipped.append(entry)
+                continue
+            item = self._forget(sequence)
+            if item is not None:
+                self.queue.put_back(item)
+        for entry in skipped:
+            heapq.heappush(self._heap, entry)
+        self._arm()
+
+    def holds_back(self, sequence: i64) -> bool:
+        """Return whether the next message is not due yet; if so, park it."""
+        if sequence not in self.times:
+            return False
+        queue = self.queue
+        message = queue.ready.take(sequence)
+        self._park(Returned(sequence, message, max(queue.ready.taken_count, 1)))
+        return True
+
+    def _arm(self) -> None:
+        """Set the timer to the first due time."""
+        if self._heap:
+            self.queue.core.timers.set(self, self._heap[0][0])
+        else:
+            self.queue.core.timers.cancel(self)
+
+    def due(self, now_ms: i64) -> None:
+        """Put the messages that are due back into the queue."""
+        self.queue.scheduler.start_later(self._release())
+
+    def _release(self) -> Iterator[int]:
+        while self._heap and self._heap[0][0] <= self.queue.core.now_ms:
+            due_ms, number = heapq.heappop(self._heap)
+            sequence: i64 = number
+            if self.times.get(sequence, NO_DEADLINE) == due_ms:
+                item = self._forget(sequence)
+                if item is not None:
+                    self.queue.put_back(item)
+            yield 1
+        self._arm()
+
+    def _forget(self, sequence: i64) -> Returned | None:
+        """Remove and return a message; None if it was not parked."""
+        del self.times[sequence]
+        self.queue.core.memory.release_all(0, RETRY_TIME_BYTES)
+        item = self.parked.pop(sequence, None)
+        if item is not None:
+            self.size -= item.message.size
+            self._keeper.book(-(item.message.size + RETRY_OVERHEAD_BYTES))
+            self.queue.out.pop(sequence)
+        return item
+
+    def take_all(self) -> dict[i64, Returned]:
+        """Forget all due times and parked messages; return the parked messages by sequence.
+
+        Their memory is already released.  The caller acks them and removes them from the queue's
+        `out`.
+        """
+        memory = self.queue.core.memory
+        parked = self.parked
+        memory.release_all(len(parked), self.size + len(self.times) * RETRY_TIME_BYTES)
+        self._keeper.book(-self._keeper.bytes)
+        memory.free_table(self.times)
+        memory.free(self._heap)
+        self.times = {}
+        self.parked = {}
+        self._heap = []
+        self.size = 0
+        self._arm()
+        return parked
+
+    def end(self) -> None:
+        """Forget all messages, because the queue is deleted."""
+        self.queue.core.memory.free_table(self.take_all())
+        self._keeper.end()
+
+    # -- checkpoints ------------------------------------------------------------------------------
+
+    def _definition(self, sequence: i64, due_ms: i64) -> dict[str, object]:
+        queue_id = int(self.queue.queue_id)
+        return {"id": queue_id, "sequence": int(sequence), "due_ms": int(due_ms)}
+
+    def definitions(self) -> Iterator[dict[str, object]]:
+        """Yield the due times as records of a checkpoint; they may change meanwhile."""
+        for sequence in list(self.times):
+            due_ms = self.times.get(sequence)
+            if due_ms is not None:
+                yield self._definition(sequence, due_ms)
+
+    def restore(self, times: dict[i64, i64]) -> None:
+        """Start with the due times from the journal; messages that are due by now are ready."""
+        queue = self.queue
+        for sequence, due_ms in times.items():
+            there = queue.ready.has(sequence) or queue.stored.holds(sequence)
+            if there and due_ms > queue.core.now_ms:
+                self._note(sequence, due_ms)

@@ -1,0 +1,418 @@
+"""Quotas: the queues, bindings and messages of users and virtual hosts, and their limits.
+
+Everything that a client creates counts for its user, identified by name and number
+(`ownership.py`), and for its vhost.  A queue and a binding count for the user who declared them.  A
+message counts for the user of its queue, not for its publisher: that user is in the queue's record,
+so it is the same after a restart, and can purge the queue, delete it or limit its length.
+
+A quota refuses new objects and never removes existing ones; imports by the operator are counted and
+not refused.
+
+Messages are not counted one by one.  Every queue knows how many it holds; its `Share` has the
+number at the last count.  While a quota is far from its limit, a queue is counted again after at
+most `QUOTA_SLACK_MESSAGES` messages or `QUOTA_SLACK_BYTES` bytes, and its publishers pay nothing.
+If all queues together could reach the quota before they are counted again, it is *watched*: then
+each publish is checked, and counted as it is accepted.
+
+Invariants: for a quota that is not watched, the use is below the limit, including everything
+published since the last count; for a watched quota, the use never exceeds the count, once all
+queues were counted.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64, mypyc_attr
+
+from leveret.broker.scheduler.costs import QUEUES_COUNTED_PER_COST
+from leveret.errors import PreconditionFailed
+from leveret.limits import QUOTA_RECOUNT_QUEUES, QUOTA_SLACK_BYTES, QUOTA_SLACK_MESSAGES
+
+if TYPE_CHECKING:
+    from leveret.broker.ownership import Owner
+    from leveret.broker.scheduler.scheduler import Scheduler
+
+MAX_QUEUES: Final = "max-queues"
+MAX_BINDINGS: Final = "max-bindings"
+MAX_MESSAGES: Final = "max-messages"
+MAX_MESSAGE_BYTES: Final = "max-message-bytes"
+
+#: The limits of users and of vhosts that are quotas.
+QUOTAS: Final = (MAX_QUEUES, MAX_BINDINGS, MAX_MESSAGES, MAX_MESSAGE_BYTES)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Share:
+    """The part of one queue in the message counts of its user and its vhost."""
+
+    def __init__(self, vhost: Use, queues: i64) -> None:
+        self.vhost: Final = vhost
+        #: The user who declared the queue, and that user's counts; None for a queue that was
+        #: imported or recorded by an earlier release.
+        self.owner: Owner | None = None
+        self.user: Use | None = None
+        #: The counts of its vhost, and of its user.
+        self.uses: list[Use] = [vhost]
+        #: How many queues it counts for its user: one, or none.
+        self._queues: Final[i64] = queues
+        #: Messages and their bytes at the last count.
+        self.messages: i64 = 0
+        self.bytes: i64 = 0
+        #: True while each publish must be checked.
+        self.watched = False
+        #: Its indexes in their lists of shares.
+        self.vhost_place: i64 = -1
+        self.user_place: i64 = -1
+        vhost.add_share(self)
+
+    @abstractmethod
+    def messages_now(self) -> i64:
+        """Return how many messages the queue holds."""
+
+    @abstractmethod
+    def bytes_now(self) -> i64:
+        """Return the bytes (bodies and properties) of these messages."""
+
+    @abstractmethod
+    def follow(self) -> None:
+        """Have each publish checked by `takes` if `watched` is set, otherwise none."""
+
+    def give(self, owner: Owner | None, user: Use | None) -> None:
+        """Count the queue and its messages for `owner`, with the counts `user`, from now on."""
+        self._take_away()
+        self.owner = owner
+        self.user = user
+        if user is not None:
+            self.uses.append(user)
+            user.queues += self._queues
+            user.messages += self.messages
+            user.bytes += self.bytes
+            user.add_share(self)
+        self.judge()
+
+    def _take_away(self) -> None:
+        self.uses = [self.vhost]
+        user = self.user
+        if user is not None:
+            user.queues -= self._queues
+            user.messages -= self.messages
+            user.bytes -= self.bytes
+            user.remove_share(self)
+
+    def judge(self) -> None:
+        """Watch the quotas that are near their limit, and no others."""
+        self.count()
+        for use in self.uses:
+            use.judge()
+        self.look()
+
+    def look(self) -> None:
+        """Check whether a quota of its user or its vhost is watched."""
+        watched = any(use.watched for use in self.uses)
+        if watched != self.watched:
+            self.watched = watched
+            self.follow()
+
+    def note(self) -> None:
+        """Update the counts: called before more messages than the slack have arrived."""
+        if any(use.counts_messages for use in self.uses):
+            self.judge()
+
+    def count(self) -> None:
+        """Count the messages that the queue holds now."""
+        messages = self.messages_now() - self.messages
+        size = self.bytes_now() - self.bytes
+        if messages != 0 or size != 0:
+            self._add(messages, size)
+
+    def _add(self, messages: i64, size: i64) -> None:
+        self.messages += messages
+        self.bytes += size
+        for use in self.uses:
+            use.messages += messages
+            use.bytes += size
+
+    def has_room(self, size: i64) -> bool:
+        """Return whether a message of `size` bytes is within the quotas."""
+        if not self.watched:
+            return True
+        self.count()
+        return all(use.has_room(1, size) for use in self.uses)
+
+    def takes(self, size: i64) -> bool:
+        """Count a message of `size` bytes before its publish; return False to refuse it."""
+        taken = self.admits(1, size)
+        if taken:
+            self._add(1, size)
+        return taken
+
+    def admits(self, messages: i64, size: i64) -> bool:
+        """Return whether the quotas allow this much more; count a refusal.
+
+        A message that replaces another adds no message (`messages` is 0).
+        """
+        self.count()
+        for use in self.uses:
+            if not use.has_room(messages, size):
+                use.refused += 1
+                return False
+        return True
+
+    def leaves(self, size: i64) -> None:
+        """Stop counting a message that moves on to other queues at once."""
+        if self.watched:
+            self.count()
+            self._add(-1, -size)
+
+    def end(self) -> None:
+        """Stop counting: the queue is deleted."""
+        self._take_away()
+        self.user = None
+        self.vhost.messages -= self.messages
+        self.vhost.bytes -= self.bytes
+        self.vhost.remove_share(self)
+
+
+@final
+class Use:
+    """The use of quotas by one user or one vhost, and its limits; negative: no limit."""
+
+    def __init__(self, label: str, scheduler: Scheduler, owner: Owner | None = None) -> None:
+        #: The owner of the limits, for errors.
+        self.label: Final = label
+        #: The user; None for a vhost.
+        self.owner: Final = owner
+        #: True for a deleted user: their objects stay, without limits.
+        self.is_gone = False
+        self._scheduler: Final = scheduler
+        self.queues: i64 = 0
+        self.queues_max: i64 = -1
+        self.bindings: i64 = 0
+        self.bindings_max: i64 = -1
+        #: Messages and their bytes at the last count.
+        self.messages: i64 = 0
+        self.messages_max: i64 = -1
+        self.bytes: i64 = 0
+        self.bytes_max: i64 = -1
+        #: Publishes that were refused by a message quota.
+        self.refused: i64 = 0
+        #: True if there is a message quota.
+        self.counts_messages = False
+        #: True while a message quota may be near its limit.
+        self.watched = False
+        #: The queues whose messages count, and the index of the one to count again next.
+        self.shares: list[Share] = []
+        self._next: i64 = 0
+        #: True while all queues are being counted, and the queues left to count.
+        self._counts_all = False
+        self._uncounted: list[Share] = []
+        #: Queues that may still be counted again while `Scheduler.full_at` has this value.
+        self._recounts_left: i64 = QUOTA_RECOUNT_QUEUES
+        self._recounts_until: i64 = 0
+
+    def limit(self, limits: Mapping[str, int]) -> None:
+        """Apply limits, given by their names."""
+        self.queues_max = limits.get(MAX_QUEUES, -1)
+        self.bindings_max = limits.get(MAX_BINDINGS, -1)
+        self.messages_max = limits.get(MAX_MESSAGES, -1)
+        self.bytes_max = limits.get(MAX_MESSAGE_BYTES, -1)
+        self.counts_messages = self.messages_max >= 0 or self.bytes_max >= 0
+        self._recount_all()
+
+    def is_empty(self) -> bool:
+        """Return whether nothing is counted."""
+        return self.queues == 0 and self.bindings == 0 and not self.shares
+
+    def add_share(self, share: Share) -> None:
+        """Count the messages of a queue from now on.
+
+        The shares are in a list: a very large dict would move all entries when it grows.
+        """
+        self._put(share, len(self.shares))
+        self.shares.append(share)
+
+    def remove_share(self, share: Share) -> None:
+        """Stop counting the messages of a queue, if they are counted."""
+        if not self.has_share(share):
+            return
+        place = self._place(share)
+        last = self.shares.pop()
+        if last is not share:
+            self.shares[place] = last
+            self._put(last, place)
+        self._put(share, -1)
+
+    def has_share(self, share: Share) -> bool:
+        """Return whether the messages of a queue are counted."""
+        place = self._place(share)
+        return 0 <= place < len(self.shares) and self.shares[place] is share
+
+    def _place(self, share: Share) -> i64:
+        return share.vhost_place if self.owner is None else share.user_place
+
+    def _put(self, share: Share, place: i64) -> None:
+        if self.owner is None:
+            share.vhost_place = place
+        else:
+            share.user_place = place
+
+    # -- queues and bindings ----------------------------------------------------------------------
+
+    def check_queues(self, name: str, count: i64) -> None:
+        """Check that there may be `count` more queues, `name` among them.
+
+        Raises: PreconditionFailed (406).
+        """
+        if 0 <= self.queues_max < self.queues + count:
+            raise PreconditionFailed(
+                f"cannot declare queue '{name}': queue limit {self.label} ({self.queues_max}) "
+                "is reached"
+            )
+
+    def check_bindings(self, source: str, count: i64) -> None:
+        """Check that there may be `count` more bindings.
+
+        Raises: PreconditionFailed (406).
+        """
+        if 0 <= self.bindings_max < self.bindings + count:
+            raise PreconditionFailed(
+                f"cannot bind to exchange '{source}': binding limit {self.label} "
+                f"({self.bindings_max}) is reached"
+            )
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    def count_messages(self) -> None:
+        """Count the messages of all queues, before a caller reads `messages` and `bytes`."""
+        self._scheduler.spent += len(self.shares) // QUEUES_COUNTED_PER_COST
+        for share in self.shares:
+            share.count()
+
+    def _fits(self, messages: i64, size: i64) -> bool:
+        """Return whether this much more is within the quota; adding nothing always is."""
+        if messages > 0 and 0 <= self.messages_max < self.messages + messages:
+            return False
+        return messages + size == 0 or not 0 <= self.bytes_max < self.bytes + size
+
+    def has_room(self, messages: i64, size: i64) -> bool:
+        """Return whether there is room for `messages` more messages of `size` bytes.
+
+        Called while the quota is watched.
+        """
+        if not self._fits(messages, size):
+            # Messages may have left since their queues were counted.
+            self._recount(messages, size)
+        return self._fits(messages, size)
+
+    def _recount(self, messages: i64, size: i64) -> None:
+        """Count queues again until the message fits; the next call continues.
+
+        Their number is limited: one message may be routed to many queues, and each asks.
+        """
+        scheduler = self._scheduler
+        if self._recounts_until != scheduler.full_at:
+            self._recounts_until = scheduler.full_at
+            self._recounts_left = QUOTA_RECOUNT_QUEUES
+        if self._recounts_left <= 0:
+            return
+        looked: i64 = 0
+        most: i64 = min(self._recounts_left, len(self.shares))
+        while looked < most:
+            if self._next >= len(self.shares):
+                self._next = 0
+            self.shares[self._next].count()
+            self._next += 1
+            looked += 1
+            if self._fits(messages, size):
+                break
+        self._recounts_left -= looked
+        scheduler.spent += 1 + looked // QUEUES_COUNTED_PER_COST
+
+    def judge(self) -> None:
+        """Watch the quota if all queues together may reach it before they are counted again."""
+        # Hysteresis: do not switch with every message.
+        slack: i64 = (len(self.shares) + 1) * (2 if self.watched else 1)
+        near = self.counts_messages and not self._fits(
+            slack * QUOTA_SLACK_MESSAGES, slack * QUOTA_SLACK_BYTES
+        )
+        if near != self.watched:
+            self.watched = near
+            self._recount_all()
+
+    def _recount_all(self) -> None:
+        """Count all queues, have them follow `watched`, and check again.
+
+        Messages published meanwhile to queues that were not reached yet are not checked.
+        """
+        self._uncounted = list(self.shares)
+        self._scheduler.spent += len(self._uncounted) >> 6
+        if not self._counts_all:
+            self._counts_all = True
+            self._scheduler.start(self._count_all())
+
+    def _count_all(self) -> Iterator[int]:
+        while self._uncounted:
+            share = self._uncounted.pop()
+            if self.has_share(share):
+                share.count()
+                share.look()
+            yield 1
+        self._counts_all = False
+        self.judge()
+
+
+@final
+class Quotas:
+    """The use of quotas by all users; vhosts keep their own."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler: Final = scheduler
+        #: The limits of each user that has any (`Users.limits`).
+        self.user_limits: Final[dict[str, dict[str, int]]] = {}
+        #: Limits for users without limits of their own; empty for a broker with an old data
+        #: directory.
+        self.defaults: dict[str, int] = {}
+        #: The default limit of message bytes, if there are defaults; negative: no limit.
+        self.message_bytes: i64 = -1
+        #: Users with any counted objects, by `Owner.key`.
+        self.users: dict[str, Use] = {}
+
+    def of(self, owner: Owner | None) -> Use | None:
+        """Return a user's counts; None for no owner."""
+        if owner is None:
+            return None
+        use = self.users.get(owner.key)
+        if use is None:
+            use = self.users[owner.key] = Use(f"of user '{owner.name}'", self._scheduler, owner)
+            use.limit(self.limits_of(owner.name))
+        return use
+
+    def set_defaults(self, defaults: Mapping[str, int]) -> None:
+        """Set the default limits of users; if empty, there are no default limits."""
+        self.defaults = dict(defaults)
+        if defaults and self.message_bytes >= 0:
+            self.defaults.setdefault(MAX_MESSAGE_BYTES, int(self.message_bytes))
+        for use in self.users.values():
+            if use.owner is not None and not use.is_gone:
+                use.limit(self.limits_of(use.owner.name))
+
+    def limits_of(self, name: str) -> dict[str, int]:
+        """Return the limits of a user: their own, and the defaults for the others."""
+        return {**self.defaults, **self.user_limits.get(name, {})}
+
+    def check_bindings(self, owner: Owner, source: str, count: i64) -> None:
+        """Check that a user may have `count` more bindings.  Raises: PreconditionFailed (406)."""
+        use = self.of(owner)
+        if use is not None:
+            try:
+                use.check_bindings(source, count)
+            finally:
+                self.forget_unused(use)
+
+    def forget_unused(self, use: Use | None) -> None:
+        """Drop the counts of a user who has no objects any more."""
+        if use is not None and use.owner is not None and use.is_empty():
+            self.users.pop(use.owner.key, None)

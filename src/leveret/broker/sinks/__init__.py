@@ -1,0 +1,1 @@
+"""Sinks and their staging queues: a batch becomes visible by one commit."""

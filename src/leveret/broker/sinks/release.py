@@ -1,0 +1,366 @@
+"""The release of a committed batch: staged messages move to their exchanges, part by part.
+
+Each part is one journal record, by which messages leave their staging queue and enter their queues;
+the next part waits for its sync.  So after a crash a part is moved or not, and the batch stays in
+order; the next start continues there.  An empty staging queue is deleted.
+
+A release waits while the disk is nearly full, while one of the target queues is full
+(`reject-publish`), and while messages that do not fit in memory are being written.
+
+Invariants: nothing is released before the decision is synced; a sink releases one batch at a time,
+one queue after the other.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.attributes.cc_bcc import blind_copies, blinded, taken_keys
+from leveret.broker.attributes.special_headers import COPIES, special_headers
+from leveret.broker.backlog.window import NOTHING
+from leveret.broker.exchanges.exchange import Exchange
+from leveret.broker.ownership import Owner
+from leveret.broker.queue.dead_letters import DeadLetter
+from leveret.broker.queue.target import Destinations
+from leveret.broker.queue.waiting import WaitingQueue
+from leveret.broker.scheduler.accounts import ROUTE_BYTES
+from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST, STAGED_LETTER, STAGED_MESSAGE
+from leveret.broker.scheduler.effects import SyncWaiter
+from leveret.broker.scheduler.timers import Timed
+from leveret.broker.vhost.vhost import Vhost
+from leveret.limits import (
+    DEAD_LETTER_RETRY_MS,
+    RELEASE_BYTES,
+    ROUTE_TARGETS_CACHED_MAX,
+    ROUTES_CACHED_MAX,
+    SPILL_BYTES_MAX,
+    TABLE_BYTES_PER_COST,
+)
+from leveret.message import Address, Message
+from leveret.wire.properties import HEADERS, find_property, property_delivery_mode
+from leveret.wire.staged import Staged, read_staged, without_staged
+
+#: The handling of unroutable messages.
+FAIL: Final = "fail"
+DROP_IT: Final = "drop"
+DEAD_LETTER: Final = "dead-letter:"
+
+
+#: Length of short properties in bytes: the two headers alone take some 80.
+_SHORT_PROPERTIES: Final = 96
+
+
+#: The reason in `x-death`.
+UNROUTABLE: Final = "unroutable"
+
+_PERSISTENT: Final = 2
+
+
+#: Maximum of targets in a cached route: with more, finding them costs little compared with
+#: delivering.
+_TARGETS_KEPT_MAX: Final = ROUTE_TARGETS_CACHED_MAX // ROUTES_CACHED_MAX
+
+
+@final
+class StagedRoute:
+    """The route of an address, until the vhost's revision changes."""
+
+    def __init__(self, address: Address, exchange: Exchange | None, routing_key: str) -> None:
+        self.address: Final = address
+        self.exchange: Final = exchange
+        self.routing_key: Final = routing_key
+        #: The destinations of each message without further keys; None if not known.
+        self.found: Destinations | None = None
+
+
+@final
+class StagedRoutes:
+    """The resolved addresses of staged messages."""
+
+    def __init__(self, vhost: Vhost) -> None:
+        self.vhost = vhost
+        self._revision: i64 = -1
+        self._known: dict[tuple[bytes, bytes], StagedRoute] = {}
+        #: The memory booked for the routes.
+        self._booked: i64 = 0
+
+    def find(self, staged: Staged) -> StagedRoute:
+        """Return the cached or new route of an address."""
+        vhost = self.vhost
+        if self._revision != vhost.revision or len(self._known) >= ROUTES_CACHED_MAX:
+            self.clear()
+            self._revision = vhost.revision
+        names = (staged.exchange, staged.routing_key)
+        route = self._known.get(names)
+        if route is None:
+            exchange = vhost.exchanges.by_name.get(
+                staged.exchange.decode("utf-8", "surrogateescape")
+            )
+            key = staged.routing_key.decode("utf-8", "surrogateescape")
+            route = StagedRoute(Address(staged.exchange, staged.routing_key), exchange, key)
+            self._known[names] = route
+            self._book(ROUTE_BYTES + len(staged.exchange) + len(staged.routing_key))
+        return route
+
+    def _book(self, size: i64) -> None:
+        self._booked += size
+        self.vhost.account.book(size)
+
+    def clear(self) -> None:
+        """Remove all routes: nothing is routed for now."""
+        self._known.clear()
+        self._book(-self._booked)
+
+    def destinations(self, route: StagedRoute, message: Message, copies: list[str]) -> Destinations:
+        """Return the destinations of one message."""
+        exchange = route.exchange
+        if exchange is None:
+            return Destinations([])
+        if route.found is not None and not copies:
+            return route.found
+        routing = self.vhost.route(exchange, route.routing_key, message.properties, copies)
+        if routing.refusal:
+            # A message that would be refused as a publish, such as one with too long a delay.
+            return Destinations([])
+        count: i64 = len(routing.targets)
+        if not routing.dynamic and not copies and count <= _TARGETS_KEPT_MAX:
+            self._book(8 * count)
+            route.found = routing
+        return routing
+
+
+def unstaged(message: Message, route: StagedRoute, now_ms: i64) -> Message:
+    """Return a staged message in the form in which its publisher meant it."""
+    address = route.address
+    message = blinded(message)
+    if message.address.blind_bytes > 0:
+        address = Address(address.exchange, address.routing_key, message.address.blind)
+    return Message(
+        address,
+        without_staged(message.properties),
+        message.body,
+        now_ms,
+        property_delivery_mode(message.properties) == _PERSISTENT,
+    )
+
+
+def header_cost(properties: bytes) -> i64:
+    """Return the cost of reading and rewriting properties beyond short ones."""
+    return max(i64(len(properties)) - _SHORT_PROPERTIES, 0) // TABLE_BYTES_PER_COST
+
+
+def copies_of(message: Message) -> list[str]:
+    """Return the keys of CC and BCC, which were checked when the message was staged."""
+    keys = blind_copies(message.address)
+    properties = message.properties
+    if find_property(properties, HEADERS) >= 0 and special_headers(properties) & COPIES:
+        keys = taken_keys(properties) + keys
+    return keys
+
+
+@final
+class Sink:
+    """One sink; `batch` is the highest batch that it committed, at `time_ms`."""
+
+    def __init__(self, name: str, destination: str) -> None:
+        self.name = name
+        #: The destination that it writes to; empty if it has none.
+        self.destination = destination
+        #: True if it can also be found by its name alone.
+        self.adopted = False
+        #: None if an earlier release recorded it.
+        self.owner: Owner | None = None
+        #: The user to whom its owner offers it.
+        self.offered: Owner | None = None
+        #: The user to whom it is being given, with its owner's staging queues (`giving.py`).
+        self.gives_to: Owner | None = None
+        self.batch: i64 = -1
+        self.time_ms: i64 = 0
+        #: True while the queues of its lower batches are being deleted.
+        self.drops_lower = False
+        #: Committed batches that are not completely released, in order.
+        self.releases: list[Release] = []
+        # Counters since the start.
+        self.released: i64 = 0
+        self.unroutable: i64 = 0
+        #: Messages staged for an already committed batch, and commits of such batches.
+        self.dropped: i64 = 0
+        self.repeats: i64 = 0
+
+    def is_busy(self) -> bool:
+        """Return whether one of its batches is being released, or it is being given away."""
+        return bool(self.releases) or self.gives_to is not None
+
+
+@final
+class Retry(Timed):
+    """A release that waits for room in a queue."""
+
+    def __init__(self, release: Release) -> None:
+        super().__init__()
+        self.release = release
+
+    def due(self, now_ms: i64) -> None:
+        """Try again."""
+        self.release.go_on()
+
+
+@final
+class Release(SyncWaiter):
+    """The release of one committed batch."""
+
+    def __init__(
+        self, vhost: Vhost, sink: Sink, batch: i64, queues: list[WaitingQueue], unroutable: str
+    ) -> None:
+        super().__init__()
+        self.vhost = vhost
+        self.sink = sink
+        self.batch: Final[i64] = batch
+        self.queues = queues
+        self.unroutable = unroutable
+        self.head: i64 = 0
+        self._routes = StagedRoutes(vhost)
+        self._retry: Retry | None = None
+        for queue in queues:
+            queue.kept = True
+
+    def begin(self, group: i64) -> None:
+        """Begin once the group with the decision is synced."""
+        if group > self.vhost.core.journal.durable_group:
+            self.vhost.core.syncs.wait(self, group)
+        else:
+            self.go_on()
+
+    def left(self) -> list[WaitingQueue]:
+        """Return the queues that are not empty yet, in order."""
+        return self.queues[self.head :]
+
+    def synced(self, group: i64) -> None:
+        """Continue: the decision, or the last part, is synced."""
+        self.go_on()
+
+    def spilled(self) -> None:
+        """Continue: chunks were written."""
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Schedule the next part of the current queue."""
+        if self.head < len(self.queues):
+            self.queues[self.head].schedule()
+
+    def dispatch(self, queue: WaitingQueue, limit: i64) -> bool:
+        """Release a part of a queue; `go_on` schedules the next part."""
+        core = self.vhost.core
+        if queue.deleted or self.sink.releases[0] is not self:
+            return False
+        if queue is not self.queues[self.head]:
+            return False
+        if self.waits_for != 0 or core.disk_short:
+            return False
+        if core.spill.unwritten_bytes > SPILL_BYTES_MAX:
+            core.wait_spilled(self)
+            return False
+        if queue.ready_count() == 0:
+            self._end(queue)
+            return False
+        journal = core.journal
+        journal.begin_tx()
+        moved = self._move_some(queue, limit)
+        journal.end_tx()
+        if moved > 0:
+            core.syncs.wait(self, journal.group)
+        elif queue.ready_count() == 0:
+            # The remaining messages were damaged on disk.
+            self.go_on()
+        return False
+
+    def _move_some(self, queue: WaitingQueue, limit: i64) -> i64:
+        """Move messages while possible; return how many."""
+        core = self.vhost.core
+        moved: i64 = 0
+        size: i64 = 0
+        # A message costs `STAGED_MESSAGE` and one for each copy: half of the limit moves at once,
+        # and fewer messages with many copies.
+        left: i64 = limit * (STAGED_MESSAGE + 1) // 2
+        while moved < limit and size < RELEASE_BYTES and left > 0:
+            left += core.scheduler.spent
+            sequence = queue.ready.first()
+            returned = queue.ready.look(sequence) if sequence != NOTHING else None
+            if returned is None or not self._move(queue, sequence, returned.message):
+                break
+            left -= core.scheduler.spent
+            moved += 1
+            size += returned.message.size
+        return moved
+
+    def _move(self, queue: WaitingQueue, sequence: i64, message: Message) -> bool:
+        """Move one message to its destinations; return False if it must wait."""
+        vhost = self.vhost
+        core = vhost.core
+        # Counted first: a waiting message is checked again each second.
+        core.scheduler.spent += STAGED_MESSAGE + header_cost(message.properties)
+        route = self._routes.find(read_staged(message.properties))
+        letter = unstaged(message, route, core.now_ms)
+        copies = copies_of(letter)
+        destinations = self._routes.destinations(route, letter, copies)
+        targets = destinations.targets
+        reached = destinations.reached()
+        released = letter
+        found: i64 = len(targets)
+        if not reached and self.unroutable.startswith(DEAD_LETTER):
+            name = self.unroutable[len(DEAD_LETTER) :]
+            core.scheduler.spent += STAGED_LETTER + header_cost(message.properties)
+            letter = DeadLetter(queue, sequence, letter, UNROUTABLE).letter_to(name)
+            targets = vhost.destinations(name, letter)
+        core.scheduler.spent += len(targets) // LOOKED_AT_PER_COST
+        for target in targets:
+            if target.checks_admission and target.is_full(letter):
+                self._wait()
+                return False
+        if route.exchange is not None:
+            route.exchange.published_in += 1
+        core.scheduler.spent += len(targets)
+        queue.take(sequence)
+        vhost.move(queue, sequence, message, letter, targets)
+        if core.events is not None:
+            # Like a publish: the staged message is published now.
+            core.events.published(vhost.name, released, found, targets)
+        if reached:
+            self.sink.released += 1
+        else:
+            self.sink.unroutable += 1
+        return True
+
+    def _wait(self) -> None:
+        """Try again later: a queue is full."""
+        # Thousands of batches may wait, each with routes to thousands of queues.
+        self._routes.clear()
+        if self._retry is None:
+            self._retry = Retry(self)
+        core = self.vhost.core
+        core.timers.set(self._retry, core.now_ms + DEAD_LETTER_RETRY_MS)
+
+    def end(self) -> None:
+        """Free routes and timer: everything is released, or the vhost is deleted."""
+        self._routes.clear()
+        if self._retry is not None:
+            # The two refer to each other.
+            self.vhost.core.timers.cancel(self._retry)
+            self._retry = None
+
+    def _end(self, queue: WaitingQueue) -> None:
+        """Delete an empty queue, and continue with the next one, or the next batch."""
+        queue.kept = False
+        self.head += 1
+        self.vhost.queues.drop(queue)
+        if self.head < len(self.queues):
+            self.go_on()
+            return
+        self.end()
+        self.sink.time_ms = max(self.sink.time_ms, self.vhost.core.now_ms)
+        releases = self.sink.releases
+        del releases[0]
+        if releases:
+            releases[0].go_on()

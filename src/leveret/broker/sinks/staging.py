@@ -1,0 +1,225 @@
+"""Staging queues: messages that wait until their batch is committed or dropped.
+
+A queue with `x-staging-sink` and `x-staging-batch` belongs to one batch of one sink.  Headers of a
+staged message name its exchange and routing key; it is stored, persistent or not, and cannot be
+consumed.  The queue is for the user who declared it alone: other users with permissions for its
+name cannot stage in it, read it, bind it, or delete it.  A commit decides about all queues of a
+batch (`commit.py`); then the messages move to their exchanges (`release.py`), and the queue is
+deleted.  A queue that is never committed is deleted by its user, by the commit of a later batch of
+its sink, or by its `x-expires`, which counts from its last publish.
+
+It is not regular traffic: listings, exports, policies and events leave it out (`Queue.hidden`), and
+`list_sinks` shows it to operators.  Its messages count as memory like any others.
+
+Policies do not apply to such a queue, and neither does a message's expiration before its release: a
+batch is complete or not published at all.
+
+Invariants: all messages are refused that do not come through `StagingQueue.stage`, whose caller has
+checked the headers and the permissions; once a commit is being checked, no more messages are
+accepted.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.attributes.arguments import (
+    STAGING_BATCH,
+    STAGING_DESTINATION,
+    STAGING_SINK,
+    int_argument,
+)
+from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.consumers.consumer import Consumer
+from leveret.broker.core import Core
+from leveret.broker.ownership import Owner, is_free_for, recorded_owner
+from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.target import (
+    DROP,
+    RECORDS_NONE,
+    RECORDS_PERSISTENT,
+    REFUSE,
+    TAKE,
+    Target,
+)
+from leveret.broker.queue.waiting import WaitingQueue
+from leveret.broker.sinks.release import Release
+from leveret.broker.sinks.sinks import Sinks
+from leveret.broker.vhost.staging_queues import staging_record
+from leveret.broker.vhost.vhost import Vhost
+from leveret.errors import AccessRefused, PreconditionFailed
+from leveret.limits import BODY_APART_BYTES
+from leveret.message import Message
+
+
+@final
+class StagingQueue(WaitingQueue):
+    """The part of a sink's batch that waits in one queue until the batch is committed."""
+
+    def __init__(
+        self,
+        vhost: Vhost,
+        sinks: Sinks,
+        core: Core,
+        queue_id: i64,
+        name: str,
+        attributes: QueueAttributes,
+    ) -> None:
+        super().__init__(core, queue_id, name, attributes)
+        self._home: Final = vhost
+        self._sinks: Final = sinks
+        arguments = attributes.arguments
+        destination = arguments.get(STAGING_DESTINATION)
+        self.sink: Final = str(arguments[STAGING_SINK])
+        self.destination: Final = destination if isinstance(destination, str) else ""
+        self.batch: Final[i64] = int_argument(arguments, STAGING_BATCH)
+        #: The user who declared it.  None if an earlier release recorded it: then it is open to any
+        #: user with permissions for its name.
+        self.staged_by: Owner | None = None
+        #: When it was declared; this and the user are in its definition.
+        self.made_ms: i64 = core.now_ms
+        #: True while `stage` adds a message; any other publish is refused.
+        self.admits = False
+        #: True while a commit is being checked.
+        self.sealed = False
+        #: The journal group with the latest message.
+        self.group: i64 = 0
+        #: Set once the batch is committed.
+        self.release: Release | None = None
+        self.hidden = True
+        self.target = StagingTarget(self, sinks)
+        self.configure(arguments)
+
+    def configure(self, merged: dict[str, object]) -> None:
+        """Apply the queue's own arguments: policies do not apply to it."""
+        super().configure(self.arguments)
+
+    def declared_by(self, by: Owner | None) -> None:
+        """Make `by` the owner of the queue."""
+        self.staged_by = by
+
+    def is_part_of(self, sink: str, destination: str, batch: i64) -> bool:
+        """Return whether it belongs to that batch of that sink."""
+        return (self.sink, self.destination, self.batch) == (sink, destination, batch)
+
+    # -- staging -----------------------------------------------------------------------------------
+
+    def stage(self, message: Message, by: Owner | None) -> i64:
+        """Put a message into the queue; return the outcome of `Vhost.publish`.
+
+        The caller has checked its headers, and the publisher's permission for its exchange.
+        """
+        self.admits = True
+        outcome = self._home.publish(message, [self.target], by)
+        self.admits = False
+        return outcome
+
+    # -- releasing ---------------------------------------------------------------------------------
+
+    def dispatch(self, limit: i64) -> bool:
+        """Release up to `limit` messages once the batch is committed."""
+        release = self.release
+        return release is not None and release.dispatch(self, limit)
+
+    def purge(self) -> i64:
+        """Drop the waiting messages.  Raises: PreconditionFailed (406) once they are committed."""
+        self.check_free()
+        return super().purge()
+
+    def drop(self) -> None:
+        """Remove the queue: it is deleted."""
+        self._sinks.staged.remove(self.sink, self.destination, self)
+        super().drop()
+        # The two refer to each other.
+        self.release = None
+
+    # -- permissions -------------------------------------------------------------------------------
+
+    def attach(self, consumer: Consumer, where: str) -> None:
+        """Raises: AccessRefused (403): a staging queue cannot be consumed."""
+        self.check_consumed()
+
+    def check_consumed(self) -> None:
+        """Raises: AccessRefused (403): a staging queue cannot be consumed."""
+        raise AccessRefused(f"staging queue '{self.name}' cannot be consumed")
+
+    def check_user(self, by: Owner | None) -> None:
+        """Check that `by` is the user who stages here.
+
+        Raises: AccessRefused (403) if the queue belongs to another user.
+        """
+        if not is_free_for(self.staged_by, by):
+            raise AccessRefused(
+                f"staging queue '{self.name}' belongs to another user; only that user can "
+                "stage in it, commit it or delete it"
+            )
+
+    def check_free(self) -> None:
+        """Raises: PreconditionFailed (406) for a queue whose batch is committed."""
+        if self.release is not None:
+            raise PreconditionFailed(
+                f"batch {self.batch} of sink '{self.sink}' is committed and being released from "
+                f"queue '{self.name}'"
+            )
+
+    # -- records ----------------------------------------------------------------------------------
+
+    def definition(self, vhost: str) -> dict[str, object]:
+        """Return the journal record of the queue."""
+        return super().definition(vhost) | staging_record(self.staged_by, self.made_ms)
+
+    def restore_definition(self, record: dict[str, object]) -> None:
+        """Restore owner and time from a record; older records have neither."""
+        self.staged_by = recorded_owner(record)
+        made_ms = record.get("made_ms")
+        if isinstance(made_ms, int):
+            self.made_ms = made_ms
+
+
+@final
+class StagingTarget(Target):
+    """The target of one staging queue: it accepts only staged messages."""
+
+    def __init__(self, queue: StagingQueue, sinks: Sinks) -> None:
+        records_from = RECORDS_PERSISTENT if queue.recorded else RECORDS_NONE
+        super().__init__(queue.core, queue.name, queue.queue_id, records_from)
+        self.queue: Final = queue
+        self._sinks: Final = sinks
+        self.has_rules = True
+        self.look_at_admission()
+
+    def admit(self, message: Message) -> i64:
+        """Check a message: TAKE, REFUSE, or DROP it if its batch is already committed."""
+        queue = self.queue
+        if not queue.admits:
+            return REFUSE
+        if self._sinks.drops(queue.sink, queue.destination, queue.batch, queue.staged_by):
+            self.deduplicated += 1
+            return DROP
+        if queue.sealed or not self.is_in_quota(message):
+            return REFUSE
+        queue.group = self.core.journal.group
+        queue.touch()
+        return TAKE
+
+    def publish(self, message: Message) -> i64:
+        """Put `message` at the tail, ignoring its expiration; return its sequence."""
+        self.published += 1
+        size = message.size
+        core = self.core
+        core.memory.hold(size)
+        queue = self.queue
+        queue.schedule()
+        sequence = queue.ready.append(message)
+        if (sequence & core.memory.window_mask) == 0 or size >= BODY_APART_BYTES:
+            queue.bound_window()
+            if self.share is not None:
+                self.share.note()
+        return sequence
+
+
+def staging_of(queue: Queue | None) -> StagingQueue | None:
+    """Return a staging queue with its type; None for any other queue, or for None."""
+    return queue if isinstance(queue, StagingQueue) else None

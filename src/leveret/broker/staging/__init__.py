@@ -1,1 +1,0 @@
-"""Staging queues and sinks: messages that become visible together by one commit."""

@@ -1,0 +1,283 @@
+"""Totals over all queues, for metrics: collected gradually, and never decreasing.
+
+`counters` explains how a walk counts each queue once, even if queues are deleted meanwhile.  The
+levels (`QueueLevels`) are from the moment when each queue was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from leveret.broker.backlog.priorities import PriorityReady
+from leveret.broker.backlog.window import NOTHING
+from leveret.broker.broker import Broker
+from leveret.broker.counters import QueueCounts, counts_of
+from leveret.broker.queue.queue import Queue
+from leveret.broker.queue.waiting import WaitingQueue
+from leveret.broker.stream.stream import Stream
+from leveret.wire.properties import property_timestamp
+
+#: The latest timestamp shown: the year 9999.
+TIMESTAMP_MAX: Final = 253_402_300_799
+
+#: Stream reader names that cost a walk as much as one queue, and queues seen before it yields.
+_NAMES_LIKE_QUEUE: Final = 4
+_SEEN_AT_ONCE: Final = 8
+
+
+@final
+class QueueLevels:
+    """The contents of queues: messages and their bytes (bodies and properties), and consumers."""
+
+    def __init__(self) -> None:
+        self.queues: i64 = 0
+        self.consumers: i64 = 0
+        self.ready: i64 = 0
+        self.ready_bytes: i64 = 0
+        #: Of the ready messages, those that were returned and wait for their next retry.
+        self.retried: i64 = 0
+        self.unacked: i64 = 0
+        self.unacked_bytes: i64 = 0
+        #: Estimates if a durable queue has both persistent and transient messages.
+        self.persistent: i64 = 0
+        self.persistent_bytes: i64 = 0
+        #: Of all messages, those in memory.
+        self.ram: i64 = 0
+        self.ram_bytes: i64 = 0
+        #: Of the messages in memory, the unacked ones; and the memory booked for all.
+        self.unacked_ram: i64 = 0
+        self.booked: i64 = 0
+        #: Messages of queues that are only on disk.
+        self.paged_out: i64 = 0
+        #: Queues with consumers that can take a message now, or without waiting messages.
+        self.able: i64 = 0
+        #: Reader names of streams, and the messages that they have not processed: the total, and
+        #: the maximum of one reader.
+        self.readers: i64 = 0
+        self.lag: i64 = 0
+        self.lag_max: i64 = 0
+        #: The oldest timestamp that a publisher gave to a first message (Unix epoch, seconds); -1:
+        #: none.
+        self.head: i64 = -1
+
+    def add(self, queue: Queue) -> None:
+        """Add the contents of a queue or a stream."""
+        self.queues += 1
+        self.consumers += len(queue.consumers)
+        self.booked += queue.booked
+        retried: i64 = queue.retry_count()
+        ready: i64 = queue.ready_count() + retried
+        unacked = queue.unacked_count
+        if ready == 0 and unacked == 0:
+            # When there are very many queues, most are empty.
+            self.able += 1 if queue.consumers else 0
+            if isinstance(queue, Stream):
+                self._add_readers(queue)
+            return
+        ready_bytes: i64 = queue.ready_bytes() + queue.retry_bytes()
+        unacked_bytes = queue.unacked_bytes
+        self.ready += ready
+        self.retried += retried
+        self.ready_bytes += ready_bytes
+        self.unacked += unacked
+        self.unacked_bytes += unacked_bytes
+        self.able += 1 if is_able(queue) else 0
+        head = head_timestamp(queue) if ready > 0 else -1
+        if head >= 0 and (self.head < 0 or head < self.head):
+            self.head = head
+        if isinstance(queue, Stream):
+            self.persistent += ready
+            self.persistent_bytes += ready_bytes
+            self._add_readers(queue)
+            return
+        share = persistent_share(queue)
+        self.persistent += i64(int(share * float(ready + unacked)))
+        self.persistent_bytes += i64(int(share * float(ready_bytes + unacked_bytes)))
+        self.paged_out += queue.ready_count() - queue.memory_count()
+        self.unacked_ram += unacked
+        self.ram += queue.memory_count() + queue.retry_count() + unacked
+        self.ram_bytes += queue.memory_bytes() + queue.retry_bytes() + unacked_bytes
+
+    def _add_readers(self, stream: Stream) -> None:
+        for offset in stream.offsets.stored.values():
+            lag = stream.lag(i64(offset))
+            self.readers += 1
+            self.lag += lag
+            self.lag_max = max(self.lag_max, lag)
+
+
+def persistent_share(queue: Queue) -> float:
+    """Return the share of a queue's messages that survives a restart, estimated from publishes."""
+    target = queue.target
+    if not queue.recorded:
+        return 0.0
+    if target.transient == 0 or target.published == 0:
+        return 1.0
+    return max(0.0, 1.0 - float(target.transient) / float(target.published))
+
+
+def head_timestamp(queue: Queue) -> i64:
+    """Return the timestamp of the first message in seconds; -1 if none, or not in memory."""
+    if not isinstance(queue, WaitingQueue):
+        return -1
+    ready = queue.ready
+    pages = ready.fifo
+    if isinstance(ready, PriorityReady) or (pages is not None and pages.active):
+        return -1
+    sequence = ready.first_in_memory()
+    if sequence == NOTHING:
+        return -1
+    found = ready.look(sequence)
+    if found is None:
+        return -1
+    seconds = property_timestamp(found.message.properties)
+    # A publisher may have sent any 64 bits.
+    return -1 if seconds is None or not 0 <= seconds <= TIMESTAMP_MAX else i64(seconds)
+
+
+def is_able(queue: Queue) -> bool:
+    """Return whether a consumer could take a message now, or no message waits for one."""
+    consumers = queue.consumers
+    if not consumers:
+        return False
+    if queue.ready_count() == 0:
+        return True
+    for consumer in consumers[:8]:
+        if consumer.ready():
+            return True
+    return False
+
+
+@final
+class QueueWalk:
+    """A walk over all queues; `number` is the result of `Counts.begin_walk`.
+
+    After the walk, `finish` returns the counters by type.
+    """
+
+    def __init__(self, broker: Broker, number: i64) -> None:
+        self._counts: Final = broker.core.counts
+        self._number: Final[i64] = number
+        #: The next one is last.  A queue is removed when it is seen: freeing very many later would
+        #: load each of them again.
+        self._left: Final[list[Queue]] = []
+        for vhost in broker.vhosts.values():
+            self._left.extend(vhost.queues.replies.queues.values())
+        #: The first ones are addresses of direct reply-to: they count, but are not queues.
+        self._replies: Final = len(self._left)
+        for vhost in broker.vhosts.values():
+            self._left.extend(vhost.queues.by_name.values())
+        #: The number of queues to see.
+        self.size: Final = len(self._left)
+        self.levels: Final = QueueLevels()
+        #: The counters of existing queues that no listing shows.
+        self.unlisted: Final = QueueCounts()
+        self._seen: Final[dict[str, QueueCounts]] = {}
+
+    def see_all(self) -> Iterator[int]:
+        """See all queues; yield the number of queues seen after each part."""
+        left = self._left
+        seen = 0
+        while left:
+            queue = left.pop()
+            seen += 1
+            if not queue.deleted:
+                self._see(queue, len(left) >= self._replies)
+                if isinstance(queue, Stream):
+                    seen += len(queue.offsets.stored) // _NAMES_LIKE_QUEUE
+            if seen >= _SEEN_AT_ONCE:
+                yield seen
+                seen = 0
+
+    def _see(self, queue: Queue, is_queue: bool) -> None:
+        queue.walk = self._number
+        queue.add_counts(counts_of(self._seen, queue.kind))
+        if is_queue and not queue.hidden:
+            self.levels.add(queue)
+        else:
+            queue.add_counts(self.unlisted)
+
+    def finish(self) -> dict[str, QueueCounts]:
+        """Return the counters of each queue type since the start, including deleted queues."""
+        found: dict[str, QueueCounts] = {}
+        for kind in ("classic", "quorum", "stream"):
+            total = found[kind] = QueueCounts()
+            for counts, sign in (
+                (self._seen.get(kind), 1),
+                (self._counts.gone_queues.get(kind), 1),
+                (self._counts.seen_queues.get(kind), -1),
+            ):
+                if counts is not None:
+                    total.add(counts, i64(sign))
+        return found
+
+
+@final
+class QueueRow:
+    """One queue, with its contents and its counters."""
+
+    def __init__(self, vhost: str, queue: Queue) -> None:
+        self.vhost: Final = vhost
+        self.name: Final = str(queue.name)
+        self.kind: Final = queue.kind
+        self.counts: Final = QueueCounts()
+        queue.add_counts(self.counts)
+        self.levels: Final = QueueLevels()
+        self.levels.add(queue)
+
+
+@final
+class ReaderRow:
+    """A reader name of a stream, with its stored offset."""
+
+    def __init__(self, vhost: str, stream: Stream, name: str, offset: int) -> None:
+        self.vhost: Final = vhost
+        self.stream: Final = str(stream.name)
+        self.name: Final = name
+        self.offset: Final = offset
+        self.lag: Final = int(stream.lag(i64(offset)))
+
+
+@final
+class QueueRows:
+    """The queues of some vhosts, or of all, with the readers of their streams.
+
+    Beyond `limit` of each, they are only counted in `omitted` and `readers_omitted`.
+    """
+
+    def __init__(self, broker: Broker, vhosts: list[str] | None, limit: int) -> None:
+        self.rows: Final[list[QueueRow]] = []
+        self.readers: Final[list[ReaderRow]] = []
+        self.omitted = 0
+        self.readers_omitted = 0
+        self._limit: Final = limit
+        self._left: Final[list[tuple[str, Queue]]] = []
+        for vhost in broker.vhosts.values():
+            if vhosts is None or vhost.name in vhosts:
+                for queue in vhost.queues.by_name.values():
+                    if not queue.hidden:
+                        self._left.append((vhost.name, queue))
+
+    def take_all(self) -> Iterator[int]:
+        """Take all queues; yield the number taken."""
+        for vhost, queue in self._left:
+            taken = 1
+            if not queue.deleted:
+                if len(self.rows) < self._limit:
+                    self.rows.append(QueueRow(vhost, queue))
+                else:
+                    self.omitted += 1
+                if isinstance(queue, Stream):
+                    taken += len(queue.offsets.stored) // _NAMES_LIKE_QUEUE
+                    self._take_readers(vhost, queue)
+            yield taken
+
+    def _take_readers(self, vhost: str, stream: Stream) -> None:
+        for name, offset in stream.offsets.stored.items():
+            if len(self.readers) < self._limit:
+                self.readers.append(ReaderRow(vhost, stream, name, offset))
+            else:
+                self.readers_omitted += 1

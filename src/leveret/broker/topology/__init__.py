@@ -1,1 +1,0 @@
-"""Exchanges of every type, and the bindings between them and queues."""

@@ -1,0 +1,1 @@
+"""Users, their permissions, and the access that a connection has by them."""

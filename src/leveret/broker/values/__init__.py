@@ -1,1 +1,0 @@
-"""The meaning of arguments, headers and patterns: values without a state of their own."""

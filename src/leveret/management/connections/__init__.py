@@ -1,0 +1,1 @@
+"""Connections to the HTTP ports: limits, log and addresses."""
