@@ -18,7 +18,7 @@ from leveret.session.channel.channel import CONFIRM, TX, Channel
 from leveret.session.channel.transaction import TxPublish
 from leveret.session.channel.unacked import REJECT
 from leveret.session.publish.immediate import deliver_now
-from leveret.session.publish.route import return_message
+from leveret.session.publish.returns import return_message
 from leveret.session.publish.staged import allow_commit, settle_held
 from leveret.session.publish.topic_permissions import check_again
 from leveret.wire.method import Method

@@ -18,7 +18,7 @@ from mypy_extensions import i64
 from leveret.broker.queue.target import copies_at_once
 from leveret.broker.vhost.vhost import KNOWN, RECORDED
 from leveret.session.channel.channel import CONFIRM, Channel
-from leveret.session.publish.route import ALREADY_TAKEN, return_message
+from leveret.session.publish.returns import ALREADY_TAKEN, return_message
 
 if TYPE_CHECKING:
     from leveret.broker.ownership import Owner

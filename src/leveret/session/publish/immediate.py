@@ -22,13 +22,8 @@ from leveret.session.channel.channel import CONFIRM, TX, Channel
 from leveret.session.channel.transaction import TxPublish
 from leveret.session.publish.fan_out import parts_of
 from leveret.session.publish.inspect import Inspected, inspect, inspected_message
-from leveret.session.publish.route import (
-    ALREADY_TAKEN,
-    NO_ROUTE,
-    Route,
-    found_for,
-    return_message,
-)
+from leveret.session.publish.returns import ALREADY_TAKEN, NO_ROUTE, return_message
+from leveret.session.publish.route import Route, found_for
 
 if TYPE_CHECKING:
     from leveret.broker.queue.target import Target

@@ -29,14 +29,8 @@ from leveret.session.channel.transaction import TxPublish
 from leveret.session.connection_base import ConnectionBase
 from leveret.session.publish.fan_out import fan_out
 from leveret.session.publish.inspect import INSPECTED, INSPECTED_LOW, addressed, inspect
-from leveret.session.publish.route import (
-    ALREADY_TAKEN,
-    Route,
-    check_publisher,
-    found_for,
-    resolve,
-    return_message,
-)
+from leveret.session.publish.returns import ALREADY_TAKEN, return_message
+from leveret.session.publish.route import Route, check_publisher, found_for, resolve
 from leveret.session.publish.route_cache import RouteCache
 from leveret.session.publish.staged import accept_special
 from leveret.wire.properties import PERSISTENT, skim_properties

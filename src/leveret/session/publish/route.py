@@ -1,4 +1,4 @@
-"""The routing of a publish: resolving its arguments, and returning unroutable messages."""
+"""The routing of a publish: checks its arguments, and finds its destinations."""
 
 from __future__ import annotations
 
@@ -21,22 +21,13 @@ from leveret.errors import (
     NotImplementedFault,
     PreconditionFailed,
 )
-from leveret.message import Address, Message
+from leveret.message import Address
 from leveret.names import Name, check_new, cleaned, is_plain
 from leveret.routing.keys import check_strict_routing_key
-from leveret.session.channel.channel import CONFIRM, Channel
+from leveret.session.channel.channel import Channel
 from leveret.session.publish.topic_permissions import check_reached
-from leveret.wire.content.output import content_cost
 from leveret.wire.content.publish import IMMEDIATE, MANDATORY, publish_arguments
-from leveret.wire.methods import BasicPublish, BasicReturn
-
-#: The reply code of an unroutable mandatory message (behaviour 24: returned before the ack).
-NO_ROUTE: Final = 312
-
-#: The reply code of a mandatory message that is a duplicate for all its queues, by publisher
-#: deduplication.  It is sent to clients with the capability `leveret.already_taken`; the message is
-#: confirmed all the same.
-ALREADY_TAKEN: Final = 208
+from leveret.wire.methods import BasicPublish
 
 
 @final
@@ -242,23 +233,3 @@ def unrefused(routing: Routing) -> Destinations:
     if routing.refusal:
         raise PreconditionFailed(routing.refusal, BasicPublish.CLASS_ID, BasicPublish.METHOD_ID)
     return routing
-
-
-def return_message(
-    channel: Channel, message: Message, code: int = NO_ROUTE, text: str = "NO_ROUTE"
-) -> None:
-    """Write a basic.return with its content, before the publish is confirmed."""
-    connection = channel.connection
-    if code == NO_ROUTE:
-        connection.core.counts.unroutable_returned += 1
-    if channel.mode == CONFIRM:
-        channel.confirms.return_next()
-    address = message.address
-    connection.send(
-        channel.number,
-        BasicReturn(
-            code, text, address.exchange.decode("utf-8"), address.routing_key.decode("utf-8")
-        ),
-    )
-    connection.scheduler.spent += content_cost(message.properties, message.body)
-    connection.output.write_content(channel.number, message.properties, message.body)

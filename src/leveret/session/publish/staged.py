@@ -32,13 +32,8 @@ from leveret.session.channel.channel import CONFIRM, TX, Channel
 from leveret.session.channel.transaction import TxPublish
 from leveret.session.publish.immediate import accept_immediate
 from leveret.session.publish.inspect import Inspected, inspect, inspected_message
-from leveret.session.publish.route import (
-    Route,
-    check_copies,
-    from_utf8,
-    return_message,
-    writable,
-)
+from leveret.session.publish.returns import return_message
+from leveret.session.publish.route import Route, check_copies, from_utf8, writable
 from leveret.session.publish.topic_permissions import check_way
 from leveret.wire.staged import read_staged
 
