@@ -23,10 +23,9 @@ from leveret.limits import (
 )
 from leveret.names import Name
 from leveret.session.channel.confirms import Confirms
-from leveret.session.channel.consumer_timeout import ConsumerTimeout
+from leveret.session.channel.consumer_timeout import ConsumerTimeout, ReturnedSource
 from leveret.session.channel.content import Content
 from leveret.session.channel.delivery_headers import with_delivery_headers
-from leveret.session.channel.late_ack import ReturnedSource
 from leveret.session.channel.transaction import Transaction
 from leveret.session.channel.unacked import ACK, REJECT, RETRY, Unacked, UnackedList
 from leveret.session.connection_base import ConnectionBase

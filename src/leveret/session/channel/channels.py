@@ -11,9 +11,9 @@ from leveret.broker.scheduler.accounts import CHANNEL_BYTES
 from leveret.broker.users.permissions import READ
 from leveret.broker.vhost.replies import is_reply_name
 from leveret.errors import NotAllowed
-from leveret.session.channel.ack_clock import AckClock
 from leveret.session.channel.channel import Channel
 from leveret.session.channel.confirms import Confirms
+from leveret.session.channel.consumer_timeout import AckClock
 from leveret.session.connection_base import ConnectionBase
 
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
-"""The time limit for acks: finds the deliveries of a channel that have been unacked for too long.
+"""The consumer timeout, the time limit for acks: finds deliveries unacked for too long.
 
 Deliveries store no time, because that would make each of them more expensive.  Instead, a note
 records the newest delivery tag of a channel at one time, and the age of a delivery is that of the
 first note that covers its tag.  The connection makes notes when deliveries are written
-(`ack_clock.py`), at most one in a 64th of the shortest limit, and thins out large numbers of notes
+(`AckClock`), at most one in a 64th of the shortest limit, and thins out large numbers of notes
 in proportion to their age.  So a limit takes effect at most a 32nd of it late, and never early.  If
 thousands of deliveries are older than the shortest limit but have longer limits of their own, a
 check examines them in parts, and the next check waits longer: with a million of them, half a
@@ -18,13 +18,24 @@ RabbitMQ's.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.attributes.settings import QueueSettings
+from leveret.broker.consumers.consumer import Consumer, Source
+from leveret.broker.core import Core
+from leveret.broker.scheduler.costs import LOOKS_PER_COST
+from leveret.broker.scheduler.task import Task
+from leveret.broker.scheduler.timers import Timed
 from leveret.clock import NO_DEADLINE
 from leveret.errors import PreconditionFailed
 from leveret.session.channel.unacked import Unacked, UnackedList
+from leveret.session.connection_base import ConnectionBase
+from leveret.session.states import HALT_SYNC, HALT_TURN, HALT_WORK
+
+if TYPE_CHECKING:
+    from leveret.session.channel.channel import Channel
 
 #: The number of notes of one channel before they are thinned out, and the error of a delivery's
 #: age afterwards, at most one part in this many.
@@ -33,6 +44,15 @@ _PARTS: Final = 64
 
 #: The deliveries that a check examines before it yields to other work.
 _LOOKED_AT: Final = 1024
+
+#: The delivery time is noted at most this often within the shortest limit, and at most once per
+#: `_NOTES_APART_MS`.
+_NOTES_PER_LIMIT: Final = 64
+_NOTES_APART_MS: Final = 10
+
+#: A check delays the next one by 1 ms for this many deliveries that it examined, so that one
+#: consumer's limit of 1 ms does not cause all other deliveries to be checked every ms.
+_LOOKED_AT_PER_MS: Final = 32
 
 
 @final
@@ -146,3 +166,112 @@ def limit_of(unacked: Unacked, default: i64) -> i64:
         return consumer.ack_limit_ms
     own = unacked.queue.settings.consumer_timeout_ms
     return default if own < 0 else own
+
+
+@final
+class AckClock(Timed):
+    """The timer of one connection: cancels consumers whose acks are late.
+
+    Invariant: while any delivery can exceed its limit, the timer is set to that time or earlier.
+    """
+
+    def __init__(self, connection: ConnectionBase, channels: dict[i64, Channel]) -> None:
+        super().__init__()
+        self._connection: Final = connection
+        self._channels: Final = channels
+        self._noted_ms: i64 = 0
+        #: The last check, and the earliest time of the next one.
+        self._last_check: Task | None = None
+        self._following_ms: i64 = 0
+
+    def delivered(self) -> None:
+        """Note the time of new deliveries, now, or later if the last note is too recent."""
+        core = self._connection.core
+        following = self._noted_ms + self._apart()
+        if core.now_ms >= following or core.now_ms == self._noted_ms:
+            self._note(core.now_ms)
+            self._set(core.now_ms + core.consumer_timeout_ms_min)
+        else:
+            self._set(following)
+
+    def _apart(self) -> i64:
+        limit: i64 = self._connection.core.consumer_timeout_ms_min
+        return max(limit // _NOTES_PER_LIMIT, _NOTES_APART_MS)
+
+    def _note(self, now_ms: i64) -> None:
+        self._noted_ms = now_ms
+        channels = self._channels
+        self._connection.scheduler.spent += len(channels) >> 3
+        for channel in channels.values():
+            channel.consumer_timeout.note(channel.delivery_tag, now_ms)
+
+    def _set(self, time_ms: i64) -> None:
+        """Set the timer to `time_ms`, unless it fires before that."""
+        if self.deadline_ms == NO_DEADLINE or time_ms < self.deadline_ms:
+            self._connection.core.timers.set(self, time_ms)
+
+    def due(self, now_ms: i64) -> None:
+        """Note the deliveries so far, and cancel the consumers whose acks are late."""
+        shortest: i64 = self._connection.core.consumer_timeout_ms_min
+        if shortest == 0:
+            return
+        if now_ms >= self._noted_ms + self._apart():
+            self._note(now_ms)
+        if now_ms < self._following_ms:
+            self._set(self._following_ms)
+        elif self._last_check is None or self._last_check.over:
+            scheduler = self._connection.scheduler
+            self._last_check = scheduler.start(self._check(now_ms, shortest))
+
+    def _check(self, now_ms: i64, shortest: i64) -> Iterator[int]:
+        """Cancel the late consumers of each channel."""
+        connection = self._connection
+        default = connection.settings.consumer_timeout_ms
+        self._following_ms = now_ms
+        for channel in list(self._channels.values()):
+            limits = channel.consumer_timeout
+            for late, looked in limits.check(now_ms, default, shortest):
+                if channel.closing:
+                    break
+                if late and connection.halted & (HALT_SYNC | HALT_WORK | HALT_TURN):
+                    # Try again later: a waiting reply must be sent before its channel closes.
+                    self._set(connection.core.now_ms + self._apart())
+                    return
+                self._following_ms += looked // _LOOKED_AT_PER_MS
+                fatal = channel.time_out(late) if late else None
+                if fatal is not None:
+                    error = timed_out(channel.number, limit_of(fatal, default))
+                    connection.fail_channel(channel.number, error)
+                yield looked // LOOKS_PER_COST
+            if limits.next_ms != NO_DEADLINE and not channel.closing:
+                self._set(limits.next_ms)
+
+    def end(self) -> None:
+        """Stop the timer when the connection ends."""
+        self._connection.core.timers.cancel(self)
+
+
+@final
+class ReturnedSource(Source):
+    """Replaces the queue in deliveries that were requeued because their acks were late.
+
+    The client may still settle such a delivery, once: it does not know of the requeue until it
+    reads the basic.cancel of its consumer.  Acks, rejects and requeues are ignored.
+    """
+
+    def __init__(self, core: Core) -> None:
+        super().__init__(core, "", QueueSettings({}))
+        self.deleted = True
+        # Always scheduled, so that nothing schedules it: an ack, a reject or a requeue of a
+        # delivery has no effect.
+        self.scheduled = True
+
+    def subscribe(self, consumer: Consumer, where: str) -> None:
+        """Do nothing: no client can consume from it."""
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        """Do nothing: it has no consumers."""
+
+    def dispatch(self, limit: i64) -> bool:
+        """Deliver nothing."""
+        return False

@@ -8,13 +8,15 @@ closing of channels, update-secret).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
 from leveret.broker.scheduler.costs import METHOD_BYTES_PER_COST, METHOD_VALUES_MAX
+from leveret.broker.scheduler.task import WAIT
 from leveret.errors import ChannelFault, SoftError, UnexpectedFrame
-from leveret.limits import SHORT_METHOD_BYTES
+from leveret.limits import FRAME_OVERHEAD_BYTES, SHORT_METHOD_BYTES
 from leveret.session.channel.channel import Channel
 from leveret.session.channel.channels import Channels
 from leveret.session.channel.content import NO_CONTENT
@@ -22,16 +24,17 @@ from leveret.session.channel.release import close_channel
 from leveret.session.commands.dispatch import handle
 from leveret.session.connection.closing import Closing
 from leveret.session.connection.handshake import Handshake
-from leveret.session.connection.publish_session import open_channel
 from leveret.session.connection_base import ConnectionBase
 from leveret.session.publish.publisher import Publisher
 from leveret.session.states import CLOSING, HALT_WORK, OPEN
 from leveret.wire.buffer import read_i32_be
+from leveret.wire.content.publish_marks import encode_marks, read_channel_key
 from leveret.wire.frames import FRAME_BODY, FRAME_HEADER, FRAME_HEARTBEAT, FRAME_METHOD
 from leveret.wire.methods import (
     ChannelClose,
     ChannelCloseOk,
     ChannelOpen,
+    ChannelOpenOk,
     ConnectionClose,
     ConnectionUpdateSecret,
     ConnectionUpdateSecretOk,
@@ -40,10 +43,14 @@ from leveret.wire.methods import (
 from leveret.wire.methods.ids import BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE_OK
 
 if TYPE_CHECKING:
+    from leveret.broker.publishers.publish_sessions import ChannelProgress
     from leveret.wire.method import Method
 
 #: The reply code of a normal close (AMQP 0-9-1, constants).
 _REPLY_SUCCESS: Final = 200
+
+#: Of a channel.open-ok, the method's ids and the length field of its string.
+_METHOD_BYTES: Final = 8
 
 
 @final
@@ -149,7 +156,7 @@ class FrameInput:
         if not isinstance(method, ChannelOpen):
             raise ChannelFault("expected 'channel.open'")
         channel = self._channels.open(number)
-        open_channel(self._connection, channel, method)
+        _open_channel(self._connection, channel, method)
 
     def _closing_channel(self, channel: Channel, kind: i64, start: i64, end: i64) -> None:
         """Drop frames for a channel that the broker closed (behaviour 15: until its close-ok)."""
@@ -204,3 +211,37 @@ class FrameInput:
             whole = channel.content.take_body(self._reader.data, start, end)
         if whole:
             self._publisher.take_content(channel)
+
+
+def _open_channel(connection: ConnectionBase, channel: Channel, method: ChannelOpen) -> None:
+    """Answer channel.open, with the progress of the lost channel if the client asks for it.
+
+    `leveret.wire.content.publish_marks` encodes the question and the answer.
+    """
+    session = connection.publish_session
+    if session is not None and method.key:
+        key, before = read_channel_key(method.key)
+        progress = session.open(key, before)
+        known = session.known(before)
+        if progress is not None:
+            channel.confirms.follow(progress)
+            if known is not None:
+                connection.start(_answer_later(connection, channel, known))
+                return
+    connection.send(channel.number, ChannelOpenOk())
+
+
+def _answer_later(
+    connection: ConnectionBase, channel: Channel, known: ChannelProgress
+) -> Iterator[int]:
+    """Answer once all publishes of the lost channel have reached their queues."""
+    while known.busy:
+        yield WAIT
+    if not channel.awaits_reply():
+        return
+    # The answer waits until the reported progress is durable.
+    frame_max = int(connection.frame_bytes_max) or 0x7FFF_FFFF
+    room = frame_max - FRAME_OVERHEAD_BYTES - _METHOD_BYTES
+    core = connection.core
+    core.syncs.reply_group = core.journal.last_group
+    connection.reply(channel.number, ChannelOpenOk(encode_marks(known.marks(), room)))

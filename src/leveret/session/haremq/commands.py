@@ -8,17 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, final
 
+from leveret.broker.attributes.arguments import QUEUE_NUMBERS, Arguments
 from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.exchanges.binding import Binding
+from leveret.broker.exchanges.numbers import EXCHANGE_NUMBERS
 from leveret.broker.scheduler.costs import BINDING_REMOVED
+from leveret.broker.super_streams.super_stream import PARTITIONS
 from leveret.broker.vhost.replies import is_reply_name
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AccessRefused, AmqpError, NotAllowed, NotFound, PreconditionFailed
-from leveret.limits import SHORT_STRING_BYTES_MAX
-from leveret.names import Name, cleaned
+from leveret.limits import FRAME_BYTES_MAX, SHORT_STRING_BYTES_MAX, TABLE_ENTRIES_MAX
+from leveret.names import Name, clean_argument, cleaned
 from leveret.session.commands.exchange import check_binding, check_declare_exchange
 from leveret.session.commands.queue import check_declare_queue
-from leveret.session.haremq.arguments import arguments_of
 from leveret.session.haremq.channel import HareChannel, HareConsumer
 from leveret.session.haremq.listing import answer_query
 from leveret.wire.haremq.frames import REQUESTS, UNBIND
@@ -42,6 +44,27 @@ if TYPE_CHECKING:
 
 #: The exchange types by their protobuf numbers; 0 means that the field is missing.
 EXCHANGE_TYPES: Final = {1: "direct", 2: "fanout", 3: "topic"}
+
+#: Arguments that are numbers, and those that are booleans.
+_NUMBERS: Final = frozenset(
+    (
+        *QUEUE_NUMBERS,
+        *EXCHANGE_NUMBERS,
+        "x-queue-version",
+        "x-max-in-memory-length",
+        "x-max-in-memory-bytes",
+        "x-initial-cluster-size",
+        "x-quorum-initial-group-size",
+    )
+)
+_BOOLEANS: Final[dict[str, bool]] = {"true": True, "false": False}
+_BOOLEAN_NAMES: Final = frozenset(("x-single-active-consumer",))
+
+#: Arguments that name an exchange.
+_NAMES: Final = ("x-dead-letter-exchange", "alternate-exchange")
+
+#: The longest text of a number: a sign and 18 digits, which fit into 64 bits.
+_NUMBER_CHARACTERS_MAX: Final = 19
 
 
 @final
@@ -119,7 +142,7 @@ class Commands:
         kind = EXCHANGE_TYPES.get(request.exchange_type)
         if kind is None:
             raise PreconditionFailed(f"there is no exchange type {request.exchange_type}")
-        arguments = arguments_of(request.args)
+        arguments = _arguments_of(request.args)
         vhost = self._vhost()
         check_declare_exchange(self._connection.access, vhost, name, arguments)
         vhost.exchanges.declare(
@@ -145,7 +168,7 @@ class Commands:
             raise PreconditionFailed("a queue needs a name: no answer could return a generated one")
         if is_reply_name(name):
             raise AccessRefused(f"'{name}' is for requests and replies over AMQP")
-        arguments = arguments_of(request.args)
+        arguments = _arguments_of(request.args)
         connection = self._connection
         vhost = self._vhost()
         check_declare_queue(self._connection.access, vhost, name, True, arguments)
@@ -246,6 +269,48 @@ def _name(text: str) -> Name:
     if len(text.encode()) > SHORT_STRING_BYTES_MAX:
         raise PreconditionFailed(f"a name can have at most {SHORT_STRING_BYTES_MAX} bytes")
     return cleaned(text)
+
+
+def _arguments_of(args: dict[str, str]) -> Arguments:
+    """Return the arguments of a declare, which a client can only send as texts.
+
+    A text is converted to a number or a boolean if the argument of that name is one; then the same
+    checks apply as for AMQP clients.  A text that cannot be converted is kept, so that they refuse
+    it.
+
+    Raises: PreconditionFailed (406) for more of them than an AMQP frame could hold, for a name that
+    is too long, and for a super stream, which this protocol cannot declare.
+    """
+    if len(args) > TABLE_ENTRIES_MAX:
+        raise PreconditionFailed(f"a declare can have at most {TABLE_ENTRIES_MAX} arguments")
+    if PARTITIONS in args:
+        raise PreconditionFailed(f"'{PARTITIONS}' declares a super stream: use AMQP for that")
+    size = 0
+    arguments: Arguments = {}
+    for name, text in args.items():
+        name_size = len(name.encode())
+        if name_size > SHORT_STRING_BYTES_MAX:
+            raise PreconditionFailed(
+                f"the name of an argument can have at most {SHORT_STRING_BYTES_MAX} bytes"
+            )
+        size += name_size + len(text.encode())
+        arguments[name] = _value(name, text)
+    if size > FRAME_BYTES_MAX:
+        raise PreconditionFailed(f"arguments of a declare can have at most {FRAME_BYTES_MAX} bytes")
+    for name in _NAMES:
+        clean_argument(arguments, name)
+    return arguments
+
+
+def _value(name: str, text: str) -> object:
+    """Convert the text of one argument."""
+    if name in _NUMBERS and len(text) <= _NUMBER_CHARACTERS_MAX:
+        digits = text.removeprefix("-")
+        if digits.isascii() and digits.isdigit() and len(digits) < _NUMBER_CHARACTERS_MAX:
+            return int(text)
+    if name in _BOOLEAN_NAMES and text in _BOOLEANS:
+        return _BOOLEANS[text]
+    return text
 
 
 def _cancel(channel: HareChannel, request: Cancel) -> None:
