@@ -14,8 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from leveret.cli import app, exits
-from leveret.cli.manual.command import commands
-from leveret.cli.manual.page import page_of, roff
+from leveret.cli.manual import commands, page_of, roff
 
 pytestmark = pytest.mark.one_build
 

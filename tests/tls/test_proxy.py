@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from leveret.limits import PROXY_HEADER_BYTES_MAX
-from leveret.server.opening.proxy_header import SIGNATURE, BadHeader, read_header
+from leveret.server.opening.proxy import SIGNATURE, BadHeader, read_header
 from leveret.session.admission import Admission, Slot
 from leveret.testing import Broker
 from leveret.wire.frames import PROTOCOL_HEADER

@@ -49,7 +49,7 @@ COMMANDS: Final = {
     "perf": "leveret.cli.perf",
     "pipeline": "leveret.cli.pipeline.group",
     "demo": "leveret.cli.demo",
-    "man": "leveret.cli.manual.command",
+    "man": "leveret.cli.manual",
 }
 
 #: The options before a command that name its broker.

@@ -6,9 +6,13 @@ therefore waits for at least `PAUSES` times the duration of the last one.
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import sys
+import termios
 import time
+import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +29,6 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
 
     from leveret.cli.contexts.remote import Remote
-    from leveret.cli.watching.keys import Keys
     from leveret.cli.watching.look import Look
 
 #: The minimum pause in durations of the last snapshot: a broker spends at most a fifth of its time
@@ -147,7 +150,6 @@ def _show_live(watch: Watch) -> None:
     """Show screens until a key or a signal.  Raises: Failure if the first snapshot fails."""
     from rich.live import Live
 
-    from leveret.cli.watching.keys import reading_keys
     from leveret.cli.watching.screen import LINES_APART
 
     console = _console()
@@ -196,6 +198,47 @@ def _ended_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+class Keys:
+    """The keys of a terminal, read at once and not echoed; none without a terminal."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+
+    def wait(self, seconds: float) -> str:
+        """Return the keys pressed within a time, or an empty string."""
+        watched = [] if self._descriptor is None else [self._descriptor]
+        if not select.select(watched, [], [], max(0.0, seconds))[0]:
+            return ""
+        assert self._descriptor is not None
+        data = os.read(self._descriptor, 1024)
+        if not data:
+            # The terminal is closed.
+            self._descriptor = None
+        return data.decode("ascii", "replace")
+
+
+@contextmanager
+def reading_keys() -> Iterator[Keys]:
+    """Yield the keys of the terminal, and restore its mode at the end.
+
+    Ctrl-C keeps its meaning; Ctrl-Z is disabled, because a stopped command would leave the terminal
+    in this mode.
+    """
+    if not sys.stdin.isatty():
+        yield Keys(None)
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+    changed = termios.tcgetattr(descriptor)
+    changed[6][termios.VSUSP] = b"\0"
+    termios.tcsetattr(descriptor, termios.TCSADRAIN, changed)
+    try:
+        yield Keys(descriptor)
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
 def _console() -> Console:

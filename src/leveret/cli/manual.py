@@ -1,12 +1,26 @@
-"""One manual page, in the language of man(7), generated from a command and its options."""
+"""`leveret man`: print a manual page, or write all of them to a directory for man(1).
+
+The pages, in the language of man(7), are generated from the commands and their options, so that
+they are always current.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
 
 from leveret import __version__
+from leveret.cli import exits
+from leveret.cli.options import write_file
+from leveret.cli.printing import output
+from leveret.sizes import counted
+
+#: All users of a machine may read the pages.
+_MODE: Final = 0o644
 
 #: The beginning of a line that man(7) would interpret as a request.
 _REQUEST: Final = re.compile(r"^([.'])", re.MULTILINE)
@@ -16,6 +30,50 @@ _FOREIGN: Final = re.compile(r"[^\x00-\x7f]")
 
 #: The text of the last section of each page.
 _SEE_ALSO: Final = "leveret(1), and docs/ in the sources, which describe each command in full."
+
+
+def man(
+    command: Annotated[
+        str, typer.Argument(metavar="[COMMAND]", help="The command; by default leveret itself.")
+    ] = "",
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="DIR", help="Write all pages there, such as share/man/man1."),
+    ] = None,
+) -> None:
+    """Print the manual page of a command, or write all of them to a directory.
+
+    `leveret man serve | man -l -` shows one.
+    """
+    pages = commands()
+    if to is None:
+        path = f"leveret {command}".strip()
+        if path not in pages:
+            raise exits.Failure(f"unknown command {command!r}", exits.USAGE)
+        output.say_lines(page_of(path, pages[path]))
+        return
+    if command:
+        raise exits.Failure("--to writes all pages: omit COMMAND", exits.USAGE)
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+        for path, found in pages.items():
+            file = to / f"{path.replace(' ', '-')}.1"
+            write_file(file, page_of(path, found))
+            file.chmod(_MODE)
+    except OSError as error:
+        text = f"cannot write to {to}: {error.strerror}"
+        raise exits.Failure(text, exits.CANNOT_CREATE) from None
+    output.say(f"{counted(len(pages), 'page')} in {to}")
+
+
+def commands() -> dict[str, Any]:
+    """Return leveret and its commands by their command lines; each has a page."""
+    from leveret.cli.root import app as root
+    from leveret.cli.root import command_of
+
+    whole: Any = command_of(root)
+    found = {"leveret": whole}
+    return found | {f"leveret {name}": whole.commands[name] for name in whole.commands}
 
 
 def page_of(path: str, command: Any) -> str:
@@ -114,3 +172,10 @@ def _metavar(parameter: Any) -> str:
     if is_argument and not parameter.required and not metavar.startswith("["):
         return f"[{metavar}]"
     return str(metavar)
+
+
+def app() -> typer.Typer:
+    """Return the command."""
+    made = typer.Typer(rich_markup_mode=None, add_completion=False)
+    made.command("man")(man)
+    return made

@@ -1,1 +1,0 @@
-"""`leveret man`: the manual pages, generated from the commands, so that they are always current."""
