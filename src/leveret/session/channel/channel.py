@@ -1,7 +1,7 @@
 """A channel of a connection, with its consumers and deliveries.
 
 Queues deliver to a channel.  Its parts are the unacked deliveries, the confirms, the incoming
-content and the open transaction.
+content and the open transaction.  Closing a channel is a long operation, in `release.py`.
 
 Invariant: a delivery tag is used once.
 """

@@ -1,4 +1,4 @@
-"""Long operations: settling many deliveries, and releasing the deliveries of a channel.
+"""Long operations: closing a channel, which requeues its deliveries, and settling many deliveries.
 
 A queue delivers nothing to its consumers until all of its messages are requeued, so that they keep
 their order.  The reply waits for no sync: an ack that is lost in a crash causes a second delivery,

@@ -1,4 +1,4 @@
-"""The handlers of client methods, one file per AMQP class.
+"""The handlers of client methods, one file per AMQP class, and the larger methods of basic.
 
 Each handler takes the channel and the decoded method, calls the broker and replies.  Handlers raise
 errors; the connection turns them into closes.

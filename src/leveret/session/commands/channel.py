@@ -1,4 +1,4 @@
-"""channel.flow; channel.open and channel.close are in `connection/frame_input.py`."""
+"""channel.flow; `connection/frame_input.py` has channel.open and close, which `release.py` ends."""
 
 from __future__ import annotations
 
