@@ -1,6 +1,6 @@
 """The arguments of declares: what they may hold, and when two declares are the same.
 
-Source: behaviours 45 and 46.
+Source: behaviours 45 (inequivalent arguments) and 46 (bad arguments).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ GOOD: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("arguments", GOOD, ids=str)
 def test_what_may_be(peer: Peer, arguments: dict[str, Any]) -> None:
-    """Behaviour 46; the same again is the same."""
+    """Behaviour 46 (bad arguments); the same again is the same."""
     assert refusal(peer, arguments) is None
     assert refusal(peer, arguments) is None
 
@@ -87,7 +87,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("arguments", "text"), BAD, ids=str)
 def test_what_may_not_be(peer: Peer, arguments: dict[str, Any], text: str) -> None:
-    """Behaviour 46; the texts are RabbitMQ's."""
+    """Behaviour 46 (bad arguments); the texts are RabbitMQ's."""
     said = refusal(peer, arguments)
     assert said is not None
     assert said.startswith("invalid arg " + text.format(WHERE))
@@ -132,14 +132,14 @@ DIFFERENT: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 def test_what_is_not_the_same(
     peer: Peer, first: dict[str, Any], then: dict[str, Any], text: str
 ) -> None:
-    """Behaviour 45."""
+    """Behaviour 45 (inequivalent arguments)."""
     assert refusal(peer, first) is None
     assert refusal(peer, then) == "inequivalent arg " + text.format(WHERE)
 
 
 @pytest.mark.parametrize("flag", ["durable", "auto_delete"])
 def test_flags_that_are_not_the_same(peer: Peer, flag: str) -> None:
-    """Behaviour 45."""
+    """Behaviour 45 (inequivalent arguments)."""
     assert refusal(peer, {}) is None
     said = refusal(peer, {}, **{flag: True})
     assert said == f"inequivalent arg '{flag}' for {WHERE}: received 'true' but current is 'false'"
@@ -147,7 +147,7 @@ def test_flags_that_are_not_the_same(peer: Peer, flag: str) -> None:
 
 @pytest.mark.parametrize("tag", list("bBsuIilL"))
 def test_numbers_are_the_same_whatever_their_width(peer: Peer, tag: str) -> None:
-    """Behaviour 45."""
+    """Behaviour 45 (inequivalent arguments)."""
     assert refusal(peer, {"x-max-length": 100}) is None
     assert refusal(peer, {"x-max-length": Typed(tag, 100)}) is None
 

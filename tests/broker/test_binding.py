@@ -1,6 +1,7 @@
 """Bindings: what makes one itself, and what binding and unbinding the same again does.
 
-Source: behaviours 35, 36, 41 and 42.
+Source: behaviours 35 (bind and unbind), 36 (binding identity), 41 (names lose CR and LF) and 42
+(empty queue name).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def count(peer: Peer) -> int:
 
 
 def test_the_same_binding_again_is_one(bound: Peer) -> None:
-    """Behaviour 36."""
+    """Behaviour 36 (binding identity)."""
     bind(bound)
     bind(bound)
     assert count(bound) == 1
@@ -56,7 +57,10 @@ def test_the_same_binding_again_is_one(bound: Peer) -> None:
 
 
 def test_key_and_arguments_are_part_of_it(bound: Peer) -> None:
-    """Behaviour 36: the same pair with another key or arguments is a second binding."""
+    """Behaviour 36 (binding identity).
+
+    The same pair with another key or arguments is a second binding.
+    """
     bind(bound)
     bind(bound, "l")
     bind(bound, a=1)
@@ -88,7 +92,7 @@ def test_to_an_exchange_and_to_a_queue_of_one_name_are_two(bound: Peer) -> None:
 
 
 def test_unbinding_what_is_not_bound_is_fine(bound: Peer) -> None:
-    """Behaviour 35: whatever of it is missing."""
+    """Behaviour 35 (bind and unbind): whatever of it is missing."""
     bind(bound)
     unbind(bound, "other")
     unbind(bound, a=1)
@@ -113,13 +117,13 @@ MISSING: list[tuple[str, dict[str, str], int]] = [
 
 @pytest.mark.parametrize(("name", "values", "code"), MISSING)
 def test_what_cannot_be_bound(bound: Peer, name: str, values: dict[str, str], code: int) -> None:
-    """Behaviour 35."""
+    """Behaviour 35 (bind and unbind)."""
     bound.send(method(1, name, **values))
     assert bound.expect(1, "channel.close").code == code
 
 
 def test_an_x_match_that_is_none_leaves_no_binding(bound: Peer) -> None:
-    """Behaviour 40."""
+    """Behaviour 40 (headers exchange)."""
     values = {"queue": "q", "exchange": "amq.headers", "arguments": {"x-match": "some"}}
     bound.send(method(1, "queue.bind", **values))
     assert bound.expect(1, "channel.close").code == 406
@@ -131,7 +135,7 @@ def test_an_x_match_that_is_none_leaves_no_binding(bound: Peer) -> None:
 
 
 def test_names_are_taken_without_line_ends(bound: Peer) -> None:
-    """Behaviour 41."""
+    """Behaviour 41 (names lose CR and LF)."""
     values = {"queue": "q\r\n", "exchange": "amq.\ndirect", "routing_key": "k"}
     bound.call(1, "queue.bind", **values)
     unbind(bound)
@@ -139,7 +143,7 @@ def test_names_are_taken_without_line_ends(bound: Peer) -> None:
 
 
 def test_no_name_is_the_last_queue(peer: Peer) -> None:
-    """Behaviour 42: with an empty key, its name is the key."""
+    """Behaviour 42 (empty queue name): with an empty key, its name is the key."""
     name = peer.call(1, "queue.declare").queue
     peer.call(1, "queue.bind", exchange="amq.direct")
     peer.send(publish(1, "amq.direct", name, b"x"))

@@ -1,6 +1,6 @@
 """Consumers: who gets the next message, how many at once, and who gets none.
 
-Sources: AMQP 0-9-1 section 1.8.3 and behaviours 51 to 56.
+Sources: AMQP 0-9-1 section 1.8.3 and behaviours 51 to 56 (consumers, cancels and prefetch).
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def test_a_long_queue_is_handed_out_in_slices(publisher: Peer) -> None:
 
 
 def test_prefetch_is_each_consumer_s(publisher: Peer) -> None:
-    """Behaviour 56: it counts for the consumers that come later."""
+    """Behaviour 56 (prefetch): it counts for the consumers that come later."""
     node = publisher.node
     peer = node.connect()
     for tag, prefetch in (("one", 1), ("three", 3)):
@@ -115,7 +115,7 @@ def test_prefetch_is_each_consumer_s(publisher: Peer) -> None:
 
 
 def test_global_prefetch_is_the_channel_s(publisher: Peer) -> None:
-    """Behaviour 56; both limits hold at once."""
+    """Behaviour 56 (prefetch); both limits hold at once."""
     peer = publisher.node.connect(1, 2)
     peer.send(method(1, "basic.qos", prefetch_count=3, **{"global": True}))
     peer.expect(1, "basic.qos-ok")
@@ -174,7 +174,7 @@ def test_what_was_got_does_not_count_for_a_prefetch(publisher: Peer, whole: bool
 
 
 def test_without_acks_there_is_no_prefetch(publisher: Peer) -> None:
-    """Behaviour 56."""
+    """Behaviour 56 (prefetch)."""
     put(publisher, *range(4))
     assert numbers(consumer(publisher.node, 1, no_ack=True)) == [0, 1, 2, 3]
 
@@ -189,7 +189,7 @@ def test_what_is_refused_is_credit_too(publisher: Peer, name: str) -> None:
 
 
 def test_a_cancelled_consumer_s_messages_are_credit_for_nobody(publisher: Peer) -> None:
-    """Behaviour 53: they stay unacked on the channel."""
+    """Behaviour 53 (basic.cancel): they stay unacked on the channel."""
     put(publisher, 0, 1)
     peer = publisher.node.connect()
     peer.call(1, "basic.qos", prefetch_count=1)
@@ -218,7 +218,7 @@ def test_who_does_not_read_is_passed_over(publisher: Peer) -> None:
 
 
 def test_an_exclusive_consumer_is_alone(publisher: Peer) -> None:
-    """Behaviour 52."""
+    """Behaviour 52 (exclusive consumer)."""
     node = publisher.node
     text = "ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use"
     first = node.connect()
@@ -237,14 +237,14 @@ def test_an_exclusive_consumer_is_alone(publisher: Peer) -> None:
 
 
 def test_consume_ok_comes_before_the_first_delivery(publisher: Peer) -> None:
-    """Behaviour 55."""
+    """Behaviour 55 (consume-ok comes first)."""
     put(publisher, 0)
     publisher.send(method(1, "basic.consume", queue="q"))
     assert publisher.names() == ["basic.consume-ok", "basic.deliver"]
 
 
 def test_nothing_comes_after_cancel_ok(publisher: Peer) -> None:
-    """Behaviour 55."""
+    """Behaviour 55 (consume-ok comes first)."""
     peer = consumer(publisher.node)
     tag = next(iter(next(iter(peer.connection.channels.by_number.values())).consumers))
     peer.call(1, "basic.cancel", consumer_tag=tag)
@@ -254,7 +254,7 @@ def test_nothing_comes_after_cancel_ok(publisher: Peer) -> None:
 
 
 def test_a_consumer_tag_twice_is_a_hard_error(publisher: Peer) -> None:
-    """Behaviour 51; another channel may use it."""
+    """Behaviour 51 (repeated consumer tag); another channel may use it."""
     peer = publisher.node.connect(1, 2)
     peer.call(1, "basic.consume", queue="q", consumer_tag="c")
     peer.call(2, "basic.consume", queue="q", consumer_tag="c")
@@ -266,7 +266,7 @@ def test_a_consumer_tag_twice_is_a_hard_error(publisher: Peer) -> None:
 def test_a_deleted_queue_cancels_its_consumers_where_they_want_to_know(
     publisher: Peer, notify: bool
 ) -> None:
-    """Behaviour 54; the tag is free again, and what was out is forgotten."""
+    """Behaviour 54 (server cancels); the tag is free again, and what was out is forgotten."""
     node = publisher.node
     put(publisher, 0)
     peer = node.connect(consumer_cancel_notify=notify)

@@ -1,6 +1,7 @@
 """Whose turn it is: round robin while consumers come and go, priorities, one active consumer.
 
-Sources: behaviours 61 and 62; the fairness is the house's own promise.
+Sources: behaviours 61 (single active consumer) and 62 (consumer priorities); the fairness is the
+house's own promise.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ def test_turns_stay_equal_while_consumers_come_and_go(steps: list[tuple[str, int
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.booleans(), st.integers(-1, 1), st.integers(0, 9)), max_size=30))
 def test_the_highest_priority_takes_turns(steps: list[tuple[bool, int, int]]) -> None:
-    """Behaviour 62: whoever is next has the highest priority of all, and equals are equal."""
+    """Behaviour 62 (consumer priorities).
+
+    Whoever is next has the highest priority of all, and equals are equal.
+    """
     node = Node()
     node.connect().call(1, "queue.declare", queue="q")
     consumers: list[Consumer] = []
@@ -117,7 +121,7 @@ def test_ten_consumers_get_equal_shares() -> None:
 
 
 def test_one_is_active_and_the_others_wait() -> None:
-    """Behaviour 61."""
+    """Behaviour 61 (single active consumer)."""
     node = Node()
     publisher = node.connect()
     publisher.call(1, "queue.declare", queue="q", arguments={"x-single-active-consumer": True})
@@ -148,7 +152,7 @@ def test_one_is_active_and_the_others_wait() -> None:
 
 
 def test_a_new_active_consumer_gets_what_waits_at_once() -> None:
-    """Behaviour 61: nothing needs to be published for it."""
+    """Behaviour 61 (single active consumer): nothing needs to be published for it."""
     node = Node()
     first, second = node.connect(), node.connect()
     first.call(1, "queue.declare", queue="q", arguments={"x-single-active-consumer": True})
@@ -163,7 +167,10 @@ def test_a_new_active_consumer_gets_what_waits_at_once() -> None:
 
 
 def test_who_is_active_again_goes_on_with_what_it_holds() -> None:
-    """Behaviour 61: a higher priority that came and went before its turn changes nothing."""
+    """Behaviour 61 (single active consumer).
+
+    A higher priority that came and went before its turn changes nothing.
+    """
     node = Node()
     low, high = node.connect(), node.connect()
     low.call(1, "queue.declare", queue="q", arguments={"x-single-active-consumer": True})

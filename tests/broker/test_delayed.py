@@ -177,7 +177,10 @@ def test_a_type_within_that_is_none(peer: Peer, type: object) -> None:
 
 
 def test_declared_again(ready: Peer) -> None:
-    """With the same type it is fine, whatever the type within (behaviour 33), else 406."""
+    """With the same type it is fine, whatever the type within, else 406.
+
+    Source: behaviour 33 (inequivalent exchange).
+    """
     declare(ready)
     declare(ready, "topic")
     ready.send(method(1, "exchange.declare", exchange="e", type="direct", durable=True))

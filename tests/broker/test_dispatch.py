@@ -35,7 +35,7 @@ def publisher(node: Node) -> Peer:
 
 
 def test_a_requeued_message_goes_to_whoever_is_ready(node: Node, publisher: Peer) -> None:
-    """Behaviour 60."""
+    """Behaviour 60 (recover)."""
     first, second = node.connect(), node.connect()
     for taker in (first, second):
         taker.call(1, "basic.qos", prefetch_count=1)

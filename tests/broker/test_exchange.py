@@ -1,6 +1,6 @@
 """Exchanges: what each type matches, the way over several of them, and when they go.
 
-Sources: AMQP 0-9-1 section 3.1.3 and behaviours 31 to 40.
+Sources: AMQP 0-9-1 section 3.1.3 and behaviours 31 to 40 (exchanges and bindings).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def test_fanout_matches_all(peer: Peer) -> None:
 
 
 def test_topic_matches_words(peer: Peer) -> None:
-    """Behaviour 39."""
+    """Behaviour 39 (topic exchange)."""
     keys = {"a": "log.*", "b": "log.#", "c": "#", "d": "*.error", "e": "log.error"}
     for name, key in keys.items():
         queue(peer, name, "amq.topic", key)
@@ -80,7 +80,10 @@ def test_topic_matches_words(peer: Peer) -> None:
 
 @pytest.mark.parametrize("name", ["amq.headers", "amq.match"])
 def test_headers_matches_each_message_on_its_own(peer: Peer, name: str) -> None:
-    """Behaviour 40: nothing of one message's route is remembered for the next."""
+    """Behaviour 40 (headers exchange).
+
+    Nothing of one message's route is remembered for the next.
+    """
     queue(peer, "all", name, "", {"x-match": "all", "a": 1, "b": "two"})
     queue(peer, "any", name, "", {"x-match": "any", "a": 1, "b": "two"})
     routes: list[tuple[dict[str, Any], list[str]]] = [
@@ -118,7 +121,7 @@ def test_the_default_exchange_is_every_queue_by_its_name(peer: Peer) -> None:
 
 
 def test_a_queue_gets_one_copy_over_the_whole_way(peer: Peer) -> None:
-    """Behaviours 36 and 37."""
+    """Behaviours 36 (binding identity) and 37 (cycles and alternates)."""
     for name in ("top", "left", "right"):
         exchange(peer, name)
     for name in ("left", "right"):
@@ -131,7 +134,7 @@ def test_a_queue_gets_one_copy_over_the_whole_way(peer: Peer) -> None:
 
 @pytest.mark.parametrize("length", [1, 2, 5])
 def test_cycles_end(peer: Peer, length: int) -> None:
-    """Behaviour 37."""
+    """Behaviour 37 (cycles and alternates)."""
     for number in range(length):
         exchange(peer, f"e{number}")
         queue(peer, f"q{number}", f"e{number}")
@@ -155,7 +158,7 @@ def test_each_exchange_on_the_way_judges_the_key(peer: Peer) -> None:
 
 
 def test_an_alternate_gets_what_nothing_matched(peer: Peer) -> None:
-    """Behaviour 37."""
+    """Behaviour 37 (cycles and alternates)."""
     exchange(peer, "main", "direct", arguments=alternate("rest"))
     exchange(peer, "rest")
     queue(peer, "known", "main", "known")
@@ -175,7 +178,7 @@ def test_an_alternate_may_come_later_and_go(peer: Peer) -> None:
 
 
 def test_alternates_in_a_cycle_end(peer: Peer) -> None:
-    """Behaviour 37; what nobody takes is returned once."""
+    """Behaviour 37 (cycles and alternates); what nobody takes is returned once."""
     for name, other in (("a", "b"), ("b", "c"), ("c", "a")):
         exchange(peer, name, "direct", arguments=alternate(other))
     peer.send(publish(1, "a", "k", b"x", mandatory=True))
@@ -197,7 +200,10 @@ def test_the_alternate_of_an_exchange_on_the_way_is_asked(peer: Peer) -> None:
 
 
 def test_an_auto_delete_exchange_goes_with_its_last_binding(peer: Peer) -> None:
-    """Behaviour 38: never before it had one, and bindings to it do not count."""
+    """Behaviour 38 (auto-delete exchange).
+
+    Never before it had one, and bindings to it do not count.
+    """
     exchange(peer, "e", auto_delete=True)
     chain(peer, "amq.fanout", "e")
     values = {"source": "amq.fanout", "destination": "e"}
@@ -220,7 +226,7 @@ def test_auto_delete_exchanges_go_one_after_the_other(peer: Peer) -> None:
 
 
 def test_delete_if_unused_refuses_while_it_is_bound(peer: Peer) -> None:
-    """Behaviour 34."""
+    """Behaviour 34 (delete when missing)."""
     exchange(peer, "e")
     queue(peer, "q", "e")
     peer.send(method(1, "exchange.delete", exchange="e", if_unused=True))
@@ -268,7 +274,7 @@ def test_a_remembered_route_follows_every_change(node: Node, peer: Peer, by: str
 
 
 def test_a_remembered_exchange_that_is_gone_is_not_found(node: Node, peer: Peer) -> None:
-    """Behaviour 18; and one that is declared anew is a new one."""
+    """Behaviour 18 (missing exchange); and one that is declared anew is a new one."""
     exchange(peer, "e")
     queue(peer, "a", "e")
     assert reached(peer, "e") == ["a"]
@@ -305,7 +311,7 @@ def test_more_routes_than_are_remembered(peer: Peer) -> None:
 
 @pytest.mark.parametrize("type", TYPES)
 def test_the_same_again_is_fine_and_another_type_is_not(peer: Peer, type: str) -> None:
-    """Behaviour 33."""
+    """Behaviour 33 (inequivalent exchange)."""
     exchange(peer, "e", type, arguments={"unknown": 1})
     exchange(peer, "e", type)
     other = TYPES[TYPES.index(type) - 1]
@@ -316,7 +322,7 @@ def test_the_same_again_is_fine_and_another_type_is_not(peer: Peer, type: str) -
 
 
 def test_an_internal_exchange_is_reached_by_bindings_only(peer: Peer) -> None:
-    """Behaviour 19."""
+    """Behaviour 19 (internal exchange)."""
     exchange(peer, "inner", internal=True)
     chain(peer, "amq.fanout", "inner")
     queue(peer, "q", "inner")

@@ -1,4 +1,7 @@
-"""Routing over exchanges: bindings between them, cycles, alternates (behaviours 36 and 37)."""
+"""Routing over exchanges: bindings between them, cycles, alternates.
+
+Source: behaviours 36 (binding identity) and 37 (cycles and alternates).
+"""
 
 from __future__ import annotations
 

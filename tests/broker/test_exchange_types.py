@@ -446,7 +446,10 @@ def test_a_history_keeps_one_of_a_message_with_copies(peer: Peer) -> None:
 
 
 def test_a_replayed_dead_letter_is_still_the_brokers(peer: Peer) -> None:
-    """Its deaths are counted on, not taken for what a publisher says (behaviour 71)."""
+    """Its deaths are counted on, not taken for what a publisher says.
+
+    Source: behaviour 71 (forged x-death).
+    """
     exchange(peer, HISTORY)
     dead = {"x-dead-letter-exchange": "e"}
     peer.declare("work", arguments=dead)

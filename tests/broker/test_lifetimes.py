@@ -10,7 +10,10 @@ from support.wire.raw_codec import method, publish
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_an_exclusive_queue_ends_with_its_connection(node: Node, peer: Peer, durable: bool) -> None:
-    """Behaviour 13: before close-ok, with its bindings; nothing of it is journaled."""
+    """Behaviour 13 (exclusive queues).
+
+    Before close-ok, with its bindings; nothing of it is journaled.
+    """
     node.sync()
     peer.declare("e", durable=durable, exclusive=True)
     peer.call(1, "queue.bind", queue="e", exchange="amq.fanout")
@@ -24,7 +27,7 @@ def test_an_exclusive_queue_ends_with_its_connection(node: Node, peer: Peer, dur
 
 
 def test_messages_of_a_queue_that_goes_are_let_go(node: Node, peer: Peer) -> None:
-    """Also those that are out: their acks later do nothing (behaviour 53)."""
+    """Also those that are out: their acks later do nothing (behaviour 53: basic.cancel)."""
     peer.declare("q")
     peer.send(*[publish(1, "", "q", b"m", delivery_mode=2) for _ in range(3)])
     peer.call_get("q")
@@ -37,7 +40,7 @@ def test_messages_of_a_queue_that_goes_are_let_go(node: Node, peer: Peer) -> Non
 
 
 def test_names_by_the_server(peer: Peer) -> None:
-    """Behaviour 42."""
+    """Behaviour 42 (empty queue name)."""
     first = peer.declare("", durable=False).queue
     second = peer.declare("", durable=False).queue
     assert first.startswith("amq.gen-")

@@ -1,6 +1,7 @@
 """The queue: order, requeue, purge, delete, and what is counted and held.
 
-Sources: AMQP 0-9-1 section 1.7 and behaviours 42 to 50, 58 and 59.
+Sources: AMQP 0-9-1 section 1.7 and behaviours 42 to 50 (queues), 58 (unknown delivery tags) and 59
+(requeue keeps its place).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def filled(peer: Peer) -> Peer:
 
 
 def test_requeued_messages_return_to_their_old_places(filled: Peer) -> None:
-    """Behaviour 59."""
+    """Behaviour 59 (requeue keeps its place)."""
     for _ in range(4):
         get(filled)
     for tag in (3, 1):
@@ -58,7 +59,7 @@ def test_requeued_messages_return_to_their_old_places(filled: Peer) -> None:
 
 
 def test_recover_requeues_all_in_order(filled: Peer) -> None:
-    """Behaviour 60."""
+    """Behaviour 60 (recover)."""
     for _ in range(3):
         get(filled)
     filled.send(method(1, "basic.ack", delivery_tag=2))
@@ -81,7 +82,7 @@ def test_a_consumer_gets_requeued_messages_first(filled: Peer) -> None:
 
 
 def test_purge_keeps_what_is_unacked(filled: Peer) -> None:
-    """Behaviour 47."""
+    """Behaviour 47 (passive declare, delete, purge)."""
     get(filled)
     get(filled)
     filled.send(method(1, "basic.reject", delivery_tag=2, requeue=True))
@@ -93,14 +94,14 @@ def test_purge_keeps_what_is_unacked(filled: Peer) -> None:
 
 
 def test_declare_ok_counts_what_is_ready(filled: Peer) -> None:
-    """Behaviour 50."""
+    """Behaviour 50 (ready count)."""
     get(filled)
     declared = filled.call(1, "queue.declare", queue="q", passive=True)
     assert (declared.message_count, declared.consumer_count) == (4, 0)
 
 
 def test_delete_if_empty_refuses_what_waits(filled: Peer) -> None:
-    """Behaviour 47."""
+    """Behaviour 47 (passive declare, delete, purge)."""
     filled.send(method(1, "queue.delete", queue="q", if_empty=True))
     closed = filled.expect(1, "channel.close")
     text = "PRECONDITION_FAILED - queue 'q' in vhost '/' not empty"
@@ -108,7 +109,7 @@ def test_delete_if_empty_refuses_what_waits(filled: Peer) -> None:
 
 
 def test_delete_if_unused_refuses_while_there_are_consumers(filled: Peer) -> None:
-    """Behaviour 47."""
+    """Behaviour 47 (passive declare, delete, purge)."""
     other = filled.node.connect()
     other.call(1, "basic.consume", queue="q", consumer_tag="c", no_ack=True)
     filled.send(method(1, "queue.delete", queue="q", if_unused=True))
@@ -153,7 +154,7 @@ def test_a_queue_declared_again_is_a_new_one(filled: Peer) -> None:
 
 @pytest.mark.parametrize("way", ["cancel", "channel", "connection"])
 def test_an_auto_delete_queue_goes_with_its_last_consumer(peer: Peer, way: str) -> None:
-    """Behaviour 48: never before it had one."""
+    """Behaviour 48 (auto-delete): never before it had one."""
     node = peer.node
     peer.call(1, "queue.declare", queue="q", auto_delete=True)
     consumers = [node.connect(), node.connect()]
@@ -191,7 +192,7 @@ EXCLUSIVE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", EXCLUSIVE)
 def test_an_exclusive_queue_is_locked_to_others(peer: Peer, name: str) -> None:
-    """Behaviour 44."""
+    """Behaviour 44 (exclusive queue)."""
     peer.call(1, "queue.declare", queue="q", exclusive=True)
     peer.call(1, "queue.bind", queue="q", exchange="amq.fanout")
     other = peer.node.connect()

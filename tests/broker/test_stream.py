@@ -1,6 +1,6 @@
 """The stream: offsets, who sees what and when, retention, and blocks that lie in files.
 
-Sources: RabbitMQ's streams over AMQP 0-9-1; behaviours 46 and 57.
+Sources: RabbitMQ's streams over AMQP 0-9-1; behaviours 46 (bad arguments) and 57 (basic.get).
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ BAD = ["", "s", "tomorrow", "-1s", "1w", "1.5h", True, 1.5, None, b"first", ["fi
 
 @pytest.mark.parametrize("at", BAD, ids=repr)
 def test_an_offset_that_is_none_is_refused(node: Node, peer: Peer, at: Any) -> None:
-    """Behaviour 46."""
+    """Behaviour 46 (bad arguments)."""
     arguments = {"x-stream-offset": at}
     peer.send(method(1, "basic.consume", queue="s", arguments=arguments))
     closed = peer.expect(1, "channel.close")
@@ -225,7 +225,7 @@ def test_an_offset_far_away_does_no_harm(node: Node, peer: Peer, at: Any) -> Non
 
 
 def test_what_a_reader_must_bring(node: Node, peer: Peer) -> None:
-    """Acks and a prefetch; basic.get is for other queues (behaviour 57)."""
+    """Acks and a prefetch; basic.get is for other queues (behaviour 57: basic.get)."""
     for name, values, code in (
         ("basic.consume", {"queue": "s", "no_ack": True}, 540),
         ("basic.get", {"queue": "s"}, 540),

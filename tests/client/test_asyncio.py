@@ -102,7 +102,7 @@ def test_a_connection_opens_and_closes(broker_uri: str) -> None:
 def test_a_refused_connection(
     broker_uri: str, username: str, vhost: str, kind: type[Exception]
 ) -> None:
-    """Behaviours 3 and 6."""
+    """Behaviours 3 (refused logins) and 6 (unknown vhost)."""
     right = parse_uri(broker_uri)
     with pytest.raises(kind):
         asyncio.run(connect(Parameters(right.host, right.port, username, "guest", vhost)))
@@ -152,7 +152,7 @@ async def test_the_life_of_a_queue(channel: Channel) -> None:
 async def test_a_missing_queue_closes_the_channel_and_each_later_use_says_so(
     channel: Channel,
 ) -> None:
-    """Behaviours 34 and 47."""
+    """Behaviours 34 (delete when missing) and 47 (passive declare, delete, purge)."""
     name = unique()
     for _ in range(2):
         with pytest.raises(NotFound, match=f"404 NOT_FOUND - no queue '{name}' in vhost '/'"):
@@ -165,7 +165,7 @@ async def test_a_missing_queue_closes_the_channel_and_each_later_use_says_so(
 
 
 def test_another_connections_queue(broker_uri: str) -> None:
-    """Behaviour 44."""
+    """Behaviour 44 (exclusive queue)."""
 
     async def scenario() -> None:
         async with await connect(broker_uri) as one, await connect(broker_uri) as two:
@@ -219,7 +219,7 @@ async def test_properties_come_back(channel: Channel) -> None:
 
 @in_loop
 async def test_a_mandatory_message_that_nobody_takes(channel: Channel) -> None:
-    """Behaviour 24, among publishes that are taken."""
+    """Behaviour 24 (return before confirm), among publishes that are taken."""
     queue, nowhere = await own_queue(channel), unique()
     await channel.confirm_select()
     keys = [queue, nowhere] * 50
@@ -258,7 +258,7 @@ async def test_returns_without_confirm_mode(channel: Channel) -> None:
 
 @in_loop
 async def test_a_missing_exchange(channel: Channel) -> None:
-    """Behaviour 18."""
+    """Behaviour 18 (missing exchange)."""
     await channel.confirm_select()
     name = unique()
     publishes = [channel.publish(b"x", name) for _ in range(3)]
@@ -420,7 +420,7 @@ async def test_a_callback_that_fails_ends_its_consumer_and_nothing_else(channel:
 
 @in_loop
 async def test_the_broker_cancels(channel: Channel) -> None:
-    """Behaviour 54."""
+    """Behaviour 54 (server cancels)."""
     name = unique()
     await channel.queue_declare(name)
     iterated = await channel.consume(name)

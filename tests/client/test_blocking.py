@@ -98,7 +98,7 @@ def test_a_connection_opens_and_closes(broker_uri: str) -> None:
 
 
 def test_a_wrong_password(broker_uri: str) -> None:
-    """Behaviour 3."""
+    """Behaviour 3 (refused logins)."""
     right = parse_uri(broker_uri)
     wrong = Parameters(right.host, right.port, "nobody", "wrong")
     with pytest.raises(AccessRefusedHard, match="403 ACCESS_REFUSED"):
@@ -106,7 +106,7 @@ def test_a_wrong_password(broker_uri: str) -> None:
 
 
 def test_a_missing_vhost(broker_uri: str) -> None:
-    """Behaviour 6."""
+    """Behaviour 6 (unknown vhost)."""
     right = parse_uri(broker_uri)
     with pytest.raises(NotAllowed, match="530 NOT_ALLOWED"):
         blocking.connect(Parameters(right.host, right.port, vhost="nowhere"))
@@ -118,7 +118,7 @@ def test_nobody_listens() -> None:
 
 
 def test_channels_have_the_lowest_free_numbers(connection: blocking.Connection) -> None:
-    """Behaviour 15."""
+    """Behaviour 15 (dropped until close-ok)."""
     numbers = []
     for _ in range(3):
         with connection.channel() as one, connection.channel() as two:
@@ -144,7 +144,7 @@ def test_the_life_of_a_queue(channel: blocking.Channel, name: str) -> None:
 def test_a_missing_queue_closes_the_channel_and_each_later_use_says_so(
     connection: blocking.Connection, channel: blocking.Channel, name: str
 ) -> None:
-    """Behaviours 34 and 47."""
+    """Behaviours 34 (delete when missing) and 47 (passive declare, delete, purge)."""
     for _ in range(2):
         with pytest.raises(NotFound, match=f"404 NOT_FOUND - no queue '{name}' in vhost '/'"):
             channel.queue_declare(name, passive=True)
@@ -161,7 +161,7 @@ def test_a_queue_in_use_is_not_deleted(channel: blocking.Channel, queue: str) ->
 
 
 def test_another_connections_queue(channel: blocking.Channel, broker_uri: str) -> None:
-    """Behaviour 44."""
+    """Behaviour 44 (exclusive queue)."""
     mine = channel.queue_declare(exclusive=True).queue
     with blocking.connect(broker_uri) as other, pytest.raises(ResourceLocked, match="405"):
         other.channel().queue_declare(mine, passive=True)
@@ -236,7 +236,7 @@ def test_a_body_may_be_any_bytes_and_nothing_else(channel: blocking.Channel, que
 
 
 def test_a_mandatory_message_that_nobody_takes(channel: blocking.Channel, name: str) -> None:
-    """Behaviour 24."""
+    """Behaviour 24 (return before confirm)."""
     channel.confirm_select()
     with pytest.raises(Returned) as caught:
         channel.publish(b"body", "", name, BasicProperties(type="t"), mandatory=True)
@@ -275,7 +275,7 @@ def test_returns_without_confirm_mode(
 
 
 def test_a_missing_exchange_is_told_by_the_next_call(channel: blocking.Channel, name: str) -> None:
-    """Behaviour 18."""
+    """Behaviour 18 (missing exchange)."""
     channel.publish(b"body", exchange=name)
     with pytest.raises(NotFound, match=f"no exchange '{name}' in vhost '/'"):
         channel.qos(1)
@@ -290,7 +290,7 @@ def test_a_missing_exchange_ends_a_confirmed_publish(channel: blocking.Channel, 
 
 
 def test_transactions(channel: blocking.Channel, queue: str) -> None:
-    """Behaviour 29."""
+    """Behaviour 29 (errors in a transaction)."""
     channel.tx_select()
     channel.publish(b"1", routing_key=queue)
     channel.tx_rollback()
@@ -348,7 +348,7 @@ def test_an_own_consumer_tag(channel: blocking.Channel, queue: str) -> None:
 def test_a_consumer_tag_twice_ends_the_connection(
     connection: blocking.Connection, channel: blocking.Channel, queue: str
 ) -> None:
-    """Behaviour 51."""
+    """Behaviour 51 (repeated consumer tag)."""
     channel.consume(queue, consumer_tag="mine")
     for _ in range(2):
         with pytest.raises(NotAllowed):
@@ -367,7 +367,7 @@ def test_the_prefetch_limit(channel: blocking.Channel, queue: str) -> None:
 
 
 def test_what_is_unacked_comes_again(channel: blocking.Channel, queue: str) -> None:
-    """Behaviours 59 and 60."""
+    """Behaviours 59 (requeue keeps its place) and 60 (recover)."""
     fill(channel, queue, b"1", b"2")
     consumer = channel.consume(queue)
     assert bodies(taken(consumer, 2)) == [b"1", b"2"]
@@ -421,7 +421,7 @@ def test_callbacks_run_in_process(
 
 
 def test_the_broker_cancels(broker_uri: str, name: str) -> None:
-    """Behaviour 54; with recovery the consumer would wait for its queue first."""
+    """Behaviour 54 (server cancels); with recovery the consumer would wait for its queue first."""
     with blocking.connect(broker_uri, recover=False) as connection:
         channel = connection.channel()
         channel.queue_declare(name)

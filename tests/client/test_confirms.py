@@ -1,4 +1,8 @@
-"""Confirms and returns of a channel: behaviours 24, 25, 26, 28 and 30, seen by the publisher."""
+"""Confirms and returns of a channel, seen by the publisher.
+
+Source: behaviours 24 (return before confirm), 25 (unroutable is confirmed), 26 (reject-publish), 28
+(no tx with confirms) and 30 (confirm numbering).
+"""
 
 from __future__ import annotations
 
@@ -58,7 +62,10 @@ def ack(sequence: int, multiple: bool = False) -> bytes:
 
 
 def test_sequences_start_at_1_with_confirm_select(peer: Peer) -> None:
-    """Behaviour 30: they count every publish, also before select-ok has come."""
+    """Behaviour 30 (confirm numbering).
+
+    They count every publish, also before select-ok has come.
+    """
     channel = peer.channel()
     assert channel.publish(b"", "", "q") == 0
     channel.request(ConfirmSelect(), Waiter())
@@ -87,7 +94,7 @@ def test_confirms_of_many(peer: Peer, sequence: int) -> None:
 
 
 def test_a_refusal(peer: Peer) -> None:
-    """Behaviour 26."""
+    """Behaviour 26 (reject-publish)."""
     channel = confirming(peer)
     token = publish(channel)
     ((settled, error),) = outcomes(peer.feed(frame(1, BasicNack(1, False, False))))
@@ -97,7 +104,7 @@ def test_a_refusal(peer: Peer) -> None:
 
 
 def test_a_return_comes_before_its_confirm(peer: Peer) -> None:
-    """Behaviour 24."""
+    """Behaviour 24 (return before confirm)."""
     channel = confirming(peer)
     one, two = publish(channel, mandatory=True), publish(channel, mandatory=True)
     events = peer.feed(came_back(), ack(1), ack(2))

@@ -96,7 +96,7 @@ def test_a_piece_larger_than_the_window_goes_alone() -> None:
 
 
 def test_a_refused_message_is_an_error() -> None:
-    """Behaviour 26."""
+    """Behaviour 26 (reject-publish)."""
 
     def script(line: Line) -> None:
         confirming(line)
@@ -113,7 +113,7 @@ def test_a_refused_message_is_an_error() -> None:
 
 
 def test_what_comes_back_is_there_when_all_is_confirmed() -> None:
-    """Behaviour 24: a return comes before the confirm of its message."""
+    """Behaviour 24 (return before confirm): a return comes before the confirm of its message."""
 
     def script(line: Line) -> None:
         confirming(line)

@@ -57,7 +57,10 @@ def test_a_channel_that_the_broker_refuses(peer: Peer) -> None:
 
 
 def test_numbers_are_the_lowest_free_ones_up_to_channel_max(bytewise: bool) -> None:
-    """Behaviours 12 and 15: the number is free right after close-ok, and not before."""
+    """Behaviours 12 (channel_max) and 15 (dropped until close-ok).
+
+    The number is free right after close-ok, and not before.
+    """
     peer = Peer(bytewise, Parameters(channel_max=3)).open()
     channels = [peer.channel() for _ in range(3)]
     assert [channel.number for channel in channels] == [1, 2, 3]
@@ -153,7 +156,7 @@ def test_flow_is_answered(peer: Peer) -> None:
 
 
 def test_a_consumer_is_cancelled(peer: Peer) -> None:
-    """Behaviour 54."""
+    """Behaviour 54 (server cancels)."""
     channel = peer.channel()
     cancel = BasicCancel(consumer_tag="ctag", no_wait=True)
     assert peer.feed(frame(1, cancel)) == [Cancelled(channel, "ctag")]
@@ -188,7 +191,10 @@ def test_a_channel_closed_by_an_unknown_code(peer: Peer) -> None:
 
 
 def test_frames_for_a_channel_that_closes_are_dropped(peer: Peer) -> None:
-    """Behaviour 15, with the roles turned: content too, even when it has begun."""
+    """Behaviour 15 (dropped until close-ok).
+
+    The roles are turned.  Content is dropped too, even when it has begun.
+    """
     channel = peer.channel()
     deliver = BasicDeliver(consumer_tag="c", delivery_tag=1)
     assert peer.feed(frame(1, deliver), header(1, 4), body(1, b"ab")) == []
@@ -233,7 +239,7 @@ def test_a_reused_number_is_a_new_channel(peer: Peer) -> None:
 
 
 def test_a_fault_of_the_broker_closes_only_the_channel(peer: Peer) -> None:
-    """A phantom confirm: behaviour 58 with the roles turned."""
+    """A phantom confirm: behaviour 58 (unknown delivery tags) with the roles turned."""
     channel = peer.channel()
     from leveret.wire.methods import BasicAck, ConfirmSelect, ConfirmSelectOk
 

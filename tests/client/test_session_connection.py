@@ -1,6 +1,7 @@
 """The connection's side of a session: handshake, tuning, closes and frames that may not come.
 
-AMQP 0-9-1 sections 1.4, 2.2.4 and 4.2; the reply codes of behaviours 1 to 9 with the roles turned.
+AMQP 0-9-1 sections 1.4, 2.2.4 and 4.2; the reply codes of behaviours 1 to 9 (opening a connection,
+frames) with the roles turned.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def test_tuning_takes_the_lower_limit_and_0_is_none(
     asked: tuple[int | None, int | None, int | None],
     agreed: tuple[int, int, int],
 ) -> None:
-    """Behaviour 5: a client that exceeds the offer would be refused by 530."""
+    """Behaviour 5 (tuning): a client that exceeds the offer would be refused by 530."""
     parameters = Parameters(channel_max=asked[0], frame_max=asked[1], heartbeat_seconds=asked[2])
     peer = Peer(bytewise, parameters)
     peer.feed(frame(0, START))
@@ -143,7 +144,7 @@ def test_a_start_that_does_not_suit(bytewise: bool, method: Method, kind: type[H
 
 
 def test_another_protocol_is_answered_by_a_header(bytewise: bool) -> None:
-    """Behaviour 1: a broker that speaks another version says so and hangs up."""
+    """Behaviour 1 (protocol header): a broker that speaks another version says so and hangs up."""
     peer = Peer(bytewise)
     peer.sent()
     error = ended_by(peer, b"AMQP\x03\x01\x00\x00")
@@ -153,7 +154,7 @@ def test_another_protocol_is_answered_by_a_header(bytewise: bool) -> None:
 
 
 def test_the_login_refused_by_a_close(bytewise: bool) -> None:
-    """Behaviour 3: authentication_failure_close."""
+    """Behaviour 3 (refused logins): authentication_failure_close."""
     peer = Peer(bytewise)
     peer.feed(frame(0, START))
     peer.sent()
@@ -202,7 +203,7 @@ def test_nothing_can_be_asked_before_the_handshake_is_done(bytewise: bool) -> No
 
 
 def test_blocked_and_unblocked(peer: Peer) -> None:
-    """Behaviour 16."""
+    """Behaviour 16 (alarms)."""
     events = peer.feed(
         frame(0, ConnectionBlocked("low on memory")), frame(0, ConnectionUnblocked())
     )
@@ -245,13 +246,16 @@ def test_a_secret_is_updated(peer: Peer) -> None:
     ids=lambda value: str(value) if isinstance(value, int) else "",
 )
 def test_frames_that_may_not_come_end_the_connection(peer: Peer, data: bytes, code: int) -> None:
-    """Behaviours 7, 8, 9 and 11 with the roles turned."""
+    """Behaviours 7 (bad frames), 8 (heartbeats), 9 (content order) and 11 (opening a channel).
+
+    The roles are turned.
+    """
     assert fault_of(peer, data).code == code
     assert peer.feed(frame(0, ConnectionCloseOk())) == []
 
 
 def test_a_heartbeat_on_an_open_channel(peer: Peer) -> None:
-    """Behaviour 8."""
+    """Behaviour 8 (heartbeats)."""
     peer.channel()
     assert fault_of(peer, b"\x08\x00\x01\x00\x00\x00\x00\xce").code == 505
 

@@ -58,7 +58,7 @@ def test_a_message_acks_by_its_owner(peer: Peer) -> None:
 
 
 def test_a_body_of_no_bytes_needs_no_frame(peer: Peer) -> None:
-    """Behaviour 10."""
+    """Behaviour 10 (empty bodies)."""
     peer.channel()
     (message,) = peer.feed(frame(1, DELIVER), header(1, 0))
     assert isinstance(message, Message)
@@ -135,7 +135,7 @@ def test_a_returned_message(peer: Peer) -> None:
     ],
 )
 def test_content_out_of_sequence_is_an_unexpected_frame(peer: Peer, data: bytes) -> None:
-    """Behaviour 9."""
+    """Behaviour 9 (content order)."""
     peer.channel()
     events = peer.feed(data)
     assert isinstance(events[-1], Ended)

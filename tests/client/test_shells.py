@@ -95,7 +95,7 @@ def nacking(line: Line) -> None:
 
 
 def test_refused_publishes_blocking() -> None:
-    """Behaviour 26."""
+    """Behaviour 26 (reject-publish)."""
 
     def use(channel: blocking.Channel) -> None:
         channel.confirm_select()
@@ -112,7 +112,7 @@ def test_refused_publishes_blocking() -> None:
 
 
 def test_refused_publishes_asyncio() -> None:
-    """Behaviour 26."""
+    """Behaviour 26 (reject-publish)."""
 
     async def use(channel: Channel) -> None:
         await channel.confirm_select()
@@ -165,7 +165,7 @@ def stopped() -> Holding:
 
 @pytest.mark.parametrize("holding", [blocked, stopped])
 def test_publishers_wait_while_the_broker_holds_them(holding: Callable[[], Holding]) -> None:
-    """Behaviour 16, and channel.flow."""
+    """Behaviour 16 (alarms), and channel.flow."""
 
     async def use(channel: Channel) -> None:
         await channel.qos(1)

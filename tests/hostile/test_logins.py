@@ -438,7 +438,10 @@ def asked(node: Node, backoff: int, tell: bool) -> Peer:
 
 @pytest.mark.parametrize(("backoff", "seconds"), [(0, 3), (2, 3), (8, 21)])
 def test_an_answer_comes_late_after_many_refusals(backoff: int, seconds: int) -> None:
-    """To a client that wants to be told; usually it is told at once (behaviour 3)."""
+    """To a client that wants to be told; usually it is told at once.
+
+    Source: behaviour 3 (refused logins).
+    """
     node = Node()
     peer = asked(node, backoff, tell=True)
     for _ in range(seconds - 1):

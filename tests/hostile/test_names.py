@@ -338,7 +338,10 @@ def test_topic_permissions_hold_for_every_spelling(world: World, spelling: str) 
 
 
 def test_a_name_is_the_cleaned_one_to_whoever_may(world: World) -> None:
-    """Behaviour 41: declare, bind, publish and read under three spellings, to one queue."""
+    """Behaviour 41 (names lose CR and LF).
+
+    Declare, bind, publish and read under three spellings, to one queue.
+    """
     with raw.connect(world.broker.uri) as operator:
         operator.open_channel(1)
         assert operator.declare(1, "\nclean\r").queue == "clean"

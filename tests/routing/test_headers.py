@@ -1,4 +1,4 @@
-"""The headers matcher against behaviour 40."""
+"""The headers matcher against behaviour 40 (headers exchange)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words of topic keys (behaviour 39)."""
+"""Words of topic keys (behaviour 39: topic exchange)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topic trie against behaviour 39, three other matchers and a plain list of bindings.
+"""The topic trie against behaviour 39 (topic exchange), three other matchers and a plain list.
 
 The matchers are a regular expression, the naive recursion that a reader of the specification would
 write (exponential in the number of `#`), and a table filled in by dynamic programming (words of the

@@ -1,4 +1,4 @@
-"""Backpressure both ways: peers that do not read, and publishers that are too fast (behaviour 16).
+"""Backpressure both ways: peers that do not read, and publishers that are too fast.
 
 A peer that does not read stops being fed; its output is bounded.  Publishers stand still while too
 much waits for its sync or the memory alarm is on; what they sent is kept in order.
@@ -224,7 +224,7 @@ def drain(small: Node) -> None:
 
 
 def test_a_publisher_is_blocked_once_and_unblocked_once(small: Node) -> None:
-    """Behaviour 16."""
+    """Behaviour 16 (alarms)."""
     peer = alarmed(small)
     blocked = peer.expect(0, "connection.blocked")
     assert blocked.reason == "low on memory"
@@ -237,7 +237,7 @@ def test_a_publisher_is_blocked_once_and_unblocked_once(small: Node) -> None:
 
 
 def test_without_the_capability_a_publisher_is_halted_in_silence(small: Node) -> None:
-    """Behaviour 16."""
+    """Behaviour 16 (alarms)."""
     peer = alarmed(small, **{"connection.blocked": False})
     peer.send(method(1, "basic.qos"))
     assert peer.take() == []

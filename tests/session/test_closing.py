@@ -1,4 +1,8 @@
-"""How channels and connections end (AMQP 0-9-1 sections 1.4.2.5 and 1.5.2.5; behaviours 13, 15)."""
+"""How channels and connections end.
+
+Sources: AMQP 0-9-1 sections 1.4.2.5 and 1.5.2.5; behaviours 13 (exclusive queues) and 15 (dropped
+until close-ok).
+"""
 
 from __future__ import annotations
 
@@ -118,7 +122,8 @@ def test_a_soft_error_ends_its_channel_only(node: Node) -> None:
     peer.send(method(1, "queue.declare", queue="none", passive=True))
     closed = peer.expect(1, "channel.close")
     assert (closed.code, closed.class_id, closed.method_id) == (404, 50, 10)
-    # What comes for it is dropped until its close-ok, then the number is free (behaviour 15).
+    # What comes for it is dropped until its close-ok, and then the number is free
+    # (behaviour 15: dropped until close-ok).
     peer.send(publish(1, "nowhere", "", b"dropped"), method(1, "basic.qos"))
     assert peer.take() == []
     peer.call(2, "basic.qos")
@@ -128,7 +133,10 @@ def test_a_soft_error_ends_its_channel_only(node: Node) -> None:
 
 @pytest.mark.parametrize("way", ["close", "lost", "channel"])
 def test_unacked_messages_return_in_order(node: Node, peer: Peer, way: str) -> None:
-    """Behaviours 13 and 59: however a consumer ends."""
+    """Behaviours 13 (exclusive queues) and 59 (requeue keeps its place).
+
+    However a consumer ends.
+    """
     peer.declare("q")
     peer.send(*[publish(1, "", "q", b"%d" % number) for number in range(4)])
     taker = node.connect()

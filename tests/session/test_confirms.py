@@ -1,6 +1,7 @@
 """Confirms: each publish gets one, of its kind, in order, and none before its sync.
 
-Sources: RabbitMQ's publisher confirms and behaviours 24 to 27 and 30.
+Sources: RabbitMQ's publisher confirms and behaviours 24 to 27 (returns, acks and nacks) and 30
+(confirm numbering).
 """
 
 from __future__ import annotations
@@ -123,7 +124,10 @@ def test_each_publish_has_one_confirm_of_its_kind(steps: list[str]) -> None:
 
 
 def test_a_refusal_is_a_nack_and_other_queues_keep_the_message(node: Node, peer: Peer) -> None:
-    """Behaviour 26: and with the record that the others need, the nack waits for its sync."""
+    """Behaviour 26 (reject-publish).
+
+    With the record that the others need, the nack waits for its sync.
+    """
     peer.send(put("both"))
     assert peer.take() == []
     node.sync()

@@ -1,4 +1,7 @@
-"""Behaviour 64: a delivery that is not settled in time ends its consumer, as in RabbitMQ 4.3."""
+"""Behaviour 64 (consumer timeout).
+
+A delivery that is not settled in time ends its consumer, as in RabbitMQ 4.3.
+"""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_what_expires_at_once_takes_nobodys_place(node: Node, peer: Peer, overfl
 
 
 def test_an_entry_of_x_death_counts_and_keeps_its_first_time(node: Node, peer: Peer) -> None:
-    """Behaviour 68; as in RabbitMQ 3.10.8 (observed) and 4."""
+    """Behaviour 68 (x-death); as in RabbitMQ 3.10.8 (observed) and 4."""
     start = node.clock.wall_ms() // 1000
     for name, other in (("a", "b"), ("b", "a")):
         more = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": other}

@@ -1,6 +1,6 @@
 """Time on a connection: the handshake's end, heartbeats, and peers that are gone.
 
-Sources: AMQP 0-9-1 section 4.2.7 and behaviours 3 and 8.
+Sources: AMQP 0-9-1 section 4.2.7 and behaviours 3 (refused logins) and 8 (heartbeats).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def refused(node: Node, tell: bool) -> Peer:
 
 
 def test_a_refused_login_costs_three_seconds_of_silence(node: Node) -> None:
-    """Behaviour 3."""
+    """Behaviour 3 (refused logins)."""
     peer = refused(node, tell=False)
     peer.send(PROTOCOL_HEADER)
     seconds(node, 2)
@@ -77,7 +77,7 @@ def test_a_refused_login_costs_three_seconds_of_silence(node: Node) -> None:
 
 
 def test_a_refused_login_is_told_at_once_to_who_wants_to_know(node: Node) -> None:
-    """Behaviour 3."""
+    """Behaviour 3 (refused logins)."""
     peer = refused(node, tell=True)
     assert peer.expect(0, "connection.close").code == 403
     peer.send(method(0, "connection.close-ok"))
@@ -104,7 +104,7 @@ def test_heartbeats_are_sent_where_nothing_else_is(node: Node) -> None:
 
 @pytest.mark.parametrize("sent", [HEARTBEAT, HEARTBEAT[:3], publish(1, "", "q", b"x")])
 def test_any_octets_are_a_sign_of_life(node: Node, sent: bytes) -> None:
-    """Behaviour 8."""
+    """Behaviour 8 (heartbeats)."""
     peer = node.connect(heartbeat=10)
     seconds(node, 20)
     peer.send(sent)

@@ -1,6 +1,7 @@
 """The flag `immediate`: a message is handed out now, or comes back with 313.
 
-Where the broker says that it is RabbitMQ the flag is 540 (behaviour 17), see the protocol's tests.
+Where the broker says that it is RabbitMQ the flag is 540 (behaviour 17: immediate), see the
+protocol's tests.
 """
 
 from __future__ import annotations

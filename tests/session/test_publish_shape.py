@@ -2,7 +2,8 @@
 
 What lies whole in the input is taken in one step, what comes in pieces frame by frame; nobody can
 tell the two apart.  Input that comes octet by octet is never whole, so it shows the second way.
-Sources: AMQP 0-9-1 sections 2.3.5 and 4.2.6; behaviours 7, 9, 10, 17, 18 and 20.
+Sources: AMQP 0-9-1 sections 2.3.5 and 4.2.6; behaviours 7 (bad frames), 9 (content order), 10
+(empty bodies), 17 (immediate), 18 (missing exchange) and 20 (large bodies).
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ def test_any_bytes_end_one_connection_at_most(data: bytes, before: bytes) -> Non
 
 @pytest.mark.parametrize("size", range(FRAME_MAX - 10, FRAME_MAX + 3))
 def test_body_frames_around_frame_max(size: int) -> None:
-    """A payload up to `frame_max` is tolerated, as RabbitMQ does (behaviour 7)."""
+    """A payload up to `frame_max` is tolerated, as RabbitMQ does (behaviour 7: bad frames)."""
     data = publish(1, "", "q", b"") * 2
     data += method(1, "basic.publish", routing_key="q") + content(1, bytes(size), piece=size)
     whole = result([data])
@@ -193,7 +194,7 @@ def test_body_frames_around_frame_max(size: int) -> None:
 
 @pytest.mark.parametrize("size", range(FRAME_MAX - 3, FRAME_MAX + 3))
 def test_header_frames_around_frame_max(size: int) -> None:
-    """Behaviour 7."""
+    """Behaviour 7 (bad frames)."""
     raw = properties(headers={"a": "x" * (size - 12 - 2 - 4 - 2 - 5)})
     assert len(header(1, 0, raw)) == size + 8
     data = method(1, "basic.publish", routing_key="q") + header(1, 0, raw)
@@ -206,7 +207,7 @@ def test_header_frames_around_frame_max(size: int) -> None:
 
 @pytest.mark.parametrize("size", [MESSAGE_MAX - 1, MESSAGE_MAX, MESSAGE_MAX + 1])
 def test_bodies_around_the_largest_message(size: int) -> None:
-    """Behaviour 20."""
+    """Behaviour 20 (large bodies)."""
     data = method(1, "basic.publish", routing_key="q") + content(1, bytes(size), piece=4000)
     whole = result([data])
     assert result(cut(data, list(range(0, len(data), 100)))) == whole
@@ -240,7 +241,11 @@ WRONG = {
 
 @pytest.mark.parametrize("kind", WRONG)
 def test_what_is_wrong_is_told_the_same_way(kind: str) -> None:
-    """Behaviours 7, 9, 17, 18 and 20; the close names basic.publish where the channel is known."""
+    """The close names basic.publish where the channel is known.
+
+    Sources: behaviours 7 (bad frames), 9 (content order), 17 (immediate), 18 (missing exchange) and
+    20 (large bodies).
+    """
     wrong, code = WRONG[kind]
     for before in (b"", publish(1, "", "q", b"good"), method(1, "queue.declare", queue="q")):
         whole = result([before + wrong])
@@ -252,7 +257,7 @@ def test_what_is_wrong_is_told_the_same_way(kind: str) -> None:
 
 
 def test_a_body_of_no_octets_may_come_in_empty_frames() -> None:
-    """Behaviour 10 asks for no body frame at all; empty ones between others are harmless."""
+    """Behaviour 10 (empty bodies) asks for none; empty frames between others are harmless."""
     data = HEAD + header(1, 2) + b"".join(frame(BODY, 1, piece) for piece in (b"", b"a", b"", b"b"))
     assert result([data]) == result(octets(data))
     assert result([data]).messages[0][2] == b"ab"
@@ -296,7 +301,7 @@ def test_large_bodies_are_split_at_the_consumer_s_frame_max(size: int, frame_max
 @example(b"")
 @given(st.binary(max_size=300))
 def test_what_is_returned_is_what_was_sent(body: bytes) -> None:
-    """Behaviour 24."""
+    """Behaviour 24 (return before confirm)."""
     node = a_node()
     peer = publisher(node)
     peer.send(publish(1, "amq.topic", "none", body, mandatory=True, message_id="m"))

@@ -1,6 +1,6 @@
 """Direct reply-to and the checks of properties, where a socket shows too little.
 
-Sources: behaviours 22 and 65.
+Sources: behaviours 22 (user_id) and 65 (direct reply-to).
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def test_replies_need_no_right_to_read(node: Node) -> None:
 
 
 def test_an_impersonator_may_write_any_user_id(node: Node) -> None:
-    """Behaviour 22."""
+    """Behaviour 22 (user_id)."""
     node.add_user("u", "impersonator", configure=".*", write=".*", read=".*")
     peer = node.connect_as("u")
     peer.declare("q", durable=False)
@@ -134,7 +134,7 @@ def test_an_impersonator_may_write_any_user_id(node: Node) -> None:
 
 @pytest.mark.parametrize("expiration", ["+1000", "001000", "1000"])
 def test_an_expiration_counts_as_it_is_read(node: Node, peer: Peer, expiration: str) -> None:
-    """Behaviour 21: what is taken as a number is one."""
+    """Behaviour 21 (bad expiration): what is taken as a number is one."""
     peer.declare("q", durable=False)
     peer.send(publish(1, "", "q", b"x", expiration=expiration))
     node.tick(900)
@@ -145,7 +145,10 @@ def test_an_expiration_counts_as_it_is_read(node: Node, peer: Peer, expiration: 
 
 @pytest.mark.parametrize("copies", [2, 3])
 def test_copies_of_a_dead_letter_follow_its_keys(node: Node, peer: Peer, copies: int) -> None:
-    """Behaviour 70: an alternate exchange takes what none of the keys brought anywhere."""
+    """Behaviour 70 (missing dead-letter exchange).
+
+    An alternate exchange takes what none of the keys brought anywhere.
+    """
     alternate = {"alternate-exchange": "rest"}
     peer.call(1, "exchange.declare", exchange="rest", type="fanout")
     peer.call(1, "exchange.declare", exchange="dead", type="direct", arguments=alternate)

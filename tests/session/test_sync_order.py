@@ -185,7 +185,7 @@ def test_a_confirm_of_what_needs_no_sync_comes_at_once_but_never_early(
 
 
 def test_a_confirm_for_a_queue_that_was_deleted_comes(node: Node, peer: Peer) -> None:
-    """Behaviour 27."""
+    """Behaviour 27 (deleted queue delays none)."""
     peer.declare("q")
     peer.call(1, "confirm.select")
     peer.send(lasting(1))
@@ -196,7 +196,7 @@ def test_a_confirm_for_a_queue_that_was_deleted_comes(node: Node, peer: Peer) ->
 
 
 def test_mandatory_returns_come_before_their_confirm(peer: Peer) -> None:
-    """Behaviour 24."""
+    """Behaviour 24 (return before confirm)."""
     peer.call(1, "confirm.select")
     peer.send(publish(1, "amq.fanout", "", b"m", mandatory=True))
     assert peer.names() == ["basic.return", "basic.ack"]

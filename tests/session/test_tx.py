@@ -1,6 +1,7 @@
 """Transactions: publishes and acks that count together, or not at all.
 
-Sources: AMQP 0-9-1 section 1.9 and behaviours 28 and 29.
+Sources: AMQP 0-9-1 section 1.9 and behaviours 28 (no tx with confirms) and 29 (errors in a
+transaction).
 """
 
 from __future__ import annotations
@@ -89,14 +90,14 @@ def test_what_was_not_committed_ends_with_its_channel(tx: Peer, end: str) -> Non
 
 
 def test_an_error_is_told_at_the_publish(tx: Peer) -> None:
-    """Behaviour 29."""
+    """Behaviour 29 (errors in a transaction)."""
     tx.send(publish(1, "nowhere", "", b"x"), method(1, "tx.commit"))
     assert tx.expect(1, "channel.close").code == 404
     assert tx.take() == []
 
 
 def test_returns_come_with_the_commit_before_its_ok(tx: Peer) -> None:
-    """Behaviour 29."""
+    """Behaviour 29 (errors in a transaction)."""
     tx.send(publish(1, "", "none", b"a", mandatory=True), put(5))
     assert tx.take() == []
     tx.send(publish(1, "", "none", b"b"), publish(1, "", "none", b"c", mandatory=True))
@@ -153,7 +154,10 @@ def test_acks_count_from_the_commit_on(tx: Peer) -> None:
 
 
 def test_a_rollback_discards_acks_and_requeues_nothing(tx: Peer) -> None:
-    """Behaviour 29: the messages stay unacked on this channel and may be acked again."""
+    """Behaviour 29 (errors in a transaction).
+
+    The messages stay unacked on this channel and may be acked again.
+    """
     for _ in range(3):
         tx.call_get("q")
     tx.send(method(1, "basic.ack", delivery_tag=2, multiple=True))
@@ -167,7 +171,7 @@ def test_a_rollback_discards_acks_and_requeues_nothing(tx: Peer) -> None:
 
 
 def test_an_ack_twice_in_a_transaction_is_an_error(tx: Peer) -> None:
-    """Behaviour 58."""
+    """Behaviour 58 (unknown delivery tags)."""
     tx.call_get("q")
     tx.send(method(1, "basic.ack", delivery_tag=1))
     tx.send(method(1, "basic.ack", delivery_tag=1))
@@ -235,7 +239,7 @@ def test_dead_letters_are_part_of_the_transaction(node: Node, large: bool) -> No
 
 
 def test_select_twice_is_fine_and_confirms_do_not_mix(node: Node, tx: Peer) -> None:
-    """Behaviour 28."""
+    """Behaviour 28 (no tx with confirms)."""
     tx.call(1, "tx.select")
     for mine, then in (("tx.select", "confirm.select"), ("confirm.select", "tx.select")):
         peer = node.connect()
@@ -246,7 +250,7 @@ def test_select_twice_is_fine_and_confirms_do_not_mix(node: Node, tx: Peer) -> N
 
 @pytest.mark.parametrize("name", ["tx.commit", "tx.rollback"])
 def test_without_select_there_is_nothing_to_end(peer: Peer, name: str) -> None:
-    """Behaviour 28."""
+    """Behaviour 28 (no tx with confirms)."""
     peer.send(method(1, name))
     assert peer.expect(1, "channel.close").code == 406
 

@@ -247,7 +247,7 @@ UNKNOWN = {
 @pytest.mark.parametrize("name", ["basic.ack", "basic.nack"])
 @pytest.mark.parametrize("kind", UNKNOWN)
 def test_a_tag_that_names_nothing_settles_nothing(peer: Peer, name: str, kind: str) -> None:
-    """Behaviour 58: also where it would take others with it."""
+    """Behaviour 58 (unknown delivery tags): also where it would take others with it."""
     peer.call(1, "queue.declare", queue="q")
     peer.send(*[publish(1, "", "q", b"x")] * 3)
     for _ in range(3):
@@ -261,7 +261,7 @@ def test_a_tag_that_names_nothing_settles_nothing(peer: Peer, name: str, kind: s
 
 
 def test_tag_0_with_multiple_is_all(peer: Peer) -> None:
-    """Behaviour 58: fine where nothing is unacked."""
+    """Behaviour 58 (unknown delivery tags): fine where nothing is unacked."""
     peer.call(1, "queue.declare", queue="q")
     peer.send(*[publish(1, "", "q", b"x")] * 3)
     for _ in range(3):

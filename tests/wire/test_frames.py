@@ -1,4 +1,7 @@
-"""Frames in any pieces: AMQP 0-9-1 section 4.2.3, behaviours 7, 8 and 10."""
+"""Frames in any pieces.
+
+Sources: AMQP 0-9-1 section 4.2.3, behaviours 7 (bad frames), 8 (heartbeats) and 10 (empty bodies).
+"""
 
 from __future__ import annotations
 
@@ -268,7 +271,8 @@ def test_a_session_may_move_over_frames_itself() -> None:
 
 @pytest.mark.parametrize("frame_max", [FRAME_BYTES_MIN, 131_072])
 def test_a_frame_at_the_limit_and_one_past_it(frame_max: int) -> None:
-    # Behaviour 7, with RabbitMQ's 8 bytes of tolerance: a payload may have frame_max bytes.
+    # Behaviour 7 (bad frames), with RabbitMQ's 8 bytes of tolerance: a payload may have frame_max
+    # bytes.
     reader = FrameReader(frame_max)
     reader.feed(frame(FRAME_BODY, 1, bytes(frame_max)))
     assert len(drain(reader)) == 1
@@ -319,7 +323,7 @@ def test_a_heartbeat_carries_nothing() -> None:
 
 
 def test_a_heartbeat_on_a_channel_is_the_session_s_matter() -> None:
-    # Behaviour 8: 505 there.
+    # Behaviour 8 (heartbeats): 505 there.
     reader = FrameReader()
     reader.feed(frame(FRAME_HEARTBEAT, 7, b""))
     assert drain(reader) == [(FRAME_HEARTBEAT, 7, b"")]
@@ -347,7 +351,7 @@ def test_hostile_streams_raise_nothing_but_501_whole_or_byte_by_byte(raw: bytes)
 
 @pytest.mark.parametrize("size", [0, 1, 4087, 4088, 4089, 8176, 8177, 100_000])
 def test_a_body_is_split_at_the_negotiated_frame_max(size: int) -> None:
-    # Behaviour 10: no body frame for an empty body.
+    # Behaviour 10 (empty bodies): no body frame for an empty body.
     body = bytes(range(256)) * (size // 256 + 1)
     body = body[:size]
     w = BytesWriter()

@@ -1,4 +1,4 @@
-"""Direct reply-to (behaviour 65): addresses that route straight to a waiting channel.
+"""Direct reply-to, behaviour 65: addresses that route straight to a waiting channel.
 
 A client consumes from `amq.rabbitmq.reply-to`, and in its requests the broker replaces that name by
 a generated address.  A publish to the default exchange with the address as routing key reaches the

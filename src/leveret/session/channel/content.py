@@ -1,7 +1,7 @@
 """The content that a channel receives frame by frame: a content header and its body frames.
 
 This is the path for publishes that are not complete in one piece of input.  It also detects illegal
-frame sequences and sizes (behaviours 9, 10 and 20).
+frame sequences and sizes: behaviours 9 (content order), 10 (empty bodies) and 20 (large bodies).
 """
 
 from __future__ import annotations

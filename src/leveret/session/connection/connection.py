@@ -149,9 +149,10 @@ class Connection(ConnectionBase):
         self._fail(fault)
 
     def _take_protocol_header(self) -> bool:
-        """Check the protocol header (behaviour 1); return whether frames follow.
+        """Check the protocol header; return whether frames follow.
 
-        A peer with another header is answered, and the connection ended.
+        A peer with another header is answered, and the connection ended (behaviour 1: protocol
+        header).
         """
         reader = self.reader
         start = reader.data[:8]
