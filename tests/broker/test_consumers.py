@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leveret.broker.consumers.consumer import Consumer, DeliveryChannel
-from leveret.broker.consumers.order import ConsumerPriorities, RoundRobin, SingleActive
+from leveret.broker.consumers.order import ConsumerPriorities, RoundRobin
+from leveret.broker.consumers.single_active import SingleActive
 from leveret.message import Message
 from support.node.core import Node
 from support.wire.raw_codec import method, publish

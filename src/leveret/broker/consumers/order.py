@@ -1,26 +1,24 @@
 """The order of a queue's consumers: which of them gets the next message.
 
 There are three orders, a class each: all consumers in turn (`RoundRobin`), those with the highest
-priority in turn (`ConsumerPriorities`), or one consumer for all messages (`SingleActive`).  A queue
-begins with the plain one.  `added` and `removed` return the order to use from then on.
+priority in turn (`ConsumerPriorities`), or one consumer for all messages (`single_active.py`).  A
+queue begins with the plain one.  `added` and `removed` return the order to use from then on.
 
 Invariants: `consumers` is the queue's own list, in the order of registration.  With equal prefetch,
 no consumer is two messages ahead of another that could have taken more, even when other consumers
 come and go.
 
-Source: behaviours 61 (single active consumer) and 62 (consumer priorities).
+Source: behaviour 62 (consumer priorities).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
-if TYPE_CHECKING:
-    from leveret.broker.consumers.consumer import Consumer
-
+from leveret.broker.consumers.consumer import Consumer
 
 #: The most consumers asked for one message; a longer list is asked once per call (`able`).
 _ASKED_MAX: Final = 64
@@ -289,85 +287,3 @@ class ConsumerPriorities(RoundRobin):
     def orders(self) -> list[RoundRobin]:
         """Return the order of each priority, the highest first."""
         return self._by_priority.orders
-
-
-class SingleActive(RoundRobin):
-    """One consumer gets all messages; another takes over when it ends or a higher priority comes.
-
-    The next one gets nothing while its predecessor has unacked messages: any that are requeued must
-    be delivered first to keep the order.
-
-    Consumers that read all partitions of a super stream share the partitions.  Among the consumers
-    with the highest priority, partition n activates the one at place n, modulo their number.  If
-    they subscribed to all partitions in the same order, each gets its share.  Adding or removing a
-    consumer moves some of the partitions.
-
-    Source: RabbitMQ's single active consumers, also of super streams.
-    """
-
-    def __init__(self, consumers: list[Consumer], partition: i64 = -1) -> None:
-        super().__init__(consumers)
-        #: The number of the partition; negative if it is not a partition.
-        self.partition: i64 = partition
-        self.active: Consumer | None = None
-        #: The previously active consumer, while it may have unacked messages.
-        self.before: Consumer | None = None
-        self._by_priority: Final = Tiers()
-        for consumer in consumers:
-            self._by_priority.put(consumer)
-
-    def added(self, consumer: Consumer) -> RoundRobin:
-        """Activate `consumer` if it is the first, or has a higher priority than the active one."""
-        self._by_priority.put(consumer)
-        active = self.active
-        if self.partition >= 0:
-            self._share()
-        elif active is None or consumer.priority > active.priority:
-            self._activate(consumer)
-        return self
-
-    def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
-        """Activate the next consumer: of those with the highest priority, the oldest."""
-        self._by_priority.remove(consumer)
-        if self.partition >= 0 or consumer is self.active:
-            self._share()
-        return self
-
-    def _share(self) -> None:
-        """Activate the consumer for this partition, or the oldest one."""
-        best = self._by_priority.highest()
-        chosen = best[max(self.partition, 0) % len(best)] if best else None
-        if chosen is not self.active:
-            self._activate(chosen)
-
-    def _activate(self, consumer: Consumer | None) -> None:
-        before = self.before
-        if before is None or before.unacked_count == 0:
-            # Otherwise the active one got no messages, and the one before it still counts.
-            self.before = self.active
-        self.active = consumer
-        if consumer is self.before:
-            # It is active again before any other consumer got a message.
-            self.before = None
-
-    def next(self) -> Consumer | None:
-        """Return the active consumer if it can take a message, or None."""
-        before = self.before
-        if before is not None:
-            if before.unacked_count > 0:
-                return None
-            self.before = None
-        active = self.active
-        return active if active is not None and active.ready() else None
-
-    def able(self, limit: i64) -> AbleConsumers | None:
-        """Return None: `next` has asked the only consumer that may get a message."""
-        return None
-
-    def has_ready(self) -> bool:
-        """Return whether the active consumer can take a message."""
-        return self.next() is not None
-
-    def is_active(self, consumer: Consumer) -> bool:
-        """Return whether `consumer` is the active one."""
-        return consumer is self.active

@@ -21,7 +21,8 @@ from leveret.broker.attributes.delay import KnownDelay
 from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.attributes.settings import QueueSettings
 from leveret.broker.consumers.consumer import Consumer, Source
-from leveret.broker.consumers.order import RoundRobin, SingleActive, place_of
+from leveret.broker.consumers.order import RoundRobin, place_of
+from leveret.broker.consumers.single_active import SingleActive
 from leveret.broker.core import Core
 from leveret.broker.counters import QueueCounts
 from leveret.broker.ownership import owner_fields

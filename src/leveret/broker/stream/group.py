@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.consumers.consumer import Consumer, Source
-from leveret.broker.consumers.order import RoundRobin, SingleActive, place_of
+from leveret.broker.consumers.order import RoundRobin, place_of
+from leveret.broker.consumers.single_active import SingleActive
 from leveret.broker.stream.filter import StreamFilter
 from leveret.broker.stream.offsets import check_reader_name
 from leveret.broker.stream.reader import StreamReader

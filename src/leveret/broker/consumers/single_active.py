@@ -1,0 +1,92 @@
+"""The single active consumer: one consumer gets all messages, and the next one when it ends.
+
+A new consumer with a higher priority takes over at once.  The next one gets nothing while its
+predecessor has unacked messages: any that are requeued must be delivered first to keep the order.
+
+Consumers that read all partitions of a super stream share the partitions.  Among the consumers with
+the highest priority, partition n activates the one at place n, modulo their number.  If they
+subscribed to all partitions in the same order, each gets its share.  Adding or removing a consumer
+moves some of the partitions.
+
+Source: behaviour 61 (single active consumer); RabbitMQ's single active consumers of super streams.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from leveret.broker.consumers.consumer import Consumer
+from leveret.broker.consumers.order import AbleConsumers, RoundRobin, Tiers
+
+
+class SingleActive(RoundRobin):
+    """All messages go to the active consumer; the others wait to take over."""
+
+    def __init__(self, consumers: list[Consumer], partition: i64 = -1) -> None:
+        super().__init__(consumers)
+        #: The number of the partition; negative if it is not a partition.
+        self.partition: i64 = partition
+        self.active: Consumer | None = None
+        #: The previously active consumer, while it may have unacked messages.
+        self.before: Consumer | None = None
+        self._by_priority: Final = Tiers()
+        for consumer in consumers:
+            self._by_priority.put(consumer)
+
+    def added(self, consumer: Consumer) -> RoundRobin:
+        """Activate `consumer` if it is the first, or has a higher priority than the active one."""
+        self._by_priority.put(consumer)
+        active = self.active
+        if self.partition >= 0:
+            self._share()
+        elif active is None or consumer.priority > active.priority:
+            self._activate(consumer)
+        return self
+
+    def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
+        """Activate the next consumer: of those with the highest priority, the oldest."""
+        self._by_priority.remove(consumer)
+        if self.partition >= 0 or consumer is self.active:
+            self._share()
+        return self
+
+    def _share(self) -> None:
+        """Activate the consumer for this partition, or the oldest one."""
+        best = self._by_priority.highest()
+        chosen = best[max(self.partition, 0) % len(best)] if best else None
+        if chosen is not self.active:
+            self._activate(chosen)
+
+    def _activate(self, consumer: Consumer | None) -> None:
+        before = self.before
+        if before is None or before.unacked_count == 0:
+            # Otherwise the active one got no messages, and the one before it still counts.
+            self.before = self.active
+        self.active = consumer
+        if consumer is self.before:
+            # It is active again before any other consumer got a message.
+            self.before = None
+
+    def next(self) -> Consumer | None:
+        """Return the active consumer if it can take a message, or None."""
+        before = self.before
+        if before is not None:
+            if before.unacked_count > 0:
+                return None
+            self.before = None
+        active = self.active
+        return active if active is not None and active.ready() else None
+
+    def able(self, limit: i64) -> AbleConsumers | None:
+        """Return None: `next` has asked the only consumer that may get a message."""
+        return None
+
+    def has_ready(self) -> bool:
+        """Return whether the active consumer can take a message."""
+        return self.next() is not None
+
+    def is_active(self, consumer: Consumer) -> bool:
+        """Return whether `consumer` is the active one."""
+        return consumer is self.active
