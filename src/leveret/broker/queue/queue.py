@@ -12,8 +12,7 @@ before anything that depends on it.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -27,11 +26,10 @@ from leveret.broker.core import Core
 from leveret.broker.counters import QueueCounts
 from leveret.broker.ownership import owner_fields
 from leveret.broker.policies.policy import Policy
+from leveret.broker.queue.expires import QueueExpiry
 from leveret.broker.queue.target import Destinations, DroppedTarget, Target
 from leveret.broker.scheduler.costs import COPIED_PER_COST, PLACES_MOVED_PER_COST
 from leveret.broker.scheduler.link import Link
-from leveret.broker.scheduler.timers import Timed
-from leveret.clock import NO_DEADLINE
 from leveret.errors import AccessRefused, PreconditionFailed
 from leveret.limits import CONSUMERS_PER_QUEUE_MAX
 from leveret.message import Message
@@ -268,46 +266,6 @@ class Queue(Source):
         attributes = QueueAttributes(auto_delete=self.auto_delete, arguments=self.arguments)
         record = queue_record(vhost, self.name, int(self.queue_id), attributes)
         return record | owner_fields(None if self.quota is None else self.quota.owner)
-
-
-@final
-class QueueExpiry(Timed):
-    """The expiry of an unused queue (`x-expires`, behaviour 49: expires).
-
-    A queue with consumers does not expire: the time starts when the last one ends.  Its messages
-    are not dead-lettered.
-    """
-
-    def __init__(self, queue: Queue, expires_ms: i64) -> None:
-        super().__init__()
-        self.queue = queue
-        self.expires_ms: i64 = expires_ms
-        self.touched_ms: i64 = queue.core.now_ms
-        self.arm()
-
-    def touch(self) -> None:
-        """Restart the time, because the queue was used."""
-        self.touched_ms = self.queue.core.now_ms
-        if self.deadline_ms == NO_DEADLINE:
-            self.arm()
-
-    def arm(self) -> None:
-        """Set the timer to the earliest time at which the queue may expire."""
-        self.queue.core.timers.set(self, self.touched_ms + self.expires_ms)
-
-    def due(self, now_ms: i64) -> None:
-        """Delete the queue, unless it was used meanwhile or has consumers."""
-        self.queue.scheduler.start_later(self._delete())
-
-    def _delete(self) -> Iterator[int]:
-        queue = self.queue
-        if queue.consumers or queue.deleted or queue.kept:
-            return
-        if queue.core.now_ms < self.touched_ms + self.expires_ms:
-            self.arm()
-        elif queue.vhost is not None:
-            queue.vhost.drop_unused(queue)
-        yield 1
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -1,4 +1,4 @@
-"""The expiry of messages.
+"""The TTL of messages: a queue dead-letters or drops the messages that expire.
 
 A message's deadline follows from the message and its queue alone: the time it was taken plus the
 lesser of the queue's TTL and its own.  So the deadline is not stored, and a requeued or recovered
