@@ -50,7 +50,7 @@ REFUSED: dict[str, tuple[Callable[[Node], object], str]] = {
         "should be a whole number",
     ),
     "a bad limit of a vhost beside a good one": (
-        lambda node: node.vhost.metadata.add_limits({"max-queues": 5, "max-connections": BIG}),
+        lambda node: node.vhost.limits.add({"max-queues": 5, "max-connections": BIG}),
         "max-connections should be a number",
     ),
     "a new vhost of a bad type": (

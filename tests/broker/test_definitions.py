@@ -365,7 +365,7 @@ def test_what_no_broker_can_take_is_left_out_with_a_note(node: Node) -> None:
 
 def test_queues_come_in_beyond_the_operators_limit_and_with_any_name(node: Node) -> None:
     """An export of a vhost that is over its limit can be put back."""
-    node.vhost.metadata.set_limits({"max-queues": 0})
+    node.vhost.limits.set({"max-queues": 0})
     node.vhost.metadata.set({"default_queue_type": "quorum"})
     queues = [{"vhost": "/", "name": name} for name in ("a", "amq.gen-x")]
     assert load(node, {"queues": queues}).changed == {"queues": 2}
@@ -580,7 +580,7 @@ def test_a_whole_file_into_one_vhost_brings_no_users(node: Node) -> None:
     assert set(node.broker.vhosts) == {"/"}
     assert set(node.broker.users.by_name) == {"guest"}
     assert "q" in node.vhost.queues.by_name
-    assert node.vhost.metadata.limits == {"max-queues": 1}
+    assert node.vhost.limits.by_name == {"max-queues": 1}
 
 
 def test_a_vhost_that_is_not_there(node: Node) -> None:

@@ -45,14 +45,14 @@ def test_operator_policies_and_limits_are_parameters(node: Node, parameters: Par
     parameters.set("/", "operator_policy", "o", value)
     parameters.set("/", "vhost-limits", "limits", [["max-queues", 5]])
     assert node.vhost.policies.operator_by_name["o"].definition == {"max-length": 9}
-    assert node.vhost.metadata.limits == {"max-queues": 5}
+    assert node.vhost.limits.by_name == {"max-queues": 5}
     assert parameters.of_vhost("/") == [
         ("operator_policy", "o", {**value, "definition": {"max-length": 9}}),
         ("vhost-limits", "limits", {"max-queues": 5}),
     ]
     parameters.clear("/", "operator_policy", "o")
     parameters.clear("/", "vhost-limits", "limits")
-    assert (node.vhost.policies.operator_by_name, node.vhost.metadata.limits) == ({}, {})
+    assert (node.vhost.policies.operator_by_name, node.vhost.limits.by_name) == ({}, {})
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ def test_too_many_queues_are_refused_whole(node: Node, limit: str) -> None:
     peer = node.connect()
     peer.declare("one")
     if limit == "operator":
-        node.vhost.metadata.limits["max-queues"] = 3
+        node.vhost.limits.by_name["max-queues"] = 3
     else:
         node.vhost.queues.count_max = 3
     refused(peer)

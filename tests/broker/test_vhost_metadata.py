@@ -45,7 +45,7 @@ def test_the_maker_of_a_vhost_gets_all_permissions_in_it(
 
 
 def test_b73_a_vhost_holds_no_more_queues_than_its_limit(vhost: Vhost) -> None:
-    vhost.metadata.set_limits({"max-queues": 2})
+    vhost.limits.set({"max-queues": 2})
     declare(vhost, "a")
     declare(vhost, "b")
     with pytest.raises(PreconditionFailed) as caught:
@@ -53,20 +53,20 @@ def test_b73_a_vhost_holds_no_more_queues_than_its_limit(vhost: Vhost) -> None:
     text = "cannot declare queue 'c': queue limit in vhost '/' (2) is reached"
     assert caught.value.reply_text == f"PRECONDITION_FAILED - {text}"
     declare(vhost, "a")
-    vhost.metadata.add_limits({"max-queues": 3})
+    vhost.limits.add({"max-queues": 3})
     declare(vhost, "c")
-    vhost.metadata.set_limits({"max-queues": -1})
+    vhost.limits.set({"max-queues": -1})
     declare(vhost, "d")
-    vhost.metadata.set_limits({"max-queues": 0})
+    vhost.limits.set({"max-queues": 0})
     with pytest.raises(PreconditionFailed, match=r"\(0\) is reached"):
         declare(vhost, "e")
-    vhost.metadata.clear_limit("max-queues")
-    vhost.metadata.clear_limit("max-queues")
+    vhost.limits.clear("max-queues")
+    vhost.limits.clear("max-queues")
     declare(vhost, "e")
 
 
 def test_the_queues_named_by_the_broker_count_too(node: Node) -> None:
-    node.vhost.metadata.set_limits({"max-queues": 0})
+    node.vhost.limits.set({"max-queues": 0})
     peer = node.connect()
     peer.send(method(1, "queue.declare", queue="", exclusive=True))
     closed = peer.expect(1, "channel.close")
@@ -75,11 +75,11 @@ def test_the_queues_named_by_the_broker_count_too(node: Node) -> None:
 
 
 def test_limits_are_replaced_or_set_one_by_one(vhost: Vhost) -> None:
-    vhost.metadata.set_limits({"max-queues": 5, "max-connections": 9})
-    vhost.metadata.set_limits({"max-queues": 6})
-    assert vhost.metadata.limits == {"max-queues": 6}
-    vhost.metadata.add_limits({"max-connections": 7})
-    assert vhost.metadata.limits == {"max-queues": 6, "max-connections": 7}
+    vhost.limits.set({"max-queues": 5, "max-connections": 9})
+    vhost.limits.set({"max-queues": 6})
+    assert vhost.limits.by_name == {"max-queues": 6}
+    vhost.limits.add({"max-connections": 7})
+    assert vhost.limits.by_name == {"max-queues": 6, "max-connections": 7}
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_limits_are_replaced_or_set_one_by_one(vhost: Vhost) -> None:
 )
 def test_bad_limits_are_refused(vhost: Vhost, limits: Arguments, text: str) -> None:
     with pytest.raises(PreconditionFailed, match=text):
-        vhost.metadata.set_limits(limits)
-    assert vhost.metadata.limits == {}
+        vhost.limits.set(limits)
+    assert vhost.limits.by_name == {}
 
 
 # -- the default queue type ------------------------------------------------------------------------
@@ -201,8 +201,8 @@ def test_what_is_said_of_a_vhost_survives(node: Node, restart: Callable[[Node], 
     shop.metadata.set({"description": "old", "tags": ["a"], "default_queue_type": "stream"})
     shop.metadata.set({"description": "new", "default_queue_type": "quorum", "strict_keys": True})
     shop.metadata.set({"protected_from_deletion": True})
-    shop.metadata.set_limits({"max-queues": 5, "max-connections": 3})
-    shop.metadata.set_limits({"max-queues": 5})
+    shop.limits.set({"max-queues": 5, "max-connections": 3})
+    shop.limits.set({"max-queues": 5})
     before = shop.metadata.record()
     shop = restart(node).broker.vhosts["shop"]
     assert shop.metadata.record() == before
@@ -216,7 +216,7 @@ def test_nothing_of_a_deleted_vhost_is_left_for_a_new_one(
 ) -> None:
     shop = node.broker.add_vhost("shop")
     shop.metadata.set({"description": "old"})
-    shop.metadata.set_limits({"max-queues": 5})
+    shop.limits.set({"max-queues": 5})
     node.broker.delete_vhost("shop")
     node.broker.add_vhost("shop")
     assert restart(node).broker.vhosts["shop"].metadata.record() == {

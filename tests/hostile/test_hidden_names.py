@@ -34,7 +34,7 @@ def node() -> Node:
     node.add_user("stranger")
     node.add_user("tagged", "administrator")
     node.broker.add_vhost("there")
-    node.broker.add_vhost("full").metadata.set_limits({"max-connections": 0})
+    node.broker.add_vhost("full").limits.set({"max-connections": 0})
     return node
 
 

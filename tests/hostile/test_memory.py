@@ -305,14 +305,13 @@ def test_definitions_are_refused_beyond_their_share_and_start_again(node: Node) 
 
 
 def test_a_vhost_can_be_limited_by_itself(node: Node) -> None:
-    metadata = node.vhost.metadata
-    metadata.add_limits({"max-definition-bytes": int(node.vhost.account.bytes) + 5000})
+    node.vhost.limits.add({"max-definition-bytes": int(node.vhost.account.bytes) + 5000})
     node = Node(RecordingDisk(node.stop()))
     peer = node.connect()
     peer.call(1, "queue.declare", queue="a")
     peer.send(method(1, "queue.declare", queue="b"))
     assert "limit" in peer.expect(1, "channel.close").text
-    node.vhost.metadata.clear_limit("max-definition-bytes")
+    node.vhost.limits.clear("max-definition-bytes")
     peer.send(method(1, "channel.close-ok"))
     peer.call(1, "channel.open")
     peer.call(1, "queue.declare", queue="b")

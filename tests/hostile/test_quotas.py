@@ -45,7 +45,7 @@ def limit(node: Node, place: str, **limits: int) -> None:
     if place == "user":
         node.broker.users.set_limits("alice", named)
     else:
-        node.vhost.metadata.add_limits(dict(named))
+        node.vhost.limits.add(dict(named))
 
 
 def use_of(node: Node, place: str) -> Use:

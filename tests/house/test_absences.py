@@ -17,7 +17,7 @@ import typer.main
 from leveret.broker.exchanges.types import EXCHANGE_TYPES
 from leveret.broker.policies.keys import POLICY_KEYS
 from leveret.broker.users.users import USER_LIMITS
-from leveret.broker.vhost.metadata import VHOST_LIMITS
+from leveret.broker.vhost.limits import VHOST_LIMITS
 from leveret.cli import app
 from leveret.config import Settings
 from leveret.management.api import routes

@@ -297,7 +297,7 @@ def refused_open(node: Node, vhost: str) -> str:
 @pytest.mark.parametrize("most", [0, 1])
 def test_b06_vhost_limit_of_connections_is_530(node: Node, most: int) -> None:
     """6: at the limit and one past it; 0 lets nobody in, a negative number everybody."""
-    node.broker.vhost("v").metadata.limits["max-connections"] = most
+    node.broker.vhost("v").limits.by_name["max-connections"] = most
     peers = [node.connect_as("u", vhost="v") for _ in range(most)]
     text = "access to vhost 'v' refused for user 'u'"
     assert refused_open(node, "v") == f"NOT_ALLOWED - {text}: connection limit ({most}) is reached"
@@ -305,7 +305,7 @@ def test_b06_vhost_limit_of_connections_is_530(node: Node, most: int) -> None:
     for peer in peers:
         peer.lose()
         node.connect_as("u", vhost="v")
-    node.broker.vhost("v").metadata.limits["max-connections"] = -1
+    node.broker.vhost("v").limits.by_name["max-connections"] = -1
     node.connect_as("u", vhost="v")
 
 

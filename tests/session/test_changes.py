@@ -156,7 +156,7 @@ CHANGES: dict[str, Callable[[Peer], object]] = {
     "add_vhost": lambda peer: peer.node.broker.add_vhost("new"),
     "delete_vhost": lambda peer: peer.node.broker.delete_vhost("other"),
     "vhost metadata": lambda peer: peer.node.vhost.metadata.set({"description": "new"}),
-    "vhost limits": lambda peer: peer.node.vhost.metadata.add_limits({"max-queues": 9}),
+    "vhost limits": lambda peer: peer.node.vhost.limits.add({"max-queues": 9}),
     "put user": lambda peer: peer.node.broker.users.put(
         User("new", hash_password(b"salt", b"new"), [])
     ),

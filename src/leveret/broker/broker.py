@@ -22,9 +22,9 @@ from leveret.broker.sinks.area import StagingArea, area_of
 from leveret.broker.users.closing import close_links
 from leveret.broker.users.users import ADMINISTRATOR, Users
 from leveret.broker.vhost.ids import Ids, StreamIds
+from leveret.broker.vhost.limits import checked_limits
 from leveret.broker.vhost.metadata import (
     check_metadata,
-    checked_limits,
     merged_metadata,
     vhost_record,
 )
@@ -215,7 +215,7 @@ class Broker:
         vhost = self.vhost(name)
         if self.core.accounts.is_crowded():
             raise NotAllowed(f"{where}: connections exceed their memory limit")
-        most = vhost.metadata.limits.get("max-connections", -1)
+        most = vhost.limits.by_name.get("max-connections", -1)
         if most >= 0 and len(self._links_of_vhosts.get(name, ())) >= most:
             raise NotAllowed(f"{where}: connection limit ({most}) is reached")
         most = self.users.limit(user, "max-connections")

@@ -23,7 +23,7 @@ from leveret.broker.policies.keys import utf8_size
 from leveret.broker.policies.policy import Policy, make_policy
 from leveret.broker.scheduler.accounts import table_bytes
 from leveret.broker.users.users import check_default_limits
-from leveret.broker.vhost.metadata import checked_limits
+from leveret.broker.vhost.limits import checked_limits
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import PARAMETER_BYTES_MAX, PARAMETERS_MAX, SHORT_STRING_BYTES_MAX
 from leveret.wire.buffer import BytesWriter
@@ -105,7 +105,7 @@ class Parameters:
             vhost.policies.set(operator_policy(name, value, others))
             return
         if component == VHOST_LIMITS:
-            vhost.metadata.set_limits(_limits(name, value))
+            vhost.limits.set(_limits(name, value))
             return
         key = (vhost_name, component, name)
         if key not in self.values and len(self.values) >= PARAMETERS_MAX:
@@ -122,8 +122,8 @@ class Parameters:
         if component == OPERATOR_POLICY:
             vhost.policies.clear(name, True)
             return
-        if component == VHOST_LIMITS and name == LIMITS and vhost.metadata.limits:
-            vhost.metadata.set_limits({})
+        if component == VHOST_LIMITS and name == LIMITS and vhost.limits.by_name:
+            vhost.limits.set({})
             return
         key = (vhost_name, component, name)
         if key not in self.values:
@@ -139,7 +139,7 @@ class Parameters:
             policy = vhost.policies.operator_by_name.get(name)
             return None if policy is None else policy_value(policy)
         if component == VHOST_LIMITS:
-            return dict(vhost.metadata.limits) if vhost.metadata.limits else None
+            return dict(vhost.limits.by_name) if vhost.limits.by_name else None
         return self.values.get((vhost_name, component, name))
 
     def of_vhost(self, vhost_name: str) -> list[tuple[str, str, object]]:
@@ -172,8 +172,8 @@ class Parameters:
             (OPERATOR_POLICY, policy.name, policy_value(policy))
             for policy in vhost.policies.operator_by_name.values()
         ]
-        if vhost.metadata.limits:
-            found.append((VHOST_LIMITS, LIMITS, dict(vhost.metadata.limits)))
+        if vhost.limits.by_name:
+            found.append((VHOST_LIMITS, LIMITS, dict(vhost.limits.by_name)))
         return found
 
     def forget_vhost(self, vhost: str) -> None:

@@ -431,7 +431,7 @@ def _quotas(world: World) -> None:
         if draw.random() < 0.5:
             node.broker.users.set_limits("other", limits)
         else:
-            node.vhost.metadata.add_limits(limits)
+            node.vhost.limits.add(limits)
 
     node.measure("admin", change)
     node.run()
@@ -442,7 +442,7 @@ def _quotas(world: World) -> None:
     if draw.random() < 0.8:
         # Otherwise few requests would succeed.
         node.broker.users.clear_limits("other")
-        node.vhost.metadata.set_limits({})
+        node.vhost.limits.set({})
 
 
 def _listing(world: World) -> None:

@@ -328,7 +328,7 @@ def _furnish_settings(node: Node) -> None:
     vhost.policies.set(make_policy("canary-policy", "^none$", {"max-length": 5}))
     policy = make_policy("canary-policy", "^none$", {"max-length": 5}, operator=True)
     vhost.policies.set(policy)
-    vhost.metadata.set_limits({"max-queues": 1000})
+    vhost.limits.set({"max-queues": 1000})
     broker.parameters.set(VHOST, "canary-component", "canary-parameter", 1, True)
     broker.parameters.set_global("canary-global", 1)
     users.put(User("canary-user", b"", []))

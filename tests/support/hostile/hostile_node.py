@@ -291,7 +291,7 @@ def _prepare_users(node: Node) -> None:
         vhost.metadata.set(
             {"default_queue_type": "", "strict_keys": False, "protected_from_deletion": False}
         )
-        vhost.metadata.set_limits({"max-queues": -1})
+        vhost.limits.set({"max-queues": -1})
         for policy in list(vhost.policies.by_name):
             if policy != "p":
                 vhost.policies.clear(policy)

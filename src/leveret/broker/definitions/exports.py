@@ -44,7 +44,7 @@ def vhost_head(broker: Broker, name: str) -> Arguments:
         "explanation": f"Definitions of virtual host '{name}'",
         "description": vhost.metadata.description,
         "metadata": vhost.metadata.fields(),
-        "limits": dict(vhost.metadata.limits),
+        "limits": dict(vhost.limits.by_name),
     }
 
 

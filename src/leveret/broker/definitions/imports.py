@@ -48,7 +48,7 @@ from leveret.broker.users.users import (
     default_algorithm,
     hash_password,
 )
-from leveret.broker.vhost.metadata import checked_limits
+from leveret.broker.vhost.limits import checked_limits
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AmqpError, NotFound, PreconditionFailed
 from leveret.names import Name, clean_argument, cleaned

@@ -33,7 +33,7 @@ def vhost_quotas(broker: Broker, name: str) -> list[Arguments]:
     used = _used(vhost.use)
     used[MAX_QUEUES] = len(vhost.queues.by_name)
     used[MAX_CONNECTIONS] = broker.connection_count(vhost=name)
-    return _rows("vhost", name, vhost.metadata.limits, used, int(vhost.use.refused))
+    return _rows("vhost", name, vhost.limits.by_name, used, int(vhost.use.refused))
 
 
 def _used(use: Use) -> dict[str, int]:

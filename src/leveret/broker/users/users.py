@@ -515,7 +515,7 @@ class Users:
                 use.is_gone = not self.has_owner(use.owner)
                 use.limit({} if use.is_gone else self.core.quotas.limits_of(use.owner.name))
         for vhost in self._vhosts.values():
-            vhost.use.limit(vhost.metadata.limits)
+            vhost.use.limit(vhost.limits.by_name)
 
     def limit(self, name: str, limit: str) -> int:
         """Return a limit of a user, or the default; negative: no limit."""

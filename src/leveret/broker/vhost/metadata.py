@@ -1,6 +1,6 @@
-"""The metadata and the limits that an administrator sets for a virtual host.
+"""The metadata that an administrator sets for a virtual host, and the vhost's journal record.
 
-They are stored in the journal record of the vhost.
+The record also has the limits (`limits.py`).
 
 Invariants: all stored values have been checked; a change is journaled.
 """
@@ -13,22 +13,16 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.attributes.arguments import NUMBER_MAX, QUEUE_TYPES, Arguments, is_int
+from leveret.broker.attributes.arguments import QUEUE_TYPES, Arguments
 from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.policies.keys import utf8_size
 from leveret.broker.queue.queue import Queue
-from leveret.broker.quotas import MAX_QUEUES, QUOTAS
+from leveret.broker.vhost.limits import checked_limits
 from leveret.errors import PreconditionFailed
 from leveret.limits import SHORT_STRING_BYTES_MAX, VHOST_DESCRIPTION_BYTES_MAX, VHOST_TAGS_MAX
 
 if TYPE_CHECKING:
     from leveret.broker.vhost.vhost import Vhost
-
-#: The limit for the memory of a vhost's definitions.
-MAX_DEFINITION_BYTES: Final = "max-definition-bytes"
-
-#: The limits of a vhost.
-VHOST_LIMITS: Final = ("max-connections", MAX_DEFINITION_BYTES, *QUOTAS)
 
 #: The field of a vhost's record that marks it as being deleted.
 DISSOLVING: Final = "dissolving"
@@ -55,12 +49,10 @@ def _memory(description: str, tags: list[str]) -> i64:
 
 @final
 class Metadata:
-    """The metadata and the limits of one vhost."""
+    """The metadata of one vhost."""
 
     def __init__(self, vhost: Vhost) -> None:
         self._vhost: Final = vhost
-        #: The limits set by the operator (`VHOST_LIMITS`); negative: no limit.
-        self.limits: dict[str, int] = {}
         self.description = ""
         self.tags: list[str] = []
         #: The type of queues that are declared without one; empty for classic.
@@ -93,9 +85,9 @@ class Metadata:
         memory limit; then nothing is changed.
         """
         check_metadata(changes)
-        self._change(changes, checked_limits(limits or {}) or self.limits)
+        self.change(changes, checked_limits(limits or {}) or self._vhost.limits.by_name)
 
-    def _change(self, changes: Arguments, limits: dict[str, int]) -> None:
+    def change(self, changes: Arguments, limits: dict[str, int]) -> None:
         """Apply checked changes; they are journaled first."""
         wanted = merged_metadata(self.fields(), changes)
         record = vhost_record(self._vhost.name, wanted, limits)
@@ -107,12 +99,7 @@ class Metadata:
                 self._vhost.account.check(self._vhost.name, size - before)
             self._vhost.core.journal.define("vhost", record)
             self._take(wanted)
-            self._limit(limits)
-
-    def _limit(self, limits: dict[str, int]) -> None:
-        self.limits = limits
-        self._vhost.account.bytes_max = limits.get(MAX_DEFINITION_BYTES, -1)
-        self._vhost.use.limit(limits)
+            self._vhost.limits.take(limits)
 
     def _take(self, fields: Arguments) -> None:
         """Apply all fields, as returned by `merged_metadata`."""
@@ -124,38 +111,6 @@ class Metadata:
         self._vhost.strict_keys = "strict_keys" in fields
         self._vhost.revision += 1
         self._vhost.account.book(_memory(self.description, self.tags) - before)
-
-    # -- limits -----------------------------------------------------------------------------------
-
-    def set_limits(self, limits: Arguments) -> None:
-        """Replace the limits; a negative one means no limit.  What exists already stays.
-
-        Raises: PreconditionFailed (406) for an unknown limit, or a value that is not a number.
-        """
-        self._change({}, checked_limits(limits))
-
-    def add_limits(self, limits: Arguments) -> None:
-        """Set limits and keep the others.
-
-        Raises: PreconditionFailed (406) for an invalid one; then none is set.
-        """
-        self.set_limits({**self.limits, **limits})
-
-    def clear_limit(self, name: str) -> None:
-        """Remove one limit; do nothing if it is not set."""
-        self.set_limits({key: value for key, value in self.limits.items() if key != name})
-
-    def check_queues(self, name: str, count: i64) -> None:
-        """Check that the vhost may have `count` queues, `name` among them.
-
-        Raises: PreconditionFailed (406).
-        """
-        most: i64 = self.limits.get(MAX_QUEUES, -1)
-        if 0 <= most < count:
-            raise PreconditionFailed(
-                f"cannot declare queue '{name}': queue limit in vhost '{self._vhost.name}' "
-                f"({most}) is reached"
-            )
 
     # -- the default queue type -------------------------------------------------------------------
 
@@ -191,7 +146,7 @@ class Metadata:
 
     def record(self) -> dict[str, object]:
         """Return the vhost as its journal record; if it is being deleted, the record says so."""
-        record = vhost_record(self._vhost.name, self.fields(), self.limits)
+        record = vhost_record(self._vhost.name, self.fields(), self._vhost.limits.by_name)
         if self._vhost.deleted:
             record[DISSOLVING] = True
         return record
@@ -202,7 +157,9 @@ class Metadata:
         limits = record.get("limits")
         self._take(merged_metadata({}, metadata if isinstance(metadata, dict) else {}))
         kept = limits if isinstance(limits, dict) else {}
-        self._limit({str(name): limit for name, limit in kept.items() if isinstance(limit, int)})
+        self._vhost.limits.take(
+            {str(name): limit for name, limit in kept.items() if isinstance(limit, int)}
+        )
 
 
 def vhost_record(name: str, metadata: Arguments, limits: Mapping[str, int]) -> Arguments:
@@ -265,18 +222,3 @@ def _type_name(value: object) -> str:
     if kind in QUEUE_TYPES or (isinstance(value, str) and kind == ""):
         return kind
     raise PreconditionFailed(f"'{value}' is not a queue type")
-
-
-def checked_limits(limits: Arguments) -> dict[str, int]:
-    """Return checked limits of a vhost.  Raises: PreconditionFailed (406) for invalid ones."""
-    checked: dict[str, int] = {}
-    for name, value in limits.items():
-        if name not in VHOST_LIMITS:
-            raise PreconditionFailed(f"Validation failed: Unrecognised term '{name}' in limits")
-        if not is_int(value) or not isinstance(value, int) or abs(value) > NUMBER_MAX:
-            said = f"'{value}'" if isinstance(value, str) else str(value)
-            raise PreconditionFailed(
-                f"Validation failed: {name} should be a number, actually was {said}"
-            )
-        checked[name] = value
-    return checked

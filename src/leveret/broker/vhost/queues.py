@@ -154,7 +154,7 @@ class Queues:
 
         Raises: PreconditionFailed (406).
         """
-        self._vhost.metadata.check_queues(name, len(self.by_name) + count)
+        self._vhost.limits.check_queues(name, len(self.by_name) + count)
         use = self._core.quotas.of(by)
         if use is not None:
             use.check_queues(name, count)

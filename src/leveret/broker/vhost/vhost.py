@@ -1,7 +1,7 @@
 """A virtual host: it combines its parts, and routes and publishes messages.
 
-Its parts are `exchanges` (with their bindings), `queues`, `policies` and `metadata`, each a class
-of its own in the module of that name.
+Its parts are `exchanges` (with their bindings), `queues`, `policies`, `metadata` and `limits`, each
+a class of its own in the module of that name.
 
 Invariant: `revision` changes with everything that could change a route, so that routes cached under
 an older revision are invalid.
@@ -33,6 +33,7 @@ from leveret.broker.quotas import Use
 from leveret.broker.scheduler.accounts import VHOST_BYTES, Account
 from leveret.broker.vhost.exchanges import Exchanges
 from leveret.broker.vhost.ids import Ids
+from leveret.broker.vhost.limits import VhostLimits
 from leveret.broker.vhost.metadata import Metadata
 from leveret.broker.vhost.policies import Policies
 from leveret.broker.vhost.queues import Queues
@@ -84,6 +85,7 @@ class Vhost(QueueHost):
         #: The journal group with the newest removal of a definition.
         self.removed_group: i64 = 0
         self.metadata: Final = Metadata(self)
+        self.limits: Final = VhostLimits(self)
         self.policies: Final = Policies(self)
         self.exchanges: Final = Exchanges(self)
         self.queues: Final = Queues(self)

@@ -90,9 +90,9 @@ async def protect(request: web.Request) -> web.Response:
 async def limits(request: web.Request) -> web.StreamResponse:
     """Return the limits of all vhosts or of one."""
     rows: list[Row] = [
-        {"vhost": vhost.name, "value": dict(vhost.metadata.limits)}
+        {"vhost": vhost.name, "value": dict(vhost.limits.by_name)}
         for vhost in seen(request)
-        if vhost.metadata.limits
+        if vhost.limits.by_name
     ]
     return await stream_rows(request, in_slices(rows), as_it_is)
 
@@ -101,14 +101,14 @@ async def put_limits(request: web.Request) -> web.Response:
     """Set limits of a vhost, in addition to the existing ones: all in the body, or none."""
     wanted = await object_of(request)
     async with request.app[OPERATOR].changing():
-        found_vhost(request).metadata.add_limits(wanted)
+        found_vhost(request).limits.add(wanted)
     return web.Response(status=204)
 
 
 async def delete_limits(request: web.Request) -> web.Response:
     """Delete all limits of a vhost."""
     async with request.app[OPERATOR].changing():
-        found_vhost(request).metadata.set_limits({})
+        found_vhost(request).limits.set({})
     return web.Response(status=204)
 
 
@@ -116,14 +116,14 @@ async def put_limit(request: web.Request) -> web.Response:
     """Set one limit of a vhost."""
     value = number_of(await object_of(request), "value")
     async with request.app[OPERATOR].changing():
-        found_vhost(request).metadata.add_limits({request.match_info["name"]: value})
+        found_vhost(request).limits.add({request.match_info["name"]: value})
     return web.Response(status=204)
 
 
 async def delete_limit(request: web.Request) -> web.Response:
     """Delete one limit of a vhost."""
     async with request.app[OPERATOR].changing():
-        found_vhost(request).metadata.clear_limit(request.match_info["name"])
+        found_vhost(request).limits.clear(request.match_info["name"])
     return web.Response(status=204)
 
 
