@@ -54,3 +54,11 @@ class QueueExpiry(Timed):
         elif queue.vhost is not None:
             queue.vhost.drop_unused(queue)
         yield 1
+
+
+def expiry_of(queue: Queue, before: QueueExpiry | None) -> QueueExpiry | None:
+    """Return the expiry by the queue's settings, which replaces `before`; None if it has none."""
+    if before is not None:
+        queue.core.timers.cancel(before)
+    expires_ms = queue.settings.expires_ms
+    return QueueExpiry(queue, expires_ms) if expires_ms > 0 else None

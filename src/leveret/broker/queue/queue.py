@@ -26,7 +26,7 @@ from leveret.broker.core import Core
 from leveret.broker.counters import QueueCounts
 from leveret.broker.ownership import owner_fields
 from leveret.broker.policies.policy import Policy
-from leveret.broker.queue.expires import QueueExpiry
+from leveret.broker.queue.expires import QueueExpiry, expiry_of
 from leveret.broker.queue.target import Destinations, DroppedTarget, Target
 from leveret.broker.scheduler.costs import COPIED_PER_COST, PLACES_MOVED_PER_COST
 from leveret.broker.scheduler.link import Link
@@ -129,12 +129,7 @@ class Queue(Source):
         """Apply the queue's arguments, merged with its policies."""
         self.settings = QueueSettings(merged)
         self.core.limit_acks(self.settings.consumer_timeout_ms)
-        expiry = self.expiry_of_queue
-        if expiry is not None:
-            self.core.timers.cancel(expiry)
-            self.expiry_of_queue = None
-        if self.settings.expires_ms > 0:
-            self.expiry_of_queue = QueueExpiry(self, self.settings.expires_ms)
+        self.expiry_of_queue = expiry_of(self, self.expiry_of_queue)
 
     def touch(self) -> None:
         """Restart the queue's expiry: it was used (behaviour 49: expires)."""
