@@ -17,12 +17,9 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.attributes.death_reasons import (
-    REASON_DELIVERY_LIMIT,
-    REASON_REJECTED,
-)
-from leveret.broker.attributes.event_names import ACKED, REQUEUED
-from leveret.broker.attributes.expiration import EXPIRATION_FLAG, deadline_of
+from leveret.broker.attributes.death_reasons import REASON_REJECTED
+from leveret.broker.attributes.event_names import ACKED
+from leveret.broker.attributes.expiration import deadline_of
 from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.backlog.window import NOTHING, Returned, WindowPart
 from leveret.broker.core import Core
@@ -33,8 +30,8 @@ from leveret.broker.queue.deduplication import (
     queued_keys_of,
     replace_keys,
 )
-from leveret.broker.queue.delayed_retry import Retries
 from leveret.broker.queue.max_length import ClassicTarget
+from leveret.broker.queue.requeue import Retries, requeue
 from leveret.broker.queue.rewind import Retained, Rewinding, retention_of
 from leveret.broker.queue.tracing import note_death, note_event
 from leveret.broker.queue.ttl import Expiry
@@ -45,7 +42,7 @@ from leveret.clock import NO_DEADLINE
 from leveret.limits import SLICE_MESSAGES
 from leveret.message import Message
 from leveret.store.records.record import is_retained
-from leveret.store.records.returns import failures, is_redelivered, known_returns, once_more
+from leveret.store.records.returns import is_redelivered, known_returns, once_more
 
 
 @final
@@ -161,7 +158,7 @@ class ClassicQueue(WaitingQueue):
         returned = self.ready.remove(sequence)
         if returned is None:
             return False
-        self._discard(sequence, returned.message, returned.count, reason)
+        self.dead_letter(sequence, returned.message, returned.count, reason)
         return True
 
     def make_way(self) -> None:
@@ -385,49 +382,15 @@ class ClassicQueue(WaitingQueue):
             self.core.memory.count_freed(message.size)
             return
         self._take_back(sequence, message)
-        self._discard(sequence, message, known_returns(count), REASON_REJECTED)
+        self.dead_letter(sequence, message, known_returns(count), REASON_REJECTED)
 
     def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
-        """Put a message back at its old place, unless it reached the delivery limit.
-
-        Source: behaviour 63 (delivery limit).
-        """
+        """Put a message back at its old place, unless it reached the delivery limit."""
         if self.deleted:
             self.core.memory.count_freed(message.size)
             return
         self._take_back(sequence, message)
-        count = once_more(count, failed)
-        limit = self.settings.delivery_limit
-        if 0 <= limit < failures(count):
-            self._discard(sequence, message, count, REASON_DELIVERY_LIMIT)
-            return
-        if self.recorded and message.persistent:
-            self.core.journal.requeue(self.queue_id, sequence, count)
-        if (sequence & self.core.event_mask) == 0:
-            note_event(self, REQUEUED, sequence, message, count)
-        item = Returned(sequence, message, count)
-        delay_ms = self.settings.retry_delay_ms(failures(count), failed)
-        if delay_ms == 0:
-            self.put_back(item)
-            return
-        if self.retries is None:
-            self.retries = Retries(self)
-        self.retries.delay(item, delay_ms)
-
-    def put_back(self, item: Returned) -> None:
-        """Put a requeued message back at its old place."""
-        self.ready.put(item)
-        # A message from before a restart may be the first with its own deadline.
-        if self.special or item.message.properties[0] & EXPIRATION_FLAG != 0:
-            self.scheduler.spent += 1
-            self.note_deadline(
-                deadline_of(item.message, self.settings.message_ttl_ms), item.sequence
-            )
-            # Messages above a limit are dropped before the next delivery, once all messages
-            # requeued together are here: the oldest of them goes first.
-            self.look_at_limits()
-        if not self.scheduled:
-            self.schedule()
+        requeue(self, sequence, message, once_more(count, failed), failed)
 
     # -- dead letters -----------------------------------------------------------------------------
 
@@ -440,7 +403,7 @@ class ClassicQueue(WaitingQueue):
         deaths = self.core.counts.deaths.setdefault((self.kind, strategy), {})
         deaths[reason] = deaths.get(reason, 0) + 1
 
-    def _discard(self, sequence: i64, message: Message, count: i64, reason: str) -> None:
+    def dead_letter(self, sequence: i64, message: Message, count: i64, reason: str) -> None:
         """Dead-letter a message that was taken out; drop it if there is no dead-letter exchange."""
         self.died(reason)
         if (sequence & self.core.event_mask) == 0:
@@ -461,6 +424,12 @@ class ClassicQueue(WaitingQueue):
         if self.expiry is not None:
             self.expiry.clear()
         return dropped
+
+    def begin_retries(self) -> Retries:
+        """Return the messages that wait for their retry; make their list before the first one."""
+        if self.retries is None:
+            self.retries = Retries(self)
+        return self.retries
 
     def take_parked(self) -> dict[i64, Returned]:
         """Remove and return the messages that wait for their retry, because the queue is purged."""
@@ -561,5 +530,4 @@ class ClassicQueue(WaitingQueue):
     def restore_retries(self, times: dict[i64, i64]) -> None:
         """Continue the retry delays of requeued messages; called after `restore`."""
         if times:
-            self.retries = Retries(self)
-            self.retries.restore(times)
+            self.begin_retries().restore(times)

@@ -27,6 +27,7 @@ from mypy_extensions import i64
 from leveret.broker.attributes.expiration import deadline_of
 from leveret.broker.attributes.settings import UNSET
 from leveret.broker.backlog.window import Returned
+from leveret.broker.queue.requeue import put_back
 from leveret.broker.scheduler.retained_share import Keeper, Shrinking
 from leveret.broker.scheduler.task import Task
 from leveret.broker.scheduler.timers import Timed
@@ -210,7 +211,7 @@ class Retained(Timed, Shrinking):
             queue.core.journal.requeue(queue.queue_id, sequence, item.count)
         if queue.queued_keys is not None:
             queue.queued_keys.came_back(sequence, message)
-        queue.put_back(item)
+        put_back(queue, item)
         queue.rewound += 1
         return True
 

@@ -1,10 +1,12 @@
-"""Delayed retry: requeued messages wait before they are delivered again.
+"""Requeue: a delivered message that was not acked returns to its old place in the queue.
 
-A queue with `x-delayed-retry-type` delays requeued messages: `failed` delays those requeued by
-basic.reject or by the end of a channel, `returned` those requeued by basic.nack or basic.recover,
-`all` both.  The delay is `x-delayed-retry-min` times the number of failures, at least once, and at
-most `x-delayed-retry-max`, or without it always `x-delayed-retry-min`.  A message is not delayed
-beyond its expiry.
+At the delivery limit it is dead-lettered instead.
+
+A queue with `x-delayed-retry-type` keeps requeued messages back for some time (delayed retry):
+`failed` delays those requeued by basic.reject or by the end of a channel, `returned` those requeued
+by basic.nack or basic.recover, `all` both.  The delay is `x-delayed-retry-min` times the number of
+failures, at least once, and at most `x-delayed-retry-max`, or without it always
+`x-delayed-retry-min`.  A message is not delayed beyond its expiry.
 
 Parked messages are in memory, in the queue's `out` for a checkpoint, and in the journal as
 requeued, with a record of their due time.  After a restart such a message may be in a chunk: it is
@@ -14,7 +16,8 @@ All queues together have a share of the memory for parked messages.  Beyond it, 
 that have more than an equal part are cut short: the next messages due are ready at once, and can
 move to disk with the rest of the queue.
 
-Source: RabbitMQ 4.3's quorum queues, for the names and the formula.
+Source: behaviours 59 (requeue keeps its place) and 63 (delivery limit); RabbitMQ 4.3's quorum
+queues, for the names and the formula of delayed retry.
 
 Invariant: a message is parked or ready, never both; the heap holds the due time of every message
 that is parked or must be parked.
@@ -28,18 +31,57 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.attributes.expiration import deadline_of
+from leveret.broker.attributes.death_reasons import REASON_DELIVERY_LIMIT
+from leveret.broker.attributes.event_names import REQUEUED
+from leveret.broker.attributes.expiration import EXPIRATION_FLAG, deadline_of
 from leveret.broker.backlog.window import Returned
+from leveret.broker.queue.tracing import note_event
 from leveret.broker.scheduler.retained_share import Keeper, Shrinking
 from leveret.broker.scheduler.timers import Timed
 from leveret.clock import NO_DEADLINE
 from leveret.limits import RETRY_OVERHEAD_BYTES, RETRY_TIME_BYTES
+from leveret.message import Message
+from leveret.store.records.returns import failures
+
+if TYPE_CHECKING:
+    from leveret.broker.queue.classic import ClassicQueue
 
 #: The most due times examined for each message beyond the share.
 _LOOKED_AT: Final = 4096
 
-if TYPE_CHECKING:
-    from leveret.broker.queue.classic import ClassicQueue
+
+def requeue(queue: ClassicQueue, sequence: i64, message: Message, count: i64, failed: bool) -> None:
+    """Put a message back, unless it reached the delivery limit; `count` includes this return.
+
+    `failed` is as for `Source.requeue`.
+    """
+    if 0 <= queue.settings.delivery_limit < failures(count):
+        queue.dead_letter(sequence, message, count, REASON_DELIVERY_LIMIT)
+        return
+    if queue.recorded and message.persistent:
+        queue.core.journal.requeue(queue.queue_id, sequence, count)
+    if (sequence & queue.core.event_mask) == 0:
+        note_event(queue, REQUEUED, sequence, message, count)
+    item = Returned(sequence, message, count)
+    delay_ms = queue.settings.retry_delay_ms(failures(count), failed)
+    if delay_ms == 0:
+        put_back(queue, item)
+    else:
+        queue.begin_retries().delay(item, delay_ms)
+
+
+def put_back(queue: ClassicQueue, item: Returned) -> None:
+    """Put a requeued message back at its old place."""
+    queue.ready.put(item)
+    # A message from before a restart may be the first with its own deadline.
+    if queue.special or item.message.properties[0] & EXPIRATION_FLAG != 0:
+        queue.scheduler.spent += 1
+        queue.note_deadline(deadline_of(item.message, queue.settings.message_ttl_ms), item.sequence)
+        # Messages above a limit are dropped before the next delivery, once all messages requeued
+        # together are here: the oldest of them goes first.
+        queue.look_at_limits()
+    if not queue.scheduled:
+        queue.schedule()
 
 
 @final
@@ -104,7 +146,7 @@ class Retries(Timed, Shrinking):
                 continue
             item = self._forget(sequence)
             if item is not None:
-                self.queue.put_back(item)
+                put_back(self.queue, item)
         for entry in skipped:
             heapq.heappush(self._heap, entry)
         self._arm()
@@ -136,7 +178,7 @@ class Retries(Timed, Shrinking):
             if self.times.get(sequence, NO_DEADLINE) == due_ms:
                 item = self._forget(sequence)
                 if item is not None:
-                    self.queue.put_back(item)
+                    put_back(self.queue, item)
             yield 1
         self._arm()
 
