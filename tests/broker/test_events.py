@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import leveret.limits
-from leveret.broker.attributes.event_names import EVENT_STREAM
+from leveret.broker.attributes.message_events import EVENT_STREAM
 from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.events import Events
 from leveret.broker.stream.stream import Stream

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.attributes.event_names import EVENT_STREAM
+from leveret.broker.attributes.message_events import EVENT_STREAM
 from leveret.broker.events import Events
 from leveret.broker.policies.policy import make_policy
 from leveret.broker.stats.stats import SinkStats, queue_rows, sink_rows

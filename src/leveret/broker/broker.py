@@ -16,10 +16,9 @@ from leveret.broker.parameters import Parameters
 from leveret.broker.policies.keys import utf8_size
 from leveret.broker.publishers.publish_sessions import PublishSessions
 from leveret.broker.queue.waiting import WaitingQueue
-from leveret.broker.scheduler.link import Link
+from leveret.broker.scheduler.link import Link, close_links
 from leveret.broker.scheduler.task import Task
 from leveret.broker.sinks.area import StagingArea, area_of
-from leveret.broker.users.closing import close_links
 from leveret.broker.users.users import ADMINISTRATOR, Users
 from leveret.broker.vhost.ids import Ids, StreamIds
 from leveret.broker.vhost.limits import checked_limits

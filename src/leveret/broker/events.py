@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.attributes.event_names import (
+from leveret.broker.attributes.message_events import (
     ACKED,
     DEAD_LETTERED,
     DELETED,
@@ -37,8 +37,8 @@ from leveret.broker.attributes.event_names import (
     REQUEUED,
     ROUTED,
     UNROUTABLE,
+    MessageEvents,
 )
-from leveret.broker.attributes.message_events import MessageEvents
 from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.stream.stream import Stream, StreamTarget
 from leveret.errors import AmqpError

@@ -1,4 +1,6 @@
-"""The recorder of message events, as queues and connections see it.
+"""Message events: their names, and their recorder as queues and connections see it.
+
+The names are the routing keys of the events in the event stream.
 
 Invariant: while events are off, one mask (`Core.event_mask`) is the only check per message.
 """
@@ -6,10 +8,32 @@ Invariant: while events are off, one mask (`Core.event_mask`) is the only check 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.message import Message
+from leveret.names import Name
+
+#: The stream of each vhost to which they are published.
+EVENT_STREAM: Final = Name("amq.leveret.events")
+
+#: A publish was accepted from a client (routed or not); was put into a queue; was delivered.
+PUBLISHED: Final = "published"
+ROUTED: Final = "routed"
+DELIVERED: Final = "delivered"
+#: Events that end a message, or return it to its queue.
+ACKED: Final = "acked"
+REQUEUED: Final = "requeued"
+DEAD_LETTERED: Final = "dead_lettered"
+EXPIRED: Final = "expired"
+DROPPED: Final = "dropped"
+UNROUTABLE: Final = "unroutable"
+#: Copies of a dead letter were not made, because there would be too many.
+LETTERS_DROPPED: Final = "letters_dropped"
+#: All waiting messages of a queue were dropped; the queue was deleted.
+PURGED: Final = "purged"
+DELETED: Final = "deleted"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -18,8 +18,8 @@ from typing import final
 from mypy_extensions import i64
 
 from leveret.broker.attributes.death_reasons import REASON_REJECTED
-from leveret.broker.attributes.event_names import ACKED
 from leveret.broker.attributes.expiration import deadline_of
+from leveret.broker.attributes.message_events import ACKED
 from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.backlog.window import NOTHING, Returned, WindowPart
 from leveret.broker.core import Core

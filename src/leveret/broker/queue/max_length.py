@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.attributes.death_reasons import REASON_MAXLEN
-from leveret.broker.attributes.event_names import ROUTED
 from leveret.broker.attributes.expiration import EXPIRATION_FLAG, deadline_of
+from leveret.broker.attributes.message_events import ROUTED
 from leveret.broker.attributes.settings import DROP_HEAD, REJECT_PUBLISH_DLX
 from leveret.broker.queue.dead_letters import DeadLetter
 from leveret.broker.queue.deduplication import (

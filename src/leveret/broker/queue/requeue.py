@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.attributes.death_reasons import REASON_DELIVERY_LIMIT
-from leveret.broker.attributes.event_names import REQUEUED
 from leveret.broker.attributes.expiration import EXPIRATION_FLAG, deadline_of
+from leveret.broker.attributes.message_events import REQUEUED
 from leveret.broker.backlog.window import Returned
 from leveret.broker.queue.tracing import note_event
 from leveret.broker.scheduler.retained_share import Keeper, Shrinking

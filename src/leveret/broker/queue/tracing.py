@@ -9,7 +9,12 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from leveret.broker.attributes.death_reasons import REASON_EXPIRED
-from leveret.broker.attributes.event_names import DEAD_LETTERED, DROPPED, EXPIRED, LETTERS_DROPPED
+from leveret.broker.attributes.message_events import (
+    DEAD_LETTERED,
+    DROPPED,
+    EXPIRED,
+    LETTERS_DROPPED,
+)
 from leveret.broker.queue.queue import Queue
 from leveret.message import Message
 from leveret.store.records.returns import acquisitions

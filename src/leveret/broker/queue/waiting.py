@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.broker.attributes.event_names import DELETED, DELIVERED, PURGED
+from leveret.broker.attributes.message_events import DELETED, DELIVERED, PURGED
 from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.backlog.detached import Detached
 from leveret.broker.backlog.fifo_pages import FifoPages

@@ -41,7 +41,7 @@ from leveret.broker.scheduler.costs import (
     SHARE_OF_TRANSACTION_DEAD_LETTERS,
     SLICE,
 )
-from leveret.broker.scheduler.dead_lettering import WaitingLetters
+from leveret.broker.scheduler.effects import WaitingLetters
 from leveret.broker.scheduler.memory import Memory
 from leveret.broker.scheduler.syncs import Parked, Syncs
 from leveret.broker.scheduler.task import Task, after

@@ -35,7 +35,7 @@ from leveret.broker.scheduler.accounts import (
     Account,
 )
 from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST
-from leveret.broker.users.closing import close_links
+from leveret.broker.scheduler.link import close_links
 from leveret.broker.users.permissions import Permission, TopicPermission
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import (

@@ -22,7 +22,7 @@ from leveret.broker.attributes.arguments import (
     check_queue_arguments,
     differs,
 )
-from leveret.broker.attributes.event_names import EVENT_STREAM
+from leveret.broker.attributes.message_events import EVENT_STREAM
 from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.consumers.consumer import Consumer, Source
 from leveret.broker.ownership import Owner, owner_fields

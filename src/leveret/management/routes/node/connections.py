@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.users.closing import close_links
+from leveret.broker.scheduler.link import close_links
 from leveret.errors import NotFound
 from leveret.management.fields import as_unicode, plain
 from leveret.management.gate import Barred, access_of, only_of
