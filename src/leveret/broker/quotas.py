@@ -403,16 +403,39 @@ class Quotas:
         """Return the limits of a user: their own, and the defaults for the others."""
         return {**self.defaults, **self.user_limits.get(name, {})}
 
-    def check_bindings(self, owner: Owner, source: str, count: i64) -> None:
-        """Check that a user may have `count` more bindings.  Raises: PreconditionFailed (406)."""
-        use = self.of(owner)
-        if use is not None:
-            try:
-                use.check_bindings(source, count)
-            finally:
-                self.forget_unused(use)
-
     def forget_unused(self, use: Use | None) -> None:
         """Drop the counts of a user who has no objects any more."""
         if use is not None and use.owner is not None and use.is_empty():
             self.users.pop(use.owner.key, None)
+
+
+@final
+class BindingCounts:
+    """The bindings of one vhost and of its users, as their quotas count them."""
+
+    def __init__(self, use: Use, quotas: Quotas) -> None:
+        self._use: Final = use
+        self._quotas: Final = quotas
+
+    def check(self, source: str, count: i64, by: Owner | None) -> None:
+        """Check that the vhost and the user `by` may have `count` more bindings from `source`.
+
+        Bindings without a user, such as those of an import, are counted and not refused.
+
+        Raises: PreconditionFailed (406).
+        """
+        use = self._quotas.of(by)
+        if use is not None:
+            try:
+                self._use.check_bindings(source, count)
+                use.check_bindings(source, count)
+            finally:
+                self._quotas.forget_unused(use)
+
+    def count(self, by: Owner | None, count: i64) -> None:
+        """Count a binding for the vhost and its user: 1 for a new one, -1 for a removed one."""
+        self._use.bindings += count
+        use = self._quotas.of(by)
+        if use is not None:
+            use.bindings += count
+            self._quotas.forget_unused(use)

@@ -22,6 +22,7 @@ from leveret.broker.ownership import Owner
 from leveret.broker.policies.keys import utf8_size
 from leveret.broker.queue.queue import Queue, queue_identity
 from leveret.broker.queue.quota import count_no_more, count_queue, give_queue
+from leveret.broker.quotas import BindingCounts
 from leveret.broker.scheduler.costs import (
     BINDING_REMOVED,
     LISTED_PER_COST,
@@ -30,7 +31,6 @@ from leveret.broker.scheduler.costs import (
 )
 from leveret.broker.scheduler.link import Link
 from leveret.broker.scheduler.task import Task
-from leveret.broker.vhost.binding_counts import BindingCounts
 from leveret.broker.vhost.new_definitions import (
     exchange_bytes,
     new_exchange,
@@ -293,7 +293,7 @@ class Exchanges:
             if isinstance(end, Exchange):
                 if end.bindings:
                     binding = end.bindings.popitem()[1]
-                    self.counts.count(binding, -1)
+                    self.counts.count(binding.made_by, -1)
                     # The index and its bindings refer to each other: left to the garbage collector,
                     # all of them at once would take some µs each.
                     end.remove(binding)
@@ -486,10 +486,10 @@ class Exchanges:
         if old is not None:
             # An old binding to a deleted destination of the same name.
             self._change_index(old, False)
-            self.counts.count(old, -1)
+            self.counts.count(old.made_by, -1)
         self._change_index(binding, True)
         source.bindings[binding.identity] = binding
-        self.counts.count(binding, 1)
+        self.counts.count(binding.made_by, 1)
         if queue is not None:
             self._queue_bindings.setdefault(queue, {})[binding] = None
             if source.chooses:
@@ -552,7 +552,7 @@ class Exchanges:
             yield QUEUE_DELETED
             while exchange.bindings:
                 binding = exchange.bindings.popitem()[1]
-                self.counts.count(binding, -1)
+                self.counts.count(binding.made_by, -1)
                 exchange.remove(binding)
                 yield BINDING_REMOVED
 
@@ -633,7 +633,7 @@ class Exchanges:
         if not binding.is_there():
             return None
         del source.bindings[binding.identity]
-        self.counts.count(binding, -1)
+        self.counts.count(binding.made_by, -1)
         if source.deleted:
             # The source's account is closed; left in its index, the binding would stay in memory.
             source.remove(binding)
