@@ -360,37 +360,32 @@ class ClassicQueue(WaitingQueue):
 
     def ack(self, sequence: i64, message: Message) -> None:
         """Forget a message that was delivered."""
+        if self._take_back(sequence, message):
+            self.acked += 1
+            self._finish(sequence, message)
+
+    def _take_back(self, sequence: i64, message: Message) -> bool:
+        """Count a message as no longer unacked; return False if the queue is deleted."""
         if self.deleted:
             self.core.memory.count_freed(message.size)
-            return
-        self.acked += 1
-        self._take_back(sequence, message)
-        self._finish(sequence, message)
-
-    def _take_back(self, sequence: i64, message: Message) -> None:
-        """Count a message as no longer unacked."""
+            return False
         self.unacked_count -= 1
         self.unacked_bytes -= message.size
         if self.out.count > 0:
             self.out.pop(sequence)
         if self.queued_keys is not None:
             self.queued_keys.handed.pop(int(sequence))
+        return True
 
     def reject(self, sequence: i64, message: Message, count: i64) -> None:
         """Dead-letter or drop a message that its consumer rejected."""
-        if self.deleted:
-            self.core.memory.count_freed(message.size)
-            return
-        self._take_back(sequence, message)
-        self.dead_letter(sequence, message, known_returns(count), REASON_REJECTED)
+        if self._take_back(sequence, message):
+            self.dead_letter(sequence, message, known_returns(count), REASON_REJECTED)
 
     def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
         """Put a message back at its old place, unless it reached the delivery limit."""
-        if self.deleted:
-            self.core.memory.count_freed(message.size)
-            return
-        self._take_back(sequence, message)
-        requeue(self, sequence, message, once_more(count, failed), failed)
+        if self._take_back(sequence, message):
+            requeue(self, sequence, message, once_more(count, failed), failed)
 
     # -- dead letters -----------------------------------------------------------------------------
 
