@@ -1,4 +1,7 @@
-"""The attributes of a queue apart from its name, which a declare sets and a redeclare compares."""
+"""The attributes of a queue: durable, exclusive, auto-delete and arguments.
+
+A declare sets them, and a redeclare compares them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from leveret.broker.attributes.arguments import Arguments
 
 @final
 class QueueAttributes:
-    """The flags durable, exclusive and auto-delete of a queue, and its arguments."""
+    """The attributes of one queue, apart from its name."""
 
     def __init__(
         self,

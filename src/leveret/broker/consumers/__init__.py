@@ -1,1 +1,1 @@
-"""A consumer, what it is subscribed to, and which of several gets the next message."""
+"""Consumers: their subscriptions and prefetch, and which of them gets the next message."""

@@ -1,4 +1,6 @@
-"""A consumer: one subscription of a channel to a source of messages, such as a queue.
+"""A consumer, and its prefetch: one subscription of a channel to a source, such as a queue.
+
+`Consumer.ready` counts unacked deliveries against the prefetch of the consumer and of its channel.
 
 The session's channel extends `DeliveryChannel`, and anything it can subscribe to extends `Source`.
 Both are native base classes: a call through one costs 2 to 3 ns, through a Protocol or a Callable

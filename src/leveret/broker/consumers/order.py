@@ -1,4 +1,4 @@
-"""The order of a queue's consumers: which of them gets the next message.
+"""The order of a queue's consumers, by priority and in turn: which one gets the next message.
 
 There are three orders, a class each: all consumers in turn (`RoundRobin`), those with the highest
 priority in turn (`ConsumerPriorities`), or one consumer for all messages (`single_active.py`).  A

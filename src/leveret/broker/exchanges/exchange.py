@@ -1,8 +1,10 @@
-"""An exchange: a name, attributes and the bindings from it.  Its type decides the matches.
+"""An exchange, its bindings and its alternate exchange, and the routing of messages over them.
 
 The types are siblings in `exchanges/`; each has its own index of the bindings, and finds those that
-match.  `Routing` routes over several exchanges: it visits each exchange and takes each queue once,
-so cycles end and a queue that matched twice gets one copy (behaviours 36: binding identity, and 37:
+match.  An exchange without a match passes the message to its alternate exchange, if it has one.
+
+`Routing` routes over several exchanges: it visits each exchange and takes each queue once, so
+cycles end and a queue that matched twice gets one copy (behaviours 36: binding identity, and 37:
 exchange-to-exchange bindings).
 
 The cost of one message is limited: routing counts everything that it examines, and stops at

@@ -1,1 +1,1 @@
-"""One policy, and the keys that it may set; which queue has which is in `vhost/policies.py`."""
+"""Policies and operator policies, and their keys; `vhost/policies.py` applies them to queues."""

@@ -1,8 +1,9 @@
-"""Policies: settings for all queues and exchanges whose names match a pattern.
+"""Policies and operator policies: settings for all queues and exchanges with matching names.
 
-A queue or an exchange has one policy, the one with the highest priority (and of these the first by
-name).  A queue also has one operator policy, which its users cannot exceed.  The policies of a
-vhost are in `vhost.policies`; their keys are in `policies.keys`.
+A policy applies if the name matches its pattern.  A queue or an exchange has one policy, the one
+with the highest priority (and of these the first by name).  A queue also has one operator policy,
+which its users cannot exceed.  `vhost.policies` applies the policies of a vhost; their keys are in
+`policies.keys`.
 
 Invariants: a policy never changes; setting it again creates a new object.
 """

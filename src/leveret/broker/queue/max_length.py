@@ -1,4 +1,6 @@
-"""The target of a classic queue: its limits, its deduplication, and publishing a message.
+"""Max length and overflow: a classic queue's target takes, refuses or drops messages.
+
+It also finds duplicates (`deduplication.py`).
 
 Invariant: a queue with overflow reject takes no message beyond its limits; any other queue drops
 messages from the head, after delivering as many as possible (behaviours 26: reject-publish, and 67:

@@ -1,6 +1,7 @@
-"""Requeue: a delivered message that was not acked returns to its old place in the queue.
+"""Requeue, delivery limit and delayed retry: a message that was not acked returns to its queue.
 
-At the delivery limit it is dead-lettered instead.
+It returns to its old place.  Once it has failed more often than the delivery limit, it is
+dead-lettered instead.
 
 A queue with `x-delayed-retry-type` keeps requeued messages back for some time (delayed retry):
 `failed` delays those requeued by basic.reject or by the end of a channel, `returned` those requeued

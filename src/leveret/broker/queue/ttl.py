@@ -2,7 +2,7 @@
 
 A message's deadline follows from the message and its queue alone: the time it was taken plus the
 lesser of the queue's TTL and its own.  So the deadline is not stored, and a requeued or recovered
-message keeps it (behaviours 49: expires, and 66: TTL).
+message keeps it (behaviour 66: TTL).
 
 A page on disk is read when the first message in it is due.  Until it is loaded nothing else
 expires, so that messages expire in order, and no more than a page is read at a time.

@@ -1,4 +1,4 @@
-"""Permissions of a user in a vhost, as patterns of names.
+"""Permissions and topic permissions of a user in a vhost, as patterns of names and keys.
 
 A pattern is searched for in the name, as in RabbitMQ: `log` matches `catalogue`, `^log$` does not.
 An empty one means `^$`, which matches no exchange and no queue.

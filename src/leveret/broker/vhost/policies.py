@@ -1,4 +1,4 @@
-"""The policies of a virtual host: setting and clearing them, and applying them to queues.
+"""The policies and operator policies of a virtual host: setting, clearing and applying them.
 
 A caller that sets or clears a policy outside a connection's input must have the shell run the
 effects afterwards: a shorter length drops messages, a longer TTL moves deadlines.

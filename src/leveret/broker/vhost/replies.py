@@ -1,4 +1,4 @@
-"""Direct reply-to, behaviour 65: addresses that route straight to a waiting channel.
+"""Direct reply-to: addresses that route straight to a waiting channel.
 
 A client consumes from `amq.rabbitmq.reply-to`, and in its requests the broker replaces that name by
 a generated address.  A publish to the default exchange with the address as routing key reaches the
@@ -9,6 +9,8 @@ only consumer exists.  So a requester that does not read is treated like any con
 
 Invariant: an address contains a token that cannot be guessed, is used once, and stops routing when
 its consumer ends.  It is valid in one vhost.
+
+Source: behaviour 65 (direct reply-to).
 """
 
 from __future__ import annotations
