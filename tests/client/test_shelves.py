@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -9,24 +10,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.client import Closed, PoolExhausted
-from leveret.client.shell.shelves import Idle, Key, Shelves, Waiter
+from leveret.client.shell.shelves import Key, Shelves
 from leveret.client.uri import parse_uri
 
 KEY: Key = (parse_uri("amqp://u:hush@one"),)
 OTHER: Key = (parse_uri("amqp://two"),)
 
 
-class Asker(Waiter[str]):
-    """Keeps what came."""
+class Asker(Future[Any]):
+    """A caller; `came` is the connection it got, None for a place, or its error's class."""
 
-    def __init__(self) -> None:
-        self.came: list[Any] = []
-
-    def served(self, idle: Idle[str] | None) -> None:
-        self.came.append(idle.connection if idle is not None else None)
-
-    def refused(self, error: Exception) -> None:
-        self.came.append(type(error))
+    @property
+    def came(self) -> list[Any]:
+        if not self.done():
+            return []
+        if (error := self.exception()) is not None:
+            return [type(error)]
+        idle = self.result()
+        return [idle.connection if idle is not None else None]
 
 
 def made(size: int = 2, waiters_max: int = 10) -> Shelves[str]:

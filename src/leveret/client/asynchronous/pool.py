@@ -3,92 +3,45 @@
 Each address has its own connections.  A connection is lent to one task at a time.  Channels that
 the task left open, with their consumers and unacked messages, are closed on return.
 
-Invariants: those of `Shelves`; a lent connection was open a moment ago; a task that is cancelled
-while it waits, opens or returns a connection occupies no place in the pool.
+Invariants: those of `ShellPool`; so a task that is cancelled while it waits, opens or returns a
+connection occupies no place in the pool.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Self
 
-from leveret.client.addresses import addresses
 from leveret.client.asynchronous.connection import connect
-from leveret.client.errors import ClientError, ConnectionInUse
-from leveret.client.options import split, without_recovery
-from leveret.client.shell.shelves import Shelves, Waiter
-from leveret.errors import AmqpError
-from leveret.limits import (
-    CLIENT_POOL_CHECK_SECONDS,
-    CLIENT_POOL_CONNECTIONS,
-    CLIENT_POOL_IDLE_SECONDS,
-    CLIENT_POOL_WAIT_SECONDS,
-    CLIENT_POOL_WAITERS_MAX,
-)
+from leveret.client.errors import ConnectionInUse
+from leveret.client.shell.pool import UNUSABLE, ShellPool
+from leveret.limits import CLIENT_POOL_CHECK_SECONDS
 
 if TYPE_CHECKING:
     from leveret.client.addresses import Address
     from leveret.client.asynchronous.channel import Channel
     from leveret.client.asynchronous.connection import Connection
-    from leveret.client.options import ConnectOptions
     from leveret.client.shell.shelves import Idle, Key
 
 
-class _Waiting(Waiter["Connection"]):
-    """A waiting task."""
-
-    def __init__(self) -> None:
-        self.future: asyncio.Future[Idle[Connection] | None] = (
-            asyncio.get_running_loop().create_future()
-        )
-
-    def served(self, idle: Idle[Connection] | None) -> None:
-        self.future.set_result(idle)
-
-    def refused(self, error: Exception) -> None:
-        self.future.set_exception(error)
-
-
-class Pool:
+class Pool(ShellPool["Connection"]):
     """Connections to lend, `size` for each address; `uri` and `options` are those of `connect`.
 
     A task waits at most `wait_seconds` for a connection (None: no limit); a connection is closed
     after `idle_seconds` unused.  Use the pool in `async with`, which closes it on exit.
     """
 
-    def __init__(
-        self,
-        uri: Address = None,
-        *,
-        size: int = CLIENT_POOL_CONNECTIONS,
-        wait_seconds: float | None = CLIENT_POOL_WAIT_SECONDS,
-        idle_seconds: float = CLIENT_POOL_IDLE_SECONDS,
-        **options: Unpack[ConnectOptions],
-    ) -> None:
-        self._where, self._how = split(options)
-        self._default = addresses(uri, self._where)
-        self._wait_seconds = wait_seconds
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._closing: set[asyncio.Task[None]] = set()
-        self._shelves: Shelves[Connection] = Shelves(size, idle_seconds, CLIENT_POOL_WAITERS_MAX)
+    #: The loop of the first use, to which all connections belong.
+    _loop: asyncio.AbstractEventLoop | None = None
 
-    @property
-    def lent_count(self) -> int:
-        """The number of connections that are lent, or being opened to be lent."""
-        return self._shelves.lent_count
-
-    @property
-    def idle_count(self) -> int:
-        """The number of open connections that are ready to lend."""
-        return self._shelves.idle_count
-
-    @property
-    def waiting_count(self) -> int:
-        """The number of tasks waiting for a connection."""
-        return self._shelves.waiting_count
+    @functools.cached_property
+    def _closing(self) -> set[asyncio.Task[None]]:
+        """The tasks that close connections."""
+        return set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -102,7 +55,7 @@ class Pool:
         Current and later callers that need a connection get `Closed`.
         """
         for connection in self._shelves.close():
-            self._close_later(connection)
+            self._discard(connection)
         while self._closing:
             await asyncio.wait(self._closing)
 
@@ -112,7 +65,7 @@ class Pool:
 
         Raises: PoolExhausted when none is free in time; Closed; as `connect`.
         """
-        key = self._default if uri is None else addresses(uri, self._where)
+        key = self._key(uri)
         connection = await self._borrow(key)
         try:
             yield connection
@@ -130,15 +83,14 @@ class Pool:
     async def _borrow(self, key: Key) -> Connection:
         """Return an open connection."""
         self._check_loop()
-        for expired in self._shelves.take_expired(time.monotonic()):
-            self._close_later(expired)
+        self._discard_expired()
         idle = await self._ask(key)
         try:
             while idle is not None:
                 if await self._is_healthy(idle):
                     return idle.connection
                 idle = self._shelves.another(key)
-            return await connect(key, **without_recovery(self._how))
+            return await connect(key, **self._options)
         except BaseException:
             self._shelves.give_up(key)
             raise
@@ -156,27 +108,16 @@ class Pool:
 
     async def _ask(self, key: Key) -> Idle[Connection] | None:
         """Wait for an idle connection; None means that a new one may be opened."""
-        waiting = _Waiting()
-        self._shelves.ask(key, waiting)
+        waiter: asyncio.Future[Idle[Connection] | None] = asyncio.get_running_loop().create_future()
+        self._shelves.ask(key, waiter)
         try:
             async with asyncio.timeout(self._wait_seconds):
-                return await asyncio.shield(waiting.future)
+                return await asyncio.shield(waiter)
         except (TimeoutError, asyncio.CancelledError) as error:
-            if not self._shelves.withdraw(key, waiting):
-                self._return_served(key, waiting)
+            self._stop_waiting(key, waiter)
             if isinstance(error, TimeoutError):
                 raise self._shelves.exhausted(key, self._wait_seconds or 0) from None
             raise
-
-    def _return_served(self, key: Key, waiting: _Waiting) -> None:
-        """Return a connection or place that was granted just as its task stopped waiting."""
-        if waiting.future.exception() is not None:
-            return
-        idle = waiting.future.result()
-        if idle is None:
-            self._shelves.give_up(key)
-        elif not self._shelves.give_back(key, idle.connection, idle.since):
-            self._close_later(idle.connection)
 
     async def _is_healthy(self, idle: Idle[Connection]) -> bool:
         """Return whether a connection can be lent; if not, begin to close it.
@@ -190,11 +131,11 @@ class Pool:
         try:
             async with asyncio.timeout(connection.parameters.connection_timeout_ms / 1000):
                 await (await connection.channel()).close()
-        except (AmqpError, ClientError, OSError):
-            self._close_later(connection)
+        except UNUSABLE:
+            self._discard(connection)
             return False
         except BaseException:
-            self._close_later(connection)
+            self._discard(connection)
             raise
         return True
 
@@ -204,11 +145,11 @@ class Pool:
             for channel in connection.channels:
                 await channel.close()
             clean = connection.is_open
-        except (AmqpError, ClientError, OSError):
+        except UNUSABLE:
             clean = False
         except BaseException:
             self._shelves.give_up(key)
-            self._close_later(connection)
+            self._discard(connection)
             raise
         if not clean:
             self._shelves.give_up(key)
@@ -216,7 +157,7 @@ class Pool:
             return
         await connection.close()
 
-    def _close_later(self, connection: Connection) -> None:
+    def _discard(self, connection: Connection) -> None:
         """Close a connection in the background."""
         task = asyncio.ensure_future(connection.close())
         self._closing.add(task)

@@ -1,7 +1,7 @@
 """The connections of a pool by address: the idle ones, the number of all, and waiting callers.
 
-Both shells' pools use it.  It opens nothing, never waits and reads no clock; a thread pool calls it
-under its lock.
+Both shells' pools use it, from any thread.  It opens nothing, waits for no caller and reads no
+clock.
 
 A *place* is the right to have one connection to an address.  A caller gets an idle connection with
 its place, or a place on which to open one; the place is returned by `give_back` or `give_up`.
@@ -12,31 +12,26 @@ connection is free; callers are served in the order of their requests.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import threading
 from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from leveret.client.errors import Closed, PoolExhausted
 
+C = TypeVar("C")
+
 if TYPE_CHECKING:
+    import asyncio
+    import concurrent.futures
+
     from leveret.client.uri import Parameters
 
-C = TypeVar("C")
+    #: The future of a waiting caller.  Its result is an idle connection, or None for a place on
+    #: which to open one; it fails when the pool is closed.
+    Waiter = asyncio.Future["Idle[C] | None"] | concurrent.futures.Future["Idle[C] | None"]
 
 #: The key of a shelf: the addresses that are tried in order.
 Key = tuple["Parameters", ...]
-
-
-class Waiter(ABC, Generic[C]):
-    """A caller that waits for a connection; one of the two methods is called, once."""
-
-    @abstractmethod
-    def served(self, idle: Idle[C] | None) -> None:
-        """Take an idle connection, or with None a place on which to open one."""
-
-    @abstractmethod
-    def refused(self, error: Exception) -> None:
-        """Fail with `error`: the pool was closed."""
 
 
 class Idle(Generic[C]):
@@ -69,51 +64,58 @@ class Shelves(Generic[C]):
         self.waiters_max = waiters_max
         self.is_closed = False
         self._shelves: dict[Key, Shelf[C]] = {}
+        self._lock = threading.RLock()
 
     @property
     def lent_count(self) -> int:
         """The number of connections that are lent or being opened."""
-        return sum(shelf.places - len(shelf.idle) for shelf in self._shelves.values())
+        with self._lock:
+            return sum(shelf.places - len(shelf.idle) for shelf in self._shelves.values())
 
     @property
     def idle_count(self) -> int:
         """The number of idle connections."""
-        return sum(len(shelf.idle) for shelf in self._shelves.values())
+        with self._lock:
+            return sum(len(shelf.idle) for shelf in self._shelves.values())
 
     @property
     def waiting_count(self) -> int:
         """The number of waiting callers."""
-        return sum(len(shelf.waiters) for shelf in self._shelves.values())
+        with self._lock:
+            return sum(len(shelf.waiters) for shelf in self._shelves.values())
 
     def ask(self, key: Key, waiter: Waiter[C]) -> None:
         """Serve `waiter` at once, or queue it.
 
         Raises: Closed; PoolExhausted when too many are waiting.
         """
-        if self.is_closed:
-            raise Closed("the pool was closed")
-        shelf = self._shelves.setdefault(key, Shelf())
-        if shelf.idle:
-            waiter.served(shelf.idle.pop())  # the last one used is the most likely to be alive
-        elif shelf.places < self.size:
-            shelf.places += 1
-            waiter.served(None)
-        elif len(shelf.waiters) >= self.waiters_max:
-            raise PoolExhausted(
-                f"all {self.size} connections to {_shown(key)} are lent and "
-                f"{len(shelf.waiters)} callers already wait for one: return them sooner, "
-                "or give the pool a larger size"
-            )
-        else:
-            shelf.waiters.append(waiter)
+        with self._lock:
+            if self.is_closed:
+                raise Closed("the pool was closed")
+            shelf = self._shelves.setdefault(key, Shelf())
+            if shelf.idle:
+                # The last one used is the most likely to be alive.
+                waiter.set_result(shelf.idle.pop())
+            elif shelf.places < self.size:
+                shelf.places += 1
+                waiter.set_result(None)
+            elif len(shelf.waiters) >= self.waiters_max:
+                raise PoolExhausted(
+                    f"all {self.size} connections to {_shown(key)} are lent and "
+                    f"{len(shelf.waiters)} callers already wait for one: return them sooner, "
+                    "or give the pool a larger size"
+                )
+            else:
+                shelf.waiters.append(waiter)
 
     def withdraw(self, key: Key, waiter: Waiter[C]) -> bool:
         """Remove a waiter; return False if it was already served or refused."""
-        shelf = self._shelves.get(key)
-        if shelf is None or waiter not in shelf.waiters:
-            return False
-        shelf.waiters.remove(waiter)
-        return True
+        with self._lock:
+            shelf = self._shelves.get(key)
+            if shelf is None or waiter not in shelf.waiters:
+                return False
+            shelf.waiters.remove(waiter)
+            return True
 
     def exhausted(self, key: Key, seconds: float) -> PoolExhausted:
         """Return the error for a caller that has waited too long."""
@@ -127,61 +129,66 @@ class Shelves(Generic[C]):
 
         In that case its place is freed and the caller must close the connection.
         """
-        if self.is_closed:
-            self.give_up(key)
-            return False
-        shelf = self._shelves[key]
-        idle = Idle(connection, now)
-        if shelf.waiters:
-            shelf.waiters.popleft().served(idle)
-        else:
-            shelf.idle.append(idle)
-        return True
+        with self._lock:
+            if self.is_closed:
+                self.give_up(key)
+                return False
+            shelf = self._shelves[key]
+            idle = Idle(connection, now)
+            if shelf.waiters:
+                shelf.waiters.popleft().set_result(idle)
+            else:
+                shelf.idle.append(idle)
+            return True
 
     def give_up(self, key: Key) -> None:
         """Free the place of a connection that has ended or could not be opened."""
-        shelf = self._shelves[key]
-        if shelf.waiters:
-            shelf.waiters.popleft().served(None)
-            return
-        shelf.places -= 1
-        if shelf.places == 0:
-            del self._shelves[key]
+        with self._lock:
+            shelf = self._shelves[key]
+            if shelf.waiters:
+                shelf.waiters.popleft().set_result(None)
+                return
+            shelf.places -= 1
+            if shelf.places == 0:
+                del self._shelves[key]
 
     def another(self, key: Key) -> Idle[C] | None:
         """Return an idle connection in exchange for the place of one that has ended.
 
         Return None if there is none: the caller keeps its place and opens a connection.
         """
-        shelf = self._shelves[key]
-        if not shelf.idle:
-            return None
-        found = shelf.idle.pop()
-        self.give_up(key)
-        return found
+        with self._lock:
+            shelf = self._shelves[key]
+            if not shelf.idle:
+                return None
+            found = shelf.idle.pop()
+            self.give_up(key)
+            return found
 
     def take_expired(self, now: float) -> list[C]:
         """Return the connections that were unused for `idle_seconds`, to be closed."""
-        expired: list[C] = []
-        for key, shelf in list(self._shelves.items()):
-            while shelf.idle and now - shelf.idle[0].since >= self.idle_seconds:
-                expired.append(shelf.idle.popleft().connection)
-                self.give_up(key)
-        return expired
+        with self._lock:
+            expired: list[C] = []
+            for key, shelf in list(self._shelves.items()):
+                while shelf.idle and now - shelf.idle[0].since >= self.idle_seconds:
+                    expired.append(shelf.idle.popleft().connection)
+                    self.give_up(key)
+            return expired
 
     def close(self) -> list[C]:
         """Refuse current and later waiters; return the idle connections."""
-        self.is_closed = True
-        idle: list[C] = []
-        for key, shelf in list(self._shelves.items()):
-            waiters = list(shelf.waiters)
-            shelf.waiters.clear()
-            for waiter in waiters:
-                waiter.refused(Closed("the pool was closed"))
-            while shelf.idle:
-                idle.append(shelf.idle.pop().connection)
-                self.give_up(key)
-        return idle
+        with self._lock:
+            self.is_closed = True
+            idle: list[C] = []
+            for key, shelf in list(self._shelves.items()):
+                waiters = list(shelf.waiters)
+                shelf.waiters.clear()
+                for waiter in waiters:
+                    waiter.set_exception(Closed("the pool was closed"))
+                while shelf.idle:
+                    idle.append(shelf.idle.pop().connection)
+                    self.give_up(key)
+            return idle
 
 
 def _shown(key: Key) -> str:
