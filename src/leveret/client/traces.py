@@ -7,13 +7,11 @@ connection is traced.  `leveret.client.opentelemetry` implements it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from leveret.client.message import Processing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
     from types import TracebackType
 
@@ -73,43 +71,3 @@ class TracedProcessing(Processing):
             super().__exit__(kind, error, traceback)
         finally:
             self._span.__exit__(kind, error, traceback)
-
-
-class ChannelTraces:
-    """The spans of one channel; `where` returns the broker of its current connection."""
-
-    def __init__(self, traces: Traces, where: Callable[[], Parameters]) -> None:
-        self._traces = traces
-        self._where = where
-        #: Deliveries whose callback is running in a span.
-        self._handled: set[int] = set()
-
-    def publishing(
-        self, exchange: str, routing_key: str, properties: BasicProperties | None, size: int
-    ) -> AbstractContextManager[BasicProperties]:
-        """Enter a producer span and yield the properties to publish with."""
-        return self._traces.publishing(self._where(), exchange, routing_key, properties, size)
-
-    @contextmanager
-    def handling(self, message: Message, queue: str) -> Iterator[None]:
-        """Enter the span of a callback that handles a message of `queue`."""
-        with self._traces.handling(self._where(), message, queue):
-            self._handled.add(message.delivery_tag)
-            try:
-                yield
-            finally:
-                self._handled.discard(message.delivery_tag)
-
-    def processing(
-        self,
-        message: Message,
-        queue: str,
-        requeue: bool,
-        reject_on_redelivered: bool,
-        ignore_processed: bool,
-    ) -> Processing:
-        """Return a processing block inside a span, unless the enclosing callback has one."""
-        if message.delivery_tag in self._handled:
-            return Processing(message, requeue, reject_on_redelivered, ignore_processed)
-        span = self._traces.handling(self._where(), message, queue)
-        return TracedProcessing(message, requeue, reject_on_redelivered, ignore_processed, span)

@@ -1,8 +1,6 @@
 """An asyncio channel: every AMQP operation.
 
 Most operations are coroutines; acks and `publish_nowait` are plain calls.
-
-Invariant: every later call on a closed channel raises the error that closed it.
 """
 
 from __future__ import annotations
@@ -16,17 +14,17 @@ from leveret.client.asynchronous.consumer import Consumer
 from leveret.client.asynchronous.one_loop import running_loop
 from leveret.client.shell import requests
 from leveret.client.shell.channel import ShellChannel
-from leveret.client.traces import ChannelTraces
+from leveret.client.shell.traced import TracedShellChannel, awaited_in_span, in_span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from leveret.client.asynchronous.connection import Connection
     from leveret.client.asynchronous.consumer import Callback
+    from leveret.client.asynchronous.one_loop import OneLoop
     from leveret.client.events import ChannelEnded, Settled, Token
-    from leveret.client.message import Message, Processing
+    from leveret.client.message import Message
     from leveret.client.shell.channel import Body
-    from leveret.client.traces import Traces
     from leveret.wire.properties import BasicProperties
 
 T = TypeVar("T")
@@ -36,10 +34,10 @@ class Channel(ShellChannel):
     """One channel; created by `Connection.channel`."""
 
     def __init__(self, connection: Connection, opening: Token) -> None:
-        super().__init__(connection.session, opening)
+        super().__init__(connection, opening)
         self.connection = connection
-        self._one_loop = connection.one_loop
-        self._loop = self._one_loop.loop
+        self._guard: OneLoop = connection.one_loop
+        self._loop = self._guard.loop
         self._confirm_waiters: list[asyncio.Future[None]] = []
         self._end: asyncio.Future[None] = self._loop.create_future()
 
@@ -51,7 +49,7 @@ class Channel(ShellChannel):
 
     async def close(self, code: int = 200, text: str = "") -> None:
         """Close the channel; its unacked messages are requeued."""
-        self._one_loop.check()
+        self._guard.check()
         if not self._end.done():
             self.close_session(code, text)
             self._wrote()
@@ -67,7 +65,7 @@ class Channel(ShellChannel):
 
         Raises: the channel's error; ValueError for an invalid argument; ConnectionInUse.
         """
-        self._one_loop.check()
+        self._guard.check()
         await self.ready()
         future: asyncio.Future[T] = self._loop.create_future()
         self.session.request(request.method, Call(request, future, consumer))
@@ -79,22 +77,10 @@ class Channel(ShellChannel):
 
         Raises: the channel's error when it is closed; ConnectionInUse.
         """
-        if running_loop() is not self._loop:
-            self._one_loop.check()
-        super().ack(delivery_tag, multiple=multiple)
-
-    def nack(self, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> None:
-        """Nack one delivery, or with `multiple` all up to it.
-
-        Raises: the channel's error when it is closed; ConnectionInUse.
-        """
-        self._one_loop.check()
-        super().nack(delivery_tag, multiple=multiple, requeue=requeue)
-
-    def reject(self, delivery_tag: int, *, requeue: bool = True) -> None:
-        """Reject one delivery.  Raises: the channel's error when it is closed; ConnectionInUse."""
-        self._one_loop.check()
-        super().reject(delivery_tag, requeue=requeue)
+        if running_loop() is not self._loop:  # costs less than entering the guard
+            self._guard.check()
+        self.session.ack(delivery_tag, multiple)
+        self.connection.wrote()
 
     queue_declare = awaited(requests.queue_declare)
     queue_bind = awaited(requests.queue_bind)
@@ -137,7 +123,7 @@ class Channel(ShellChannel):
         ConnectionInUse.
         """
         if running_loop() is not self._loop:
-            self._one_loop.check()
+            self._guard.check()
         if not self._flow_active or self.connection.is_held:
             await self.connection.writable(self)
         if self.session.confirms is None:
@@ -166,7 +152,7 @@ class Channel(ShellChannel):
         Raises: OutputFull when the broker does not read; else as `publish` outside confirm mode.
         """
         if running_loop() is not self._loop:
-            self._one_loop.check()
+            self._guard.check()
         self.connection.check_output()
         sequence = self._put(body, exchange, routing_key, properties, mandatory, persistent, None)
         self.connection.wrote()
@@ -178,7 +164,7 @@ class Channel(ShellChannel):
         Raises: Nacked or Returned for messages from `publish_nowait`; the channel's error;
         ValueError outside confirm mode.
         """
-        self._one_loop.check()
+        self._guard.check()
         confirms = self._confirms()
         last = confirms.last
         while not confirms.settled_to(last):
@@ -209,8 +195,13 @@ class Channel(ShellChannel):
         Raises on start: NotFound (404), AccessRefused (403), ResourceLocked (405).
         """
         request = requests.consume(queue, consumer_tag, no_ack, exclusive, arguments)
-        hold, one_loop = self.connection.hold, self.connection.one_loop
-        return Consumer(self, hold, one_loop, queue, request, callback, no_ack)
+        handler = self._handler(callback) if callback is not None else None
+        hold, one_loop = self.connection.hold, self._guard
+        return Consumer(self, hold, one_loop, queue, request, handler, no_ack)
+
+    def _handler(self, callback: Callback) -> Callback:
+        """Return the function that a consumer calls for `callback`."""
+        return callback
 
     # -- events of the connection ------------------------------------------------------------------
 
@@ -242,86 +233,20 @@ class Channel(ShellChannel):
     def _wrote(self) -> None:
         self.connection.wrote()
 
-    def _acked(self) -> None:
-        self.connection.wrote()
 
+class TracedChannel(TracedShellChannel, Channel):
+    """A channel that records its messages in spans; used when `connect` got `tracing`."""
 
-class TracedChannel(Channel):
-    """A channel that traces its messages with spans; used when `connect` got `tracing`."""
+    publish = awaited_in_span(Channel.publish)
+    publish_nowait = in_span(Channel.publish_nowait)
 
-    def __init__(self, connection: Connection, opening: Token, traces: Traces) -> None:
-        super().__init__(connection, opening)
-        self._traces = ChannelTraces(traces, lambda: connection.parameters)
-
-    async def publish(
-        self,
-        body: Body,
-        exchange: str = "",
-        routing_key: str = "",
-        properties: BasicProperties | None = None,
-        *,
-        mandatory: bool = False,
-        persistent: bool = True,
-    ) -> None:
-        """Publish like a plain channel, inside a span."""
-        with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
-            await super().publish(
-                body, exchange, routing_key, sent, mandatory=mandatory, persistent=persistent
-            )
-
-    def publish_nowait(
-        self,
-        body: Body,
-        exchange: str = "",
-        routing_key: str = "",
-        properties: BasicProperties | None = None,
-        *,
-        mandatory: bool = False,
-        persistent: bool = True,
-    ) -> int:
-        """Publish like a plain channel, inside a span."""
-        with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
-            return super().publish_nowait(
-                body, exchange, routing_key, sent, mandatory=mandatory, persistent=persistent
-            )
-
-    def consume(
-        self,
-        queue: str,
-        callback: Callback | None = None,
-        *,
-        no_ack: bool = False,
-        exclusive: bool = False,
-        consumer_tag: str = "",
-        arguments: Mapping[str, object] | None = None,
-    ) -> Consumer:
-        """Consume like a plain channel; a callback runs inside a span."""
-        traced = None if callback is None else self._traced(callback)
-        return super().consume(
-            queue,
-            traced,
-            no_ack=no_ack,
-            exclusive=exclusive,
-            consumer_tag=consumer_tag,
-            arguments=arguments,
-        )
-
-    def _traced(self, callback: Callback) -> Callback:
+    def _handler(self, callback: Callback) -> Callback:
         """Wrap `callback` so that it runs inside a span."""
 
         async def handle(message: Message) -> None:
-            with self._traces.handling(message, self.queue_of(message)):
+            with self._handling(message):
                 result = callback(message)
                 if inspect.isawaitable(result):
                     await result
 
         return handle
-
-    def processing(
-        self, message: Message, requeue: bool, reject_on_redelivered: bool, ignore_processed: bool
-    ) -> Processing:
-        """Return a processing block inside a span, unless the enclosing callback has one."""
-        queue = self.queue_of(message)
-        return self._traces.processing(
-            message, queue, requeue, reject_on_redelivered, ignore_processed
-        )

@@ -27,7 +27,7 @@ from leveret.limits import CLIENT_OUTPUT_BYTES_HIGH, CLIENT_UNCONFIRMED_BYTES_MA
 
 if TYPE_CHECKING:
     from leveret.client.addresses import Address
-    from leveret.client.events import Ended, Event, Token
+    from leveret.client.events import Ended, Event
     from leveret.client.options import ConnectOptions
     from leveret.client.recovery.recoverer import Recoverer
     from leveret.client.shell.channel import ShellChannel
@@ -188,7 +188,8 @@ class Connection(ShellConnection):
         if self.is_recovering:
             await self.recovered()
         future: asyncio.Future[None] = self._loop.create_future()
-        channel = self._made_channel(Waiting(future))
+        kind = Channel if self.traces is None else TracedChannel
+        channel = kind(self, Waiting(future))
         self.wrote()
         try:
             await future
@@ -197,11 +198,6 @@ class Connection(ShellConnection):
             self.wrote()
             raise
         return channel
-
-    def _made_channel(self, opening: Token) -> Channel:
-        """Return a new channel, traced if the connection is traced."""
-        traces = self._prepared.traces
-        return Channel(self, opening) if traces is None else TracedChannel(self, opening, traces)
 
     async def update_secret(self, new_secret: str, reason: str = "") -> None:
         """Send the broker a new token.  Raises: NotAllowed (530)."""

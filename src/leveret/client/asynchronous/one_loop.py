@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from asyncio import _get_running_loop as running_loop
+from typing import Self
 
 from leveret.client.errors import ConnectionInUse
 
@@ -26,6 +27,13 @@ class OneLoop:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+
+    def __enter__(self) -> Self:
+        self.check()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass
 
     def check(self) -> None:
         """Raise if called outside the loop.  Raises: ConnectionInUse."""

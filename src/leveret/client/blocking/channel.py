@@ -1,7 +1,4 @@
-"""A blocking channel: every AMQP operation is a call that returns when it is done.
-
-Invariant: every later call on a closed channel raises the error that closed it.
-"""
+"""A blocking channel: every AMQP operation is a call that returns when it is done."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from leveret.client.blocking.columns import ColumnConsumer
 from leveret.client.blocking.consumer import Consumer
 from leveret.client.shell import requests
 from leveret.client.shell.channel import ShellChannel
-from leveret.client.traces import ChannelTraces
+from leveret.client.shell.traced import TracedShellChannel, in_span
 from leveret.limits import CLIENT_OUTPUT_BYTES_HIGH
 from leveret.wire.content.deliveries import DeliveryScanner
 
@@ -22,9 +19,8 @@ if TYPE_CHECKING:
     from leveret.client.blocking.connection import Connection
     from leveret.client.blocking.consumer import Callback
     from leveret.client.events import ChannelEnded, Replied, Token
-    from leveret.client.message import Message, Processing
+    from leveret.client.message import Message
     from leveret.client.shell.channel import Body
-    from leveret.client.traces import Traces
     from leveret.wire.method import Method
     from leveret.wire.properties import BasicProperties
 
@@ -35,8 +31,9 @@ class Channel(ShellChannel):
     """One channel; created by `Connection.channel`."""
 
     def __init__(self, connection: Connection, opening: Token) -> None:
-        super().__init__(connection.session, opening)
+        super().__init__(connection, opening)
         self.connection = connection
+        self._guard = connection.one_thread
         self._ended = False
 
     def __enter__(self) -> Self:
@@ -47,7 +44,7 @@ class Channel(ShellChannel):
 
     def close(self, code: int = 200, text: str = "") -> None:
         """Close the channel; its unacked messages are requeued."""
-        with self.connection.one_thread:
+        with self._guard:
             if not self._ended:
                 self.close_session(code, text)
                 self.connection.run_until(lambda: self._ended)
@@ -61,7 +58,7 @@ class Channel(ShellChannel):
 
     def _call(self, method: Method, call: Call[T]) -> T:
         """Send a method and wait until its token is resolved."""
-        with self.connection.one_thread:
+        with self._guard:
             self.connection.wait_until_recovered()
             self.session.request(method, call)
             self.connection.run_until(lambda: call.done)
@@ -70,27 +67,6 @@ class Channel(ShellChannel):
     def turn(self, deadline: float | None) -> None:
         """Send and read once; wait at most until `deadline` if there is no input."""
         self.connection.turn(deadline)
-
-    def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
-        """Ack one delivery, or with `multiple` all up to it; tag 0 with `multiple` means all.
-
-        Raises: the channel's error when it is closed.
-        """
-        with self.connection.one_thread:
-            super().ack(delivery_tag, multiple=multiple)
-
-    def nack(self, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> None:
-        """Nack one delivery, or with `multiple` all up to it.
-
-        Raises: the channel's error when it is closed.
-        """
-        with self.connection.one_thread:
-            super().nack(delivery_tag, multiple=multiple, requeue=requeue)
-
-    def reject(self, delivery_tag: int, *, requeue: bool = True) -> None:
-        """Reject one delivery.  Raises: the channel's error when it is closed."""
-        with self.connection.one_thread:
-            super().reject(delivery_tag, requeue=requeue)
 
     queue_declare = waited_for(requests.queue_declare)
     queue_bind = waited_for(requests.queue_bind)
@@ -131,7 +107,7 @@ class Channel(ShellChannel):
 
         Raises: Nacked, Returned; the channel's error; ValueError for an invalid argument.
         """
-        with self.connection.one_thread:
+        with self._guard:
             self._wait_until_publishable()
             if self.session.confirms is None:
                 self._put(body, exchange, routing_key, properties, mandatory, persistent, None)
@@ -159,7 +135,7 @@ class Channel(ShellChannel):
 
         Raises: as `publish` outside confirm mode.
         """
-        with self.connection.one_thread:
+        with self._guard:
             if not (self.connection.is_calm and self._flow_active):
                 self._wait_until_publishable()
             sequence = self._put(
@@ -176,7 +152,7 @@ class Channel(ShellChannel):
         Raises: Nacked or Returned for messages from `publish_nowait`; the channel's error;
         ValueError outside confirm mode.
         """
-        with self.connection.one_thread:
+        with self._guard:
             confirms = self._confirms()
             last = confirms.last
             self.connection.run_until(lambda: confirms.settled_to(last))
@@ -219,7 +195,8 @@ class Channel(ShellChannel):
         Raises: NotFound (404), AccessRefused (403), ResourceLocked (405).
         """
         request = requests.consume(queue, consumer_tag, no_ack, exclusive, arguments)
-        consumer = Consumer(self, queue, callback, no_ack, inactivity_timeout)
+        handler = self._handler(callback) if callback is not None else None
+        consumer = Consumer(self, queue, handler, no_ack, inactivity_timeout)
 
         def take(reply: Replied) -> None:
             consumer.started(request.result(reply))
@@ -227,6 +204,10 @@ class Channel(ShellChannel):
 
         self._call(request.method, Call(take))
         return consumer
+
+    def _handler(self, callback: Callback) -> Callback:
+        """Return the function that a consumer calls for `callback`."""
+        return callback
 
     def consume_columns(
         self,
@@ -242,7 +223,7 @@ class Channel(ShellChannel):
 
         Raises: as `consume`; ValueError when the connection already has a column consumer.
         """
-        with self.connection.one_thread:
+        with self._guard:
             session = self.connection.session
             if session.scanner is not None:
                 raise ValueError("the connection already has a column consumer")
@@ -263,82 +244,17 @@ class Channel(ShellChannel):
         self.connection.acked(self.session.acks)
 
 
-class TracedChannel(Channel):
-    """A channel that traces its messages with spans; used when `connect` got `tracing`."""
+class TracedChannel(TracedShellChannel, Channel):
+    """A channel that records its messages in spans; used when `connect` got `tracing`."""
 
-    def __init__(self, connection: Connection, opening: Token, traces: Traces) -> None:
-        super().__init__(connection, opening)
-        self._traces = ChannelTraces(traces, lambda: connection.parameters)
+    publish = in_span(Channel.publish)
+    publish_nowait = in_span(Channel.publish_nowait)
 
-    def publish(
-        self,
-        body: Body,
-        exchange: str = "",
-        routing_key: str = "",
-        properties: BasicProperties | None = None,
-        *,
-        mandatory: bool = False,
-        persistent: bool = True,
-    ) -> None:
-        """Publish like a plain channel, inside a span."""
-        with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
-            super().publish(
-                body, exchange, routing_key, sent, mandatory=mandatory, persistent=persistent
-            )
-
-    def publish_nowait(
-        self,
-        body: Body,
-        exchange: str = "",
-        routing_key: str = "",
-        properties: BasicProperties | None = None,
-        *,
-        mandatory: bool = False,
-        persistent: bool = True,
-    ) -> int:
-        """Publish like a plain channel, inside a span."""
-        with self._traces.publishing(exchange, routing_key, properties, len(body)) as sent:
-            return super().publish_nowait(
-                body, exchange, routing_key, sent, mandatory=mandatory, persistent=persistent
-            )
-
-    def consume(
-        self,
-        queue: str,
-        callback: Callback | None = None,
-        *,
-        no_ack: bool = False,
-        exclusive: bool = False,
-        consumer_tag: str = "",
-        arguments: Mapping[str, object] | None = None,
-        inactivity_timeout: float | None = None,
-    ) -> Consumer:
-        """Consume like a plain channel; a callback runs inside a span."""
-        traced = None if callback is None else self._traced(callback)
-        return super().consume(
-            queue,
-            traced,
-            no_ack=no_ack,
-            exclusive=exclusive,
-            consumer_tag=consumer_tag,
-            arguments=arguments,
-            inactivity_timeout=inactivity_timeout,
-        )
-
-    def _traced(self, callback: Callback) -> Callback:
+    def _handler(self, callback: Callback) -> Callback:
         """Wrap `callback` so that it runs inside a span."""
 
         def handle(message: Message) -> None:
-            with self._traces.handling(message, self.queue_of(message)):
+            with self._handling(message):
                 callback(message)
 
         return handle
-
-    def processing(
-        self, message: Message, requeue: bool, reject_on_redelivered: bool, ignore_processed: bool
-    ) -> Processing:
-        """Return a processing block inside a span, unless the enclosing callback has one."""
-        queue = self.queue_of(message)
-        return self._traces.processing(
-            message, queue, requeue, reject_on_redelivered, ignore_processed
-        )

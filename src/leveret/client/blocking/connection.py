@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from leveret.client.acks import Acks
     from leveret.client.addresses import Address
-    from leveret.client.events import Ended, Event, Token
+    from leveret.client.events import Ended, Event
     from leveret.client.options import ConnectOptions
     from leveret.client.uri import Parameters
 
@@ -140,15 +140,11 @@ class Connection(ShellConnection):
         with self.one_thread:
             self.wait_until_recovered()
             opening: Call[None] = Call(lambda _: None)
-            channel = self._made_channel(opening)
+            kind = Channel if self.traces is None else TracedChannel
+            channel = kind(self, opening)
             self.run_until(lambda: opening.done)
             opening.result()
             return channel
-
-    def _made_channel(self, opening: Token) -> Channel:
-        """Return a new channel, traced if the connection is traced."""
-        traces = self._prepared.traces
-        return Channel(self, opening) if traces is None else TracedChannel(self, opening, traces)
 
     def update_secret(self, new_secret: str, reason: str = "") -> None:
         """Send the broker a new token.  Raises: NotAllowed (530)."""

@@ -2,6 +2,8 @@
 
 A shell subclasses it, implements what happens after output was written (`_wrote`), and adds the
 calls that wait for a reply.
+
+Invariant: every later call on a closed channel raises the error that closed it.
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ from leveret.wire.properties import NO_PROPERTIES, ONLY_PERSISTENT, PERSISTENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from leveret.client.events import ChannelEnded, Delivered, OwnedChannel, Settled, Token
     from leveret.client.message import Message, ReturnedMessage
     from leveret.client.session.confirms import Confirms
-    from leveret.client.session.connection import Session
+    from leveret.client.shell.connection import ShellConnection
     from leveret.client.shell.consumer import ShellConsumer
     from leveret.wire.properties import BasicProperties
 
@@ -36,8 +39,11 @@ Body = bytes | bytearray | memoryview
 class ShellChannel(Owner):
     """A channel of a shell; `session` is its sans-IO state."""
 
-    def __init__(self, session: Session, opening: Token) -> None:
-        self.session = session.open_channel(self, opening)
+    #: Entered by each call; raises ConnectionInUse if the caller may not use the connection.
+    _guard: AbstractContextManager[object]
+
+    def __init__(self, connection: ShellConnection, opening: Token) -> None:
+        self.session = connection.session.open_channel(self, opening)
         self._consumers: dict[str, ShellConsumer] = {}
         self._flow_active = True
         self._return_callback: Callable[[ReturnedMessage], object] | None = None
@@ -46,9 +52,9 @@ class ShellChannel(Owner):
     def _wrote(self) -> None:
         """Send written output, now or soon."""
 
-    @abstractmethod
     def _acked(self) -> None:
         """Send a written or buffered ack, now or soon."""
+        self._wrote()
 
     def __dir__(self) -> list[str]:
         return shown(super().__dir__(), INTERNAL_OF_CHANNEL)
@@ -76,23 +82,26 @@ class ShellChannel(Owner):
     def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
         """Ack one delivery, or with `multiple` all up to it; tag 0 with `multiple` means all.
 
-        Raises: the channel's error when it has ended.
+        Raises: the channel's error when it is closed; ConnectionInUse.
         """
-        self.session.ack(delivery_tag, multiple)
-        self._acked()
+        with self._guard:
+            self.session.ack(delivery_tag, multiple)
+            self._acked()
 
     def nack(self, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> None:
-        """Refuse one delivery, or with `multiple` all up to it.
+        """Nack one delivery, or with `multiple` all up to it.
 
-        Raises: the channel's error when it has ended.
+        Raises: the channel's error when it is closed; ConnectionInUse.
         """
-        self.session.nack(delivery_tag, multiple, requeue)
-        self._wrote()
+        with self._guard:
+            self.session.nack(delivery_tag, multiple, requeue)
+            self._wrote()
 
     def reject(self, delivery_tag: int, *, requeue: bool = True) -> None:
-        """Reject one delivery.  Raises: the channel's error when it is closed."""
-        self.session.reject(delivery_tag, requeue)
-        self._wrote()
+        """Reject one delivery.  Raises: the channel's error when it is closed; ConnectionInUse."""
+        with self._guard:
+            self.session.reject(delivery_tag, requeue)
+            self._wrote()
 
     def on_return(self, callback: Callable[[ReturnedMessage], object] | None) -> None:
         """Call `callback` with mandatory messages that are returned outside confirm mode."""

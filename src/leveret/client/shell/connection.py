@@ -60,6 +60,7 @@ class ShellConnection(ABC):
     def __init__(self, parameters: Parameters, prepared: Prepared) -> None:
         self.parameters = parameters
         self._prepared = prepared
+        self.traces = prepared.traces
         self.recoverer: Recoverer | None = None
         if prepared.recovery is None:
             self.session = Session(parameters, monotonic_ms(), prepared.properties)

@@ -45,6 +45,7 @@ INTERNAL_OF_CONNECTION: Final = frozenset(
         *(
             "session",
             "stop_recovering",
+            "traces",
             "transport_lost",
             "turn",
             "wait_until_recovered",
