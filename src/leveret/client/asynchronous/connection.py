@@ -19,7 +19,7 @@ from leveret.client.asynchronous.channel import Channel, TracedChannel
 from leveret.client.asynchronous.one_loop import OneLoop
 from leveret.client.asynchronous.opening import Opening
 from leveret.client.certificates import explained
-from leveret.client.errors import Closed, ConnectionLost, InputFull, OutputFull
+from leveret.client.errors import ConnectionLost, OutputFull
 from leveret.client.options import shows_options
 from leveret.client.shell import requests
 from leveret.client.shell.connection import UNANSWERED, Prepared, ShellConnection, monotonic_ms
@@ -27,7 +27,7 @@ from leveret.limits import CLIENT_OUTPUT_BYTES_HIGH, CLIENT_UNCONFIRMED_BYTES_MA
 
 if TYPE_CHECKING:
     from leveret.client.addresses import Address
-    from leveret.client.events import Ended, Event
+    from leveret.client.events import Event
     from leveret.client.options import ConnectOptions
     from leveret.client.recovery.recoverer import Recoverer
     from leveret.client.shell.channel import ShellChannel
@@ -313,8 +313,7 @@ class Connection(ShellConnection):
     def _check_input(self) -> None:
         """Pause reading when too much is buffered, unless a reply is still expected."""
         if self._is_overfull:
-            text = f"{self._input_bytes} bytes of messages wait; limit them by channel.qos()"
-            self._handle(self.session.abort(InputFull(text)))
+            self._abort_overfull()
         elif self._input_bytes > self.input_bytes_high and not self.session.awaits_reply:
             self._read(False)
 
@@ -357,11 +356,8 @@ class Connection(ShellConnection):
         """Wake waiting publishers."""
         self.wake()
 
-    def _on_ended(self, event: Ended) -> None:
-        """Handle the end of the connection: fail all pending requests and close the socket."""
-        error = event.error or Closed("the connection was closed")
-        for token in event.tokens:
-            token.end(error)
+    def _on_ended(self, error: Exception) -> None:
+        """Handle the end of the connection: wake waiting tasks and close the socket."""
         if not self._opened.done():
             self._opened.set_exception(error)
         if not self._ended.done():
@@ -372,7 +368,7 @@ class Connection(ShellConnection):
         self._flush()
         if self._transport is None:
             return
-        if isinstance(event.error, ConnectionLost):
+        if isinstance(error, ConnectionLost):
             self._transport.abort()
         else:
             self._transport.close()
@@ -400,16 +396,10 @@ class Connection(ShellConnection):
 
     def stop_recovering(self) -> None:
         """Disable recovery; a recovery in progress ends the connection."""
-        if self.recoverer is None:
-            return
-        self.recoverer.stop()
-        if not self._is_attempting:
-            return
         # The task may already be cancelled, as at the end of `asyncio.run`.
-        if self._recovering is not None:
+        if self._is_attempting and self._recovering is not None:
             self._recovering.cancel()
-        self._abandon_attempt()
-        self._give_up(None)
+        super().stop_recovering()
 
     def _on_lost(self, error: Exception) -> None:
         """Handle the loss of the connection: start recovering."""

@@ -18,7 +18,6 @@ from leveret.client.blocking.calls import Call
 from leveret.client.blocking.channel import Channel, TracedChannel
 from leveret.client.blocking.link import Link, open_link
 from leveret.client.blocking.one_thread import OneThread
-from leveret.client.errors import Closed, InputFull
 from leveret.client.options import shows_options
 from leveret.client.shell import requests
 from leveret.client.shell.connection import UNANSWERED, Prepared, ShellConnection, monotonic_ms
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from leveret.client.acks import Acks
     from leveret.client.addresses import Address
-    from leveret.client.events import Ended, Event
+    from leveret.client.events import Event
     from leveret.client.options import ConnectOptions
     from leveret.client.uri import Parameters
 
@@ -326,8 +325,7 @@ class Connection(ShellConnection):
         self.is_calm = False
         super()._handle(events)
         if self._is_overfull and not self._ended:
-            text = f"{self._input_bytes} bytes of messages wait; limit them by channel.qos()"
-            self._handle(self.session.abort(InputFull(text)))
+            self._abort_overfull()
 
     def _on_opened(self) -> None:
         """Record the end of the handshake."""
@@ -336,11 +334,8 @@ class Connection(ShellConnection):
     def _on_unblocked(self) -> None:
         """Do nothing: publishers check `blocked_reason`."""
 
-    def _on_ended(self, event: Ended) -> None:
-        """Handle the end of the connection: fail all pending requests and close the socket."""
-        error = event.error or Closed("the connection was closed")
-        for token in event.tokens:
-            token.end(error)
+    def _on_ended(self, _: Exception) -> None:
+        """Handle the end of the connection: close the socket."""
         self._send()
         self._ended = True
         self.drop_link()
@@ -369,15 +364,6 @@ class Connection(ShellConnection):
         """Wait until the connection is recovered, if it is being recovered."""
         if self._is_attempting:
             self.run_until(lambda: not self._is_attempting)
-
-    def stop_recovering(self) -> None:
-        """Disable recovery; a recovery in progress ends the connection."""
-        if self.recoverer is None:
-            return
-        self.recoverer.stop()
-        if self._is_attempting:
-            self._abandon_attempt()
-            self._give_up(None)
 
     def _attempt(self, deadline: float | None) -> bool:
         """Continue a recovery attempt; return False while there is nothing to read.

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
 from leveret.client.addresses import addresses
-from leveret.client.errors import Unreachable
+from leveret.client.errors import Closed, InputFull, Unreachable
 from leveret.client.events import (
     Blocked,
     CameBack,
@@ -143,8 +143,8 @@ class ShellConnection(ABC):
         """Handle connection.unblocked."""
 
     @abstractmethod
-    def _on_ended(self, event: Ended) -> None:
-        """Handle the end of the connection."""
+    def _on_ended(self, error: Exception) -> None:
+        """Handle the end of the connection, with `Closed` if this side closed it."""
 
     @abstractmethod
     def _on_lost(self, error: Exception) -> None:
@@ -199,7 +199,7 @@ class ShellConnection(ABC):
             if self.is_recovering and event.error is not None:
                 self._attempt_failed(event.error)
             else:
-                self._on_ended(event)
+                self._handle_ended(event)
 
     def _handle_cancelled(self, event: Cancelled) -> None:
         """Let a cancelled consumer wait for its queue, or end it."""
@@ -248,6 +248,27 @@ class ShellConnection(ABC):
             self._is_attempting = True
             self.recoverer.lost(event.error, monotonic_ms())
             self._on_lost(event.error)
+
+    def _handle_ended(self, event: Ended) -> None:
+        """Fail all pending requests."""
+        error = event.error or Closed("the connection was closed")
+        for token in event.tokens:
+            token.end(error)
+        self._on_ended(error)
+
+    def _abort_overfull(self) -> None:
+        """End the connection: too many messages wait for the application."""
+        text = f"{self._input_bytes} bytes of messages wait; limit them by channel.qos()"
+        self._handle(self.session.abort(InputFull(text)))
+
+    def stop_recovering(self) -> None:
+        """Disable recovery; a recovery in progress ends the connection."""
+        if self.recoverer is None:
+            return
+        self.recoverer.stop()
+        if self._is_attempting:
+            self._abandon_attempt()
+            self._give_up(None)
 
     def _secret_updated(self, secret: str) -> None:
         """Use the new token for later logins."""
