@@ -16,8 +16,7 @@ from leveret.pipelines.archive.page import archive_page
 from leveret.pipelines.deadletter.page import deadletter_page
 from leveret.pipelines.lifecycle.page import lifecycle_page
 from leveret.pipelines.pages.bars import BANDS_MAX
-from leveret.pipelines.pages.document import json_text
-from leveret.pipelines.pages.joining import joined
+from leveret.pipelines.pages.document import joined, json_text
 from leveret.pipelines.pages.origin import COMMAND_CHARACTERS, Origin, command_line
 from leveret.pipelines.pages.rows import ROWS_SHOWN, TEXT_CHARACTERS, table
 from leveret.pipelines.replay.page import replay_page

@@ -14,8 +14,8 @@ from leveret.spark.columns.schema import ROW
 from leveret.spark.connection.retries import Pause, Retries, Unreachable, ask
 from leveret.spark.offsets import from_json
 from leveret.spark.options.read import Options, parse_options
-from leveret.spark.stream.access import StreamAccess
 from leveret.spark.stream.batch import BatchReader
+from leveret.spark.stream.finder import StreamAccess
 from leveret.spark.stream.planner import OffsetRange
 from leveret.spark.stream.ranges import read_range
 from leveret.spark.stream.stream import StreamReader

@@ -19,8 +19,8 @@ from leveret.spark.options.read import Options, parse_options
 from leveret.spark.queue.batch import QueueBatchReader
 from leveret.spark.queue.stream import QueueStreamReader
 from leveret.spark.redaction import hide_uris
-from leveret.spark.stream.access import STREAM_ACCESS, StreamAccess
 from leveret.spark.stream.batch import BatchReader, PrunedBatchReader
+from leveret.spark.stream.finder import STREAM_ACCESS, StreamAccess
 from leveret.spark.stream.stream import StreamReader
 from leveret.spark.write.destination import check_destination
 from leveret.spark.write.options import parse_write_options

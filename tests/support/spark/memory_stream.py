@@ -20,7 +20,7 @@ from leveret.errors import NotFound
 from leveret.spark.columns.messages import STREAM_TIMESTAMP, BatchBuilder
 from leveret.spark.options.read import Options
 from leveret.spark.source import LeveretDataSource
-from leveret.spark.stream.access import StreamAccess
+from leveret.spark.stream.finder import StreamAccess
 from leveret.spark.transport import Bounds, Interrupted, Piece, Redeclared, Tail, Transport
 
 PIECE_RECORDS = 7

@@ -23,8 +23,8 @@ from pyspark.sql.types import StructType
 from leveret.spark.connection.retries import Pause
 from leveret.spark.options.read import parse_options
 from leveret.spark.queue.stream import QueueStreamReader
-from leveret.spark.stream.access import StreamAccess
 from leveret.spark.stream.batch import PrunedBatchReader
+from leveret.spark.stream.finder import StreamAccess
 from leveret.spark.stream.stream import StreamReader
 from support.spark.memory_stream import MemorySource, MemoryTransport, find_in_memory
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from leveret.spark.columns.projection import Projection
 from leveret.spark.offsets import EARLIEST
 from leveret.spark.options.read import Options
-from leveret.spark.stream.access import STREAM_ACCESS, StreamAccess
+from leveret.spark.stream.finder import STREAM_ACCESS, StreamAccess
 from leveret.spark.stream.planner import OffsetRange, plan
 from leveret.spark.stream.pruning import Pruning, pruning_of
 from leveret.spark.stream.ranges import read_range, report_data_loss

@@ -1,8 +1,10 @@
-"""The list of streams: the partitions of a super stream, and the names that match a pattern.
+"""How a read finds its streams: the partitions of a super stream, the names that match a pattern.
 
 AMQP reports whether a stream exists, but has no listing.  So partitions are counted by asking for
 one after the other, which works with every broker, and a pattern needs the broker's HTTP listener:
 Leveret's (`/api/streams`) or the management plugin of RabbitMQ (`/api/queues`).
+
+`StreamAccess` also opens the streams that were found; tests pass one of their own.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
@@ -26,8 +29,10 @@ from leveret.spark.connection.http_link import (
     forget_address,
     http_connection,
 )
+from leveret.spark.connection.retries import REAL_PAUSE, Pause
 from leveret.spark.options.read import OptionError, Options
 from leveret.spark.transport import Interrupted
+from leveret.spark.transports import TransportOpener, open_transport
 
 #: Returns the names of a read's streams; a function that can be pickled.
 StreamFinder = Callable[[Options], tuple[str, ...]]
@@ -162,3 +167,19 @@ def _get(address: str, path: str, parameters: Parameters) -> object:
         return json.loads(body)
     except ValueError as error:
         raise OptionError(f"{address} does not list the streams: {error}") from None
+
+
+# -- access ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StreamAccess:
+    """Opens a stream, finds the streams that options select, and waits between retries."""
+
+    open: TransportOpener = open_transport
+    find: StreamFinder = find_streams
+    pause: Pause = REAL_PAUSE
+
+
+#: The access over the network.
+STREAM_ACCESS: Final = StreamAccess()

@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 from leveret.spark.columns.projection import Projection
 from leveret.spark.offsets import LATEST, Stored, from_json, refusal
 from leveret.spark.options.read import OptionError, Options
-from leveret.spark.stream.access import STREAM_ACCESS, StreamAccess
+from leveret.spark.stream.finder import STREAM_ACCESS, StreamAccess
 from leveret.spark.stream.limits import in_turn, shared, within_bytes
 from leveret.spark.stream.planner import OffsetRange, plan
 from leveret.spark.stream.ranges import DataLossError, read_range, report_data_loss

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from leveret.spark.connection.retries import ask
 from leveret.spark.offsets import EARLIEST, LATEST, Moment, Position, Positions
 from leveret.spark.options.read import ENDS, STARTS, OptionError, Options
-from leveret.spark.stream.access import StreamAccess
+from leveret.spark.stream.finder import StreamAccess
 from leveret.spark.stream.ranges import report_data_loss
 from leveret.spark.transport import Bounds, Tail
 from leveret.spark.transports import Transport
