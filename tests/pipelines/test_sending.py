@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from leveret.pipelines.refusals import JobError
+from leveret.pipelines.replay.checkpoint import Checkpoint
 from leveret.pipelines.replay.sending import (
-    Checkpoint,
     Destination,
     job_name,
     records_at_once,

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from leveret.client import BasicProperties
 from leveret.client.blocking import Channel, connect
 from leveret.pipelines import archive, deadletter, republish
-from leveret.pipelines.deadletter.job import _addressed
+from leveret.pipelines.deadletter.republish import _addressed
 from leveret.pipelines.letters import letters
 from leveret.pipelines.refusals import JobError
 from leveret.pipelines.replay.choosing import Choice

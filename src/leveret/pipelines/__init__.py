@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from leveret.pipelines.archive.job import archive, start_archive
 from leveret.pipelines.archive.result import ArchiveResult
-from leveret.pipelines.deadletter.job import deadletter, republish
+from leveret.pipelines.deadletter.job import deadletter
+from leveret.pipelines.deadletter.republish import republish
 from leveret.pipelines.deadletter.result import DeadLetters
 from leveret.pipelines.lifecycle.job import lifecycle, lives
 from leveret.pipelines.lifecycle.result import Lifecycle

@@ -7,27 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from leveret.pipelines.lakes import find_lake
-from leveret.pipelines.refusals import JobError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from leveret.pipelines.options import SourceOptions
 
 #: The columns that are in the names of an archive's directories.
 STREAM_COLUMN = "stream"
 DATE_COLUMN = "date"
 HOUR_COLUMN = "hour"
 PARTITION_COLUMNS = (STREAM_COLUMN, DATE_COLUMN, HOUR_COLUMN)
-
-
-def stream_options(
-    uri: str, stream: str, password_env: str | None, options: Mapping[str, str] | None
-) -> dict[str, str]:
-    """Return the data source's options for a stream; `options` may add further ones."""
-    texts = {**(options or {}), "uri": uri, "stream": stream}
-    if password_env is not None:
-        texts["passwordEnv"] = password_env
-    return texts
 
 
 def read_stream(spark: SparkSession, options: Mapping[str, str], columns: str = "") -> DataFrame:
@@ -37,31 +28,21 @@ def read_stream(spark: SparkSession, options: Mapping[str, str], columns: str = 
 
 
 def messages(
-    spark: SparkSession,
-    *,
-    uri: str | None = None,
-    stream: str | None = None,
-    path: str | Path | None = None,
-    password_env: str | None = None,
-    options: Mapping[str, str] | None = None,
-    columns: str = "",
+    spark: SparkSession, options: SourceOptions, columns: str = ""
 ) -> tuple[DataFrame, str]:
     """Return the messages of a stream or of an archive, and a label of the source.
 
-    With a path, `stream` selects one of the archive's streams.  `columns` are those of a stream, as
-    DDL: others are not read.  An archive's columns are all available and read on demand.
-
-    Raises: JobError for neither or both.
+    `columns` are those of a stream, as DDL: others are not read.  An archive's columns are all
+    available and read on demand.
     """
-    if path is not None and uri is None:
-        rows = read_archive(spark, path)
-        if stream is None:
-            return rows, f"archive {path}"
-        return rows.where(rows[STREAM_COLUMN] == stream), f"stream {stream} in archive {path}"
-    if path is None and uri is not None and stream is not None:
-        texts = stream_options(uri, stream, password_env, options)
-        return read_stream(spark, texts, columns), f"stream {stream}"
-    raise JobError("messages come from a stream (uri and stream) or from an archive (path)")
+    if options.path is None:
+        rows = read_stream(spark, options.stream_options(), columns)
+        return rows, f"stream {options.stream}"
+    rows = read_archive(spark, options.path)
+    if options.stream is None:
+        return rows, f"archive {options.path}"
+    chosen = rows.where(rows[STREAM_COLUMN] == options.stream)
+    return chosen, f"stream {options.stream} in archive {options.path}"
 
 
 def archive_schema() -> StructType:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leveret.pipelines.archive.result import ArchiveResult, Batch
 from leveret.pipelines.lakes import FORMATS as LAKES
 from leveret.pipelines.lakes import LakeOptions, open_lake
+from leveret.pipelines.options import source_options, takes
 from leveret.pipelines.pages.origin import command_line, path_text
 from leveret.pipelines.progress import Say, follow
 from leveret.pipelines.refusals import JobError, one_of
@@ -31,7 +33,6 @@ from leveret.pipelines.source import (
     DATE_COLUMN,
     HOUR_COLUMN,
     PARTITION_COLUMNS,
-    stream_options,
 )
 
 if TYPE_CHECKING:
@@ -71,24 +72,75 @@ FORMATS: Final = ("parquet", *LAKES)
 PARTITIONS: Final = ("date", "hour")
 
 
-def archive(
-    spark: SparkSession,
-    uri: str,
-    stream: str | Sequence[str],
-    path: str | Path,
-    *,
-    format: str = "parquet",
-    partition_by: str = "date",
-    table: str = "",
-    catalog: str = "",
-    checkpoint: str | Path | None = None,
-    password_env: str | None = None,
-    max_offsets_per_trigger: int = BATCH_RECORDS,
-    compression: str = "zstd",
-    options: Mapping[str, str] | None = None,
-    html_path: str | Path | None = None,
-    progress: Say | None = None,
-) -> ArchiveResult:
+@dataclass(frozen=True)
+class ArchiveOptions:
+    """The options of archiving: the source, the archive and its format."""
+
+    uri: str = field(repr=False)
+    stream: str | Sequence[str]
+    path: str | Path
+    _: KW_ONLY
+    format: str = "parquet"
+    partition_by: str = "date"
+    table: str = ""
+    catalog: str = ""
+    checkpoint: str | Path | None = None
+    password_env: str | None = None
+    max_offsets_per_trigger: int = BATCH_RECORDS
+    compression: str = "zstd"
+    options: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the options.  Raises: JobError."""
+        one_of("format", self.format, FORMATS)
+        one_of("partition_by", self.partition_by, PARTITIONS)
+        if (self.table or self.catalog) and self.format != "iceberg":
+            raise JobError("table and catalog: only an Iceberg table has them")
+
+    @property
+    def kept(self) -> str:
+        """The directory of the checkpoint."""
+        return str(self.checkpoint or Path(self.path) / CHECKPOINT)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that partition the archive."""
+        return PARTITION_COLUMNS[: 2 + PARTITIONS.index(self.partition_by)]
+
+    @property
+    def title(self) -> str:
+        """The names of the streams, for people."""
+        return self.stream if isinstance(self.stream, str) else ", ".join(self.stream)
+
+    def source(self) -> dict[str, str]:
+        """Return the options of the data source, for one stream or several."""
+        texts = {
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": str(self.max_offsets_per_trigger),
+            **source_options(self.uri, self.password_env, self.options),
+        }
+        if isinstance(self.stream, str):
+            return texts | {"stream": self.stream}
+        return texts | {"streams": ",".join(self.stream)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(ArchiveOptions):
+    """The options of one run, which ends when all present messages are archived."""
+
+    html_path: str | Path | None = None
+    progress: Say | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryOptions(ArchiveOptions):
+    """The options of a query that runs until it is stopped."""
+
+    trigger: Mapping[str, str | bool] | None = None
+
+
+@takes(RunOptions)
+def archive(spark: SparkSession, job: RunOptions) -> ArchiveResult:
     """Archive the messages of streams that are not archived yet; return the result.
 
     The first run starts at the earliest message, every later one where the last ended.  `format` is
@@ -100,120 +152,71 @@ def archive(
     ImportError without the format's package; StreamingQueryException with the cause in its text.
     """
     with _set(spark, _COUNTING):
-        query = start_archive(
-            spark,
-            uri,
-            stream,
-            path,
-            format=format,
-            partition_by=partition_by,
-            table=table,
-            catalog=catalog,
-            checkpoint=checkpoint,
-            password_env=password_env,
-            max_offsets_per_trigger=max_offsets_per_trigger,
-            compression=compression,
-            options=options,
-            trigger={"availableNow": True},
-        )
-    follow(query, progress)
-    result = _result(query, str(path), stream)
-    if html_path is not None:
+        query = _start(spark, job, {"availableNow": True})
+    follow(query, job.progress)
+    result = _result(query, job)
+    if job.html_path is not None:
         from leveret.pipelines.archive.page import archive_page
         from leveret.pipelines.pages.document import write_page
 
-        names = stream if isinstance(stream, str) else ",".join(stream)
+        names = job.stream if isinstance(job.stream, str) else ",".join(job.stream)
         command = command_line(
-            "archive", names, str(path), format=format, partition_by=partition_by, table=table,
-            catalog=catalog, checkpoint=path_text(checkpoint), uri=uri,
+            "archive", names, str(job.path), format=job.format, partition_by=job.partition_by,
+            table=job.table, catalog=job.catalog, checkpoint=path_text(job.checkpoint), uri=job.uri,
         )  # fmt: skip
-        write_page(html_path, archive_page(result, command))
+        write_page(job.html_path, archive_page(result, command))
     return result
 
 
-def start_archive(
-    spark: SparkSession,
-    uri: str,
-    stream: str | Sequence[str],
-    path: str | Path,
-    *,
-    format: str = "parquet",
-    partition_by: str = "date",
-    table: str = "",
-    catalog: str = "",
-    checkpoint: str | Path | None = None,
-    password_env: str | None = None,
-    max_offsets_per_trigger: int = BATCH_RECORDS,
-    compression: str = "zstd",
-    options: Mapping[str, str] | None = None,
-    trigger: Mapping[str, str | bool] | None = None,
-) -> StreamingQuery:
+@takes(QueryOptions)
+def start_archive(spark: SparkSession, job: QueryOptions) -> StreamingQuery:
     """Start archiving and continue until stopped; `trigger` as in `DataStreamWriter`.
 
     By default a batch begins every minute, because each writes at least one file.
 
     Raises: as `archive`.
     """
+    return _start(spark, job, job.trigger or {"processingTime": "1 minute"})
+
+
+def _start(
+    spark: SparkSession, job: ArchiveOptions, trigger: Mapping[str, str | bool]
+) -> StreamingQuery:
+    """Start the query that archives."""
     from leveret.spark import in_thread
 
-    one_of("format", format, FORMATS)
-    one_of("partition_by", partition_by, PARTITIONS)
-    if (table or catalog) and format != "iceberg":
-        raise JobError("table and catalog: only an Iceberg table has them")
-    kept = str(checkpoint or Path(path) / CHECKPOINT)
-    texts = {
-        "startingOffsets": "earliest",
-        "maxOffsetsPerTrigger": str(max_offsets_per_trigger),
-        **_source(uri, stream, password_env, options),
-    }
-    columns = PARTITION_COLUMNS[: 2 + PARTITIONS.index(partition_by)]
-    rows = filed(spark.readStream.format("leveret").options(**texts).load(), partition_by)
-    lake = LakeOptions(format, str(path), columns, compression, table, catalog)
-    if format == "parquet":
-        _check_checkpoint(spark, str(path), kept, there=_exists(spark, f"{path}/_spark_metadata"))
-        writer = rows.writeStream.format("parquet").partitionBy(*columns)
-        writer = writer.options(path=str(path), compression=compression, **_PARQUET)
-    else:
-        writer = _to_lake(spark, rows, lake, kept)
-    writer = writer.queryName(f"leveret archive {_title(stream)}").outputMode("append")
-    chosen = dict(trigger or {"processingTime": "1 minute"})
-    writer = writer.option("checkpointLocation", kept).trigger(**chosen)  # type: ignore[arg-type]  # one of its overloads
+    rows = spark.readStream.format("leveret").options(**job.source()).load()
+    rows = filed(rows, job.partition_by)
+    make = _to_parquet if job.format == "parquet" else _to_lake
+    writer = make(spark, rows, job)
+    writer = writer.queryName(f"leveret archive {job.title}").outputMode("append")
+    writer = writer.option("checkpointLocation", job.kept).trigger(**trigger)  # type: ignore[arg-type]  # one of its overloads
     with _set(spark, _WRITING):
         in_thread(spark)  # a job may be called in any thread
         return writer.start()
 
 
-def _to_lake(
-    spark: SparkSession, rows: DataFrame, options: LakeOptions, checkpoint: str
-) -> DataStreamWriter:
+def _to_parquet(spark: SparkSession, rows: DataFrame, job: ArchiveOptions) -> DataStreamWriter:
+    """Return the writer to Parquet files."""
+    _check_checkpoint(spark, job, there=_exists(spark, f"{job.path}/_spark_metadata"))
+    writer = rows.writeStream.format("parquet").partitionBy(*job.columns)
+    return writer.options(path=str(job.path), compression=job.compression, **_PARQUET)
+
+
+def _to_lake(spark: SparkSession, rows: DataFrame, job: ArchiveOptions) -> DataStreamWriter:
     """Return the writer to a table, which is created if it is new."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from leveret.pipelines.lakes.sink import FORMAT, LakeSink, to_options
 
+    options = LakeOptions(
+        job.format, str(job.path), job.columns, job.compression, job.table, job.catalog
+    )
     lake = open_lake(options)
-    _check_checkpoint(spark, options.path, checkpoint, there=lake.exists())
+    _check_checkpoint(spark, job, there=lake.exists())
     lake.create(to_arrow_schema(rows.schema, timezone="UTC"))
     spark.dataSource.register(LakeSink)
     return rows.writeStream.format(FORMAT).options(**to_options(options))
-
-
-def _source(
-    uri: str,
-    stream: str | Sequence[str],
-    password_env: str | None,
-    options: Mapping[str, str] | None,
-) -> dict[str, str]:
-    """Return the source's options for one stream or several."""
-    if isinstance(stream, str):
-        return stream_options(uri, stream, password_env, options)
-    texts = stream_options(uri, "", password_env, options)
-    del texts["stream"]
-    return texts | {"streams": ",".join(stream)}
-
-
-def _title(stream: str | Sequence[str]) -> str:
-    return stream if isinstance(stream, str) else ", ".join(stream)
 
 
 def filed(rows: DataFrame, partition_by: str = "date") -> DataFrame:
@@ -229,14 +232,14 @@ def filed(rows: DataFrame, partition_by: str = "date") -> DataFrame:
     return rows.withColumn(HOUR_COLUMN, f.hour(moment)) if partition_by == "hour" else rows
 
 
-def _check_checkpoint(spark: SparkSession, path: str, checkpoint: str, *, there: bool) -> None:
+def _check_checkpoint(spark: SparkSession, job: ArchiveOptions, *, there: bool) -> None:
     """Refuse to continue an existing archive with a checkpoint that does not belong to it.
 
     Raises: JobError.
     """
-    if there and not _exists(spark, f"{checkpoint}/metadata"):
+    if there and not _exists(spark, f"{job.kept}/metadata"):
         raise JobError(
-            f"{path} is an archive already, and {checkpoint} is not its checkpoint: with another "
+            f"{job.path} is an archive already, and {job.kept} is not its checkpoint: with another "
             "one messages would be missing or duplicated. Name the right checkpoint or "
             "another path."
         )
@@ -265,7 +268,7 @@ def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
             spark.conf.set(name, str(old))
 
 
-def _result(query: StreamingQuery, path: str, stream: str | Sequence[str]) -> ArchiveResult:
+def _result(query: StreamingQuery, job: ArchiveOptions) -> ArchiveResult:
     """Return how much the batches of a finished query have read."""
     from leveret.spark.offsets import from_json
 
@@ -276,11 +279,11 @@ def _result(query: StreamingQuery, path: str, stream: str | Sequence[str]) -> Ar
     # The first run of all begins at no offset, which Spark writes as null.
     began = json.loads(progress[0].sources[0].startOffset or "null") if progress else None
     return ArchiveResult(
-        path=path,
-        stream=_title(stream),
+        path=str(job.path),
+        stream=job.title,
         records=sum(p.numInputRows for p in batches),
         batches=len(batches),
-        next_offset=offsets.get(stream) if isinstance(stream, str) else None,
+        next_offset=offsets.get(job.stream) if isinstance(job.stream, str) else None,
         next_offsets=offsets,
         first_offsets=from_json(began).offsets if began else {},
         steps=tuple(

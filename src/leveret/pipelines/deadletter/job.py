@@ -1,18 +1,15 @@
-"""Dead letters: why, where and by which error messages were dead-lettered, and republishing them.
+"""Dead letters: why, where and by which error messages were dead-lettered.
 
 It reads what a dead-letter exchange has put into a stream (bind one: this removes nothing), an
 archive of one, or a queue, which is browsed and left unchanged.  Spark counts the groups; the size
 of the result is limited: the groups with the most letters, with their first and last letter, and
 totals over all.
-
-`republish` publishes letters of a stream or an archive again, to the queue in which each died:
-other queues that got the message may have processed it.  `sending` ensures that each is sent once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,20 +18,16 @@ from leveret.pipelines.deadletter.result import DeadLetters, Group, Letter
 from leveret.pipelines.letters import (
     BODY_BYTES_SHOWN,
     ERROR_HEADERS,
-    UNKNOWN,
-    UNROUTABLE,
     described,
     error_kind,
-    letters,
 )
+from leveret.pipelines.options import SourceOptions, source_options, takes
 from leveret.pipelines.pages.bars import BANDS_MAX, Bar, bar_width
 from leveret.pipelines.pages.origin import command_line, moment_text, path_text
 from leveret.pipelines.progress import Say, stages
 from leveret.pipelines.refusals import JobError, moment, only_one, span_seconds
 from leveret.pipelines.replay.choosing import Choice, in_time
-from leveret.pipelines.replay.job import find_source, place_of, source_parts
-from leveret.pipelines.replay.sending import STEP_RECORDS, Destination, Sent, job_name, send
-from leveret.pipelines.source import messages
+from leveret.pipelines.source import messages, read_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -48,24 +41,43 @@ _COLUMNS: Final = (
 )
 
 
-def deadletter(
-    spark: SparkSession,
-    *,
-    uri: str | None = None,
-    stream: str | None = None,
-    from_queue: str | None = None,
-    path: str | Path | None = None,
-    rows: DataFrame | None = None,
-    since: str | datetime | None = None,
-    until: str | datetime | None = None,
-    window: str = "1 minute",
-    error_headers: Sequence[str] = ERROR_HEADERS,
-    error_path: str | None = None,
-    html_path: str | Path | None = None,
-    password_env: str | None = None,
-    options: Mapping[str, str] | None = None,
-    progress: Say | None = None,
-) -> DeadLetters:
+@dataclass(frozen=True, kw_only=True)
+class DeadLetterOptions(SourceOptions):
+    """The options of a report on dead letters, whose source may be a queue, or rows."""
+
+    from_queue: str | None = None
+    rows: DataFrame | None = None
+    since: str | datetime | None = None
+    until: str | datetime | None = None
+    window: str = "1 minute"
+    error_headers: Sequence[str] = ERROR_HEADERS
+    error_path: str | None = None
+    html_path: str | Path | None = None
+    progress: Say | None = None
+
+    def __post_init__(self) -> None:
+        """Check the options.  Raises: JobError."""
+        span_seconds("window", self.window)
+        self.choice.check()
+        super().__post_init__()
+
+    def check_source(self) -> None:
+        """Refuse no source and more than one.  Raises: JobError."""
+        if self.rows is not None:
+            only_one(rows=True, uri=self.uri, path=self.path)
+        elif self.from_queue is None:
+            super().check_source()
+        elif self.uri is None or self.stream is not None or self.path is not None:
+            raise JobError("from_queue: a queue is read by uri and from_queue alone")
+
+    @property
+    def choice(self) -> Choice:
+        """The conditions on the letters."""
+        return Choice(moment("since", self.since), moment("until", self.until))
+
+
+@takes(DeadLetterOptions)
+def deadletter(spark: SparkSession, job: DeadLetterOptions) -> DeadLetters:
     """Group the dead letters of a stream, a queue (`uri` with either), an archive or a table.
 
     `error_path` is the path of the error in a JSON body (`$.error.message`), `error_headers` are
@@ -73,191 +85,47 @@ def deadletter(
 
     Raises: JobError for invalid arguments; Spark's exceptions.
     """
-    seconds = span_seconds("window", window)
-    choice = Choice(moment("since", since), moment("until", until))
-    choice.check()
-    if rows is not None:
-        only_one(rows=True, uri=uri, path=path)
-        source = "a table"
-    elif from_queue is not None:
-        rows, source = _browsed(spark, uri, from_queue, stream, path, password_env, options)
-    else:
-        rows, source = messages(
-            spark,
-            uri=uri,
-            stream=stream,
-            path=path,
-            password_env=password_env,
-            options=options,
-            columns=_COLUMNS,
-        )
-    with stages(spark, progress, f"dead letters of {source}"):
-        found = _summarize(rows, source, choice, seconds, error_headers, error_path)
-    if html_path is not None:
+    rows, source = _source(spark, job)
+    with stages(spark, job.progress, f"dead letters of {source}"):
+        found = _summarize(rows, source, job)
+    if job.html_path is not None:
         from leveret.pipelines.deadletter.page import deadletter_page
         from leveret.pipelines.pages.document import write_page
 
-        own_headers = () if tuple(error_headers) == ERROR_HEADERS else tuple(error_headers)
-        command = "" if source == "a table" else command_line(
-            "deadletter", stream=stream, path=path_text(path), from_queue=from_queue,
-            since=moment_text(choice.since), until=moment_text(choice.until), window=window,
-            error_path=error_path, error_header=own_headers, uri=uri,
-        )  # fmt: skip
-        write_page(html_path, deadletter_page(found, command))
+        command = "" if job.rows is not None else _command(job)
+        write_page(job.html_path, deadletter_page(found, command))
     return found
 
 
-def _browsed(
-    spark: SparkSession,
-    uri: str | None,
-    queue: str,
-    stream: str | None,
-    path: str | Path | None,
-    password_env: str | None,
-    options: Mapping[str, str] | None,
-) -> tuple[DataFrame, str]:
-    """Return the messages of a queue, which stay in it."""
-    if uri is None or stream is not None or path is not None:
-        raise JobError("from_queue: a queue is read by uri and from_queue alone")
-    texts = {**(options or {}), "uri": uri, "queue": queue}
-    if password_env is not None:
-        texts["passwordEnv"] = password_env
-    return spark.read.format("leveret").options(**texts).schema(_COLUMNS).load(), f"queue {queue}"
+def _source(spark: SparkSession, job: DeadLetterOptions) -> tuple[DataFrame, str]:
+    """Return the messages and a label of their source; those of a queue stay in it."""
+    if job.rows is not None:
+        return job.rows, "a table"
+    if job.from_queue is None:
+        return messages(spark, job, _COLUMNS)
+    assert job.uri is not None
+    texts = source_options(job.uri, job.password_env, job.options) | {"queue": job.from_queue}
+    return read_stream(spark, texts, _COLUMNS), f"queue {job.from_queue}"
 
 
-def republish(
-    spark: SparkSession,
-    to_uri: str,
-    *,
-    uri: str | None = None,
-    stream: str | None = None,
-    path: str | Path | None = None,
-    rows: DataFrame | None = None,
-    reason: str | None = None,
-    queue: str | None = None,
-    fingerprint: str | None = None,
-    since: str | datetime | None = None,
-    until: str | datetime | None = None,
-    error_headers: Sequence[str] = ERROR_HEADERS,
-    error_path: str | None = None,
-    to_queue: str | None = None,
-    to_exchange: str | None = None,
-    as_published: bool = False,
-    unroutable: str = "fail",
-    dedup: bool = True,
-    rate: int | None = None,
-    step: int = STEP_RECORDS,
-    name: str | None = None,
-    checkpoint: str | Path | None = None,
-    password_env: str | None = None,
-    to_password_env: str | None = None,
-    options: Mapping[str, str] | None = None,
-    to_options: Mapping[str, str] | None = None,
-    progress: Say | None = None,
-) -> Sent:
-    """Publish dead letters again, each to the queue in which it died and to no other.
-
-    `to_queue` sends all of them to one queue or stream, `to_exchange` to an exchange with the first
-    routing key of each, and `as_published` to the exchange of the first publish, and so to all
-    queues that are bound to it.  A letter that died in no queue (reason `unroutable`) is always
-    sent as published.
-
-    `rows` are a table with the columns of an archive, for which the job needs a `name`.  What
-    selects letters is optional.  `options` and `to_options` are further ones of source and sink.
-
-    Raises: JobError for invalid arguments; Spark's exceptions, with the source's or sink's reason.
-    """
-    choice = Choice(moment("since", since), moment("until", until))
-    choice.check()
-    wanted = {"reason": reason, "queue": queue, "fingerprint": fingerprint}
-    where = _where(to_queue, to_exchange, as_published)
-
-    def choose(rows: DataFrame) -> DataFrame:
-        found = letters(rows, error_headers, error_path)
-        return _addressed(found, choice, wanted, as_published or to_exchange is not None)
-
-    source = find_source(uri, stream, path, rows, name, password_env, options)
-    said = {**choice.described(), **wanted, "to": place_of(to_uri), "error_path": error_path}
-    own_name = name or _job_name(source.name, stream, said, where)
-    to = Destination(to_uri, to_exchange, None, None, to_queue, to_password_env, unroutable, dedup)
-    to = replace(to, options=to_options or {})
-    parts = source_parts(spark, source, choose)
-    return send(
-        spark, parts, own_name, to, rate=rate, step=step, checkpoint=checkpoint, progress=progress
-    )
-
-
-def _job_name(
-    source: str, stream: str | None, said: Mapping[str, object], where: Mapping[str, object]
-) -> str:
-    """Return the name by which a job is known when it runs again.
-
-    Without a destination it is that of earlier releases, which sent letters as published: such a
-    letter was in the queue of its death too, which knows it by that name.
-    """
-    return job_name("deadletter", source=source, of=stream, **said, **where)
-
-
-def _where(to_queue: str | None, to_exchange: str | None, as_published: bool) -> dict[str, object]:
-    """Return the destination that was chosen.  Raises: JobError for more than one."""
-    said: dict[str, object] = {} if to_queue is None else {"to_queue": to_queue}
-    said |= {} if to_exchange is None else {"to_exchange": to_exchange}
-    said |= {"as_published": True} if as_published else {}
-    if len(said) > 1:
-        raise JobError(f"letters go to one of: {', '.join(said)}")
-    return said
-
-
-def _addressed(
-    found: DataFrame, choice: Choice, wanted: Mapping[str, str | None], as_published: bool
-) -> DataFrame:
-    """Return the selected letters, addressed to the queue in which each died.
-
-    `as_published` addresses them as they were first published, and so are letters with the reason
-    `unroutable`, which no queue has taken.  For others without a queue the destination is unknown,
-    and Spark raises that.
-    """
-    from pyspark.sql import functions as f
-
-    taken = in_time(found, f.col("died_at"), choice)
-    for column, value in wanted.items():
-        taken = taken if value is None else taken.where(f.col(column) == value)
-    key = f.coalesce("first_routing_key", "routing_key")
-    if as_published:
-        return taken.withColumns({"exchange": f.col("first_exchange"), "routing_key": key})
-    homeless = f.raise_error(
-        f.concat(
-            f.lit("the letter at offset "),
-            f.col("offset").cast("string"),
-            f.lit(
-                " does not tell which queue it died in: choose others, or say where letters go "
-                "(to_queue, to_exchange, as_published)"
-            ),
-        )
-    ).cast("string")
-    unrouted = f.col("reason") == UNROUTABLE
-    died_in = f.when(f.col("queue") == UNKNOWN, homeless).otherwise(f.col("queue"))
-    return taken.withColumns(
-        {
-            "exchange": f.when(unrouted, f.col("first_exchange")).otherwise(f.lit("")),
-            "routing_key": f.when(unrouted, key).otherwise(died_in),
-        }
-    )
+def _command(job: DeadLetterOptions) -> str:
+    """Return the command that does the same."""
+    headers = tuple(job.error_headers)
+    return command_line(
+        "deadletter", stream=job.stream, path=path_text(job.path), from_queue=job.from_queue,
+        since=moment_text(job.choice.since), until=moment_text(job.choice.until),
+        window=job.window, error_path=job.error_path,
+        error_header=() if headers == ERROR_HEADERS else headers, uri=job.uri,
+    )  # fmt: skip
 
 
 # -- counting --------------------------------------------------------------------------------------
 
 
-def _summarize(
-    rows: DataFrame,
-    source: str,
-    choice: Choice,
-    window_seconds: int,
-    error_headers: Sequence[str],
-    error_path: str | None,
-) -> DeadLetters:
+def _summarize(rows: DataFrame, source: str, job: DeadLetterOptions) -> DeadLetters:
     from pyspark.sql import functions as f
 
+    window_seconds = span_seconds("window", job.window)
     micros = f.unix_micros("died_at")
     start = micros - f.pmod(micros, f.lit(window_seconds * 1_000_000))
     sample = f.struct(
@@ -271,7 +139,8 @@ def _summarize(
         f.make_valid_utf8(f.substring("body", 1, BODY_BYTES_SHOWN).cast("string")).alias("body"),
     )
     order = f.struct("died_at", "stream", "offset")
-    taken = in_time(described(rows, error_headers, error_path), f.col("died_at"), choice)
+    letters = described(rows, job.error_headers, job.error_path)
+    taken = in_time(letters, f.col("died_at"), job.choice)
     counted = (
         taken.select("*", start.alias("start"), sample.alias("letter"), order.alias("order"))
         .groupBy("is_letter", "reason", "queue", "fingerprint", "start")

@@ -17,16 +17,17 @@ far as possible: lives without their beginning count in `cut`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from leveret.pipelines.lifecycle.result import STAGES, Latency, Lifecycle, QueueLife, Stuck
+from leveret.pipelines.options import SourceOptions, takes
 from leveret.pipelines.pages.origin import command_line, moment_text, path_text
 from leveret.pipelines.progress import Say, stages
 from leveret.pipelines.refusals import JobError, moment, span_seconds
-from leveret.pipelines.source import messages, stream_options
+from leveret.pipelines.source import messages
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -53,19 +54,27 @@ EVENT: Final = (
 )
 
 
-def lifecycle(
-    spark: SparkSession,
-    *,
-    uri: str | None = None,
-    stream: str = EVENT_STREAM,
-    path: str | Path | None = None,
-    stuck_after: str = "10 minutes",
-    now: str | datetime | None = None,
-    html_path: str | Path | None = None,
-    password_env: str | None = None,
-    options: Mapping[str, str] | None = None,
-    progress: Say | None = None,
-) -> Lifecycle:
+@dataclass(frozen=True, kw_only=True)
+class LifecycleOptions(SourceOptions):
+    """The options of a report on the lives of messages."""
+
+    stream: str = EVENT_STREAM
+    stuck_after: str = "10 minutes"
+    now: str | datetime | None = None
+    html_path: str | Path | None = None
+    progress: Say | None = None
+
+    def __post_init__(self) -> None:
+        """Check the options.  Raises: JobError."""
+        span_seconds("stuck_after", self.stuck_after)
+        if self.now is not None and self.path is None:
+            raise JobError("now: only for an archive (path); a broker has its own clock")
+        moment("now", self.now)
+        super().__post_init__()
+
+
+@takes(LifecycleOptions)
+def lifecycle(spark: SparkSession, job: LifecycleOptions) -> Lifecycle:
     """Report the lives of messages, from the events of a broker (`uri`) or an archive (`path`).
 
     `now` is the present time for an archive, by default that of its newest event; with a broker,
@@ -76,28 +85,23 @@ def lifecycle(
     from leveret.spark.connection.clock import clock_ms
     from leveret.spark.options.read import parse_options
 
-    seconds = span_seconds("stuck_after", stuck_after)
-    if now is not None and path is None:
-        raise JobError("now: only for an archive (path); a broker has its own clock")
-    at = moment("now", now)
+    seconds = span_seconds("stuck_after", job.stuck_after)
+    at = moment("now", job.now)
     now_ms = None if at is None else round(at.timestamp() * 1000)
-    rows, source = messages(
-        spark, uri=uri, stream=stream, path=path, password_env=password_env, options=options,
-        columns="body binary",
-    )  # fmt: skip
-    with stages(spark, progress, f"reading {source}"):
-        if uri is not None:
-            now_ms = clock_ms(parse_options(stream_options(uri, stream, password_env, options)))
+    rows, source = messages(spark, job, "body binary")
+    with stages(spark, job.progress, f"reading {source}"):
+        if job.uri is not None:
+            now_ms = clock_ms(parse_options(job.stream_options()))
         found = summarize(read_events(rows), source, seconds, now_ms)
-    if html_path is not None:
+    if job.html_path is not None:
         from leveret.pipelines.lifecycle.page import lifecycle_page
         from leveret.pipelines.pages.document import write_page
 
         command = command_line(
-            "lifecycle", stream=stream, path=path_text(path), stuck_after=stuck_after,
-            now=moment_text(at), uri=uri,
+            "lifecycle", stream=job.stream, path=path_text(job.path), stuck_after=job.stuck_after,
+            now=moment_text(at), uri=job.uri,
         )  # fmt: skip
-        write_page(html_path, lifecycle_page(found, stuck_after, command))
+        write_page(job.html_path, lifecycle_page(found, job.stuck_after, command))
     return found
 
 

@@ -3,63 +3,97 @@
 `sending` ensures that the order of each source is kept, and that a repeated run adds nothing.  A
 replay of another choice of messages, or to another destination, is another job and another
 publisher; so is one of another `name`, which allows replaying the same messages a second time.
+
+A job that publishes reads its source in parts, ranges of offsets of one stream, piece by piece.
+The broker gives a stream's offsets, and each piece is read by its offsets alone.  An archive's
+offsets are those in its files: a piece has the rows in a range of offsets, sorted.
+
+Invariant: a piece is one partition of Spark, in order of its offsets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from leveret.pipelines.options import takes
 from leveret.pipelines.pages.origin import (
     command_line,
     headers_given,
     moment_text,
     path_text,
 )
-from leveret.pipelines.progress import Say
-from leveret.pipelines.refusals import JobError, moment
+from leveret.pipelines.refusals import JobError
 from leveret.pipelines.replay.choosing import Choice, chosen
 from leveret.pipelines.replay.sending import (
-    STEP_RECORDS,
     Destination,
     Part,
+    PublishOptions,
     Sent,
-    job_name,
+    place_of,
     send,
 )
-from leveret.pipelines.source import STREAM_COLUMN, read_archive, stream_options
+from leveret.pipelines.source import STREAM_COLUMN, read_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from leveret.pipelines.replay.parts import Choose
+#: A function applied to rows before they are published.
+Choose = Callable[["DataFrame"], "DataFrame"]
+
+_ENDS: Final = (
+    "startingoffsets",
+    "endingoffsets",
+    "startingtimestamp",
+    "endingtimestamp",
+    "startingoffsetsbytimestamp",
+    "endingoffsetsbytimestamp",
+    "startingoffsetsbytimestampstrategy",
+)
 
 
-def replay(
-    spark: SparkSession,
-    to: Destination,
-    *,
-    uri: str | None = None,
-    stream: str | None = None,
-    path: str | Path | None = None,
-    rows: DataFrame | None = None,
-    since: str | datetime | None = None,
-    until: str | datetime | None = None,
-    from_exchange: str | None = None,
-    patterns: Sequence[str] = (),
-    headers: Mapping[str, str | None] | None = None,
-    rate: int | None = None,
-    step: int = STEP_RECORDS,
-    name: str | None = None,
-    checkpoint: str | Path | None = None,
-    password_env: str | None = None,
-    options: Mapping[str, str] | None = None,
-    html_path: str | Path | None = None,
-    progress: Say | None = None,
-) -> Sent:
+@dataclass(frozen=True)
+class ReplayOptions(PublishOptions):
+    """The options of a replay: the destination, and which messages."""
+
+    to: Destination
+    _: KW_ONLY
+    from_exchange: str | None = None
+    patterns: Sequence[str] = ()
+    headers: Mapping[str, str | None] | None = None
+    html_path: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        """Check the options.  Raises: JobError."""
+        super().__post_init__()
+        is_own_stream = self.uri is not None and self.to.stream == self.stream
+        if is_own_stream and place_of(self.uri) == place_of(self.to.uri):
+            raise JobError(f"stream {self.stream!r} would be replayed into itself")
+
+    @property
+    def choice(self) -> Choice:
+        """The conditions on the messages."""
+        return replace(
+            super().choice,
+            exchange=self.from_exchange,
+            patterns=tuple(self.patterns),
+            headers=dict(self.headers or {}),
+        )
+
+    @property
+    def own_name(self) -> str:
+        """The job's name: the same for the same messages and destination."""
+        to = self.to
+        place = (place_of(to.uri), to.exchange, to.routing_key, to.stream, to.queue)
+        return self.name_of("replay", to=place, **self.choice.described())
+
+
+@takes(ReplayOptions)
+def replay(spark: SparkSession, job: ReplayOptions) -> Sent:
     """Publish messages of a stream (`uri` and `stream`) or of an archive (`path`) again.
 
     `rows` are a table with the columns of an archive, for which the job needs a `name`.
@@ -69,148 +103,117 @@ def replay(
 
     Raises: JobError for invalid arguments; Spark's exceptions, with the source's or sink's reason.
     """
-    choice = Choice(
-        moment("since", since),
-        moment("until", until),
-        from_exchange,
-        tuple(patterns),
-        dict(headers or {}),
-    )
-    choice.check()
-    check_destination(to)
-    source = find_source(uri, stream, path, rows, name, password_env, options)
-    if source.options is not None and to.stream == stream and place_of(uri) == place_of(to.uri):
-        raise JobError(f"stream {stream!r} would be replayed into itself")
-    own_name = name or job_name(
-        "replay", source=source.name, of=stream, to=_place_in(to), **choice.described()
-    )
-    parts = _parts(spark, source, choice)
-    sent = send(
-        spark, parts, own_name, to, rate=rate, step=step, checkpoint=checkpoint, progress=progress
-    )
-    command = command_line(
-        "replay", stream=stream, path=path_text(path), pattern=patterns, rate=rate, name=name,
-        from_exchange=from_exchange, header=headers_given(headers),
-        checkpoint=path_text(checkpoint), uri=uri, **_written(to, choice),
-    )  # fmt: skip
-    _write(html_path, sent, source, to, "" if rows is not None else command)
-    return sent
-
-
-def _write(
-    html_path: str | Path | None, sent: Sent, source: Source, to: Destination, command: str
-) -> None:
-    """Write the page, if requested."""
-    if html_path is not None:
+    sent = send(spark, _parts(spark, job), job.own_name, job.to, job)
+    if job.html_path is not None:
         from leveret.pipelines.pages.document import write_page
         from leveret.pipelines.replay.page import replay_page
 
-        write_page(html_path, replay_page(sent, source.name, _words_of(to), command))
+        command = "" if job.rows is not None else _command(job)
+        write_page(job.html_path, replay_page(sent, job.source_name, job.to.words, command))
+    return sent
 
 
-def _written(to: Destination, choice: Choice) -> dict[str, str | bool | None]:
-    """Return a destination and the chosen times as options of the command line."""
-    return {
-        "exchange": to.exchange, "routing_key": to.routing_key, "to_stream": to.stream,
-        "to_queue": to.queue, "unroutable": to.unroutable, "no_dedup": not to.dedup, "to": to.uri,
-        "since": moment_text(choice.since), "until": moment_text(choice.until),
-    }  # fmt: skip
+def _command(job: ReplayOptions) -> str:
+    """Return the command that does the same."""
+    to, choice = job.to, job.choice
+    return command_line(
+        "replay", stream=job.stream, path=path_text(job.path), pattern=job.patterns, rate=job.rate,
+        name=job.name, from_exchange=job.from_exchange, header=headers_given(job.headers),
+        checkpoint=path_text(job.checkpoint), uri=job.uri, exchange=to.exchange,
+        routing_key=to.routing_key, to_stream=to.stream, to_queue=to.queue,
+        unroutable=to.unroutable, no_dedup=not to.dedup, to=to.uri,
+        since=moment_text(choice.since), until=moment_text(choice.until),
+    )  # fmt: skip
 
 
-def _words_of(to: Destination) -> str:
-    """Return the destination for people."""
-    for word in ("exchange", "stream", "queue"):
-        name = getattr(to, word)
-        if name is not None:
-            return f"{word} {name or '(default exchange)'}"
-    return "the original exchanges"
+# -- parts -----------------------------------------------------------------------------------------
 
 
-def _parts(spark: SparkSession, source: Source, choice: Choice) -> list[Part]:
-    if source.options is None:
-        return source_parts(spark, source, lambda rows: chosen(rows, choice))
+def _parts(spark: SparkSession, job: ReplayOptions) -> list[Part]:
+    """Return the parts of a replay's source."""
+    choice = job.choice
+    if job.uri is None:
+        return source_parts(spark, job, lambda rows: chosen(rows, choice))
     # The broker finds the times, because RabbitMQ's rows have none.
     rest = Choice(None, None, choice.exchange, choice.patterns, choice.headers)
-    return source_parts(spark, source, lambda rows: chosen(rows, rest), choice.since, choice.until)
+    return source_parts(spark, job, lambda rows: chosen(rows, rest), choice.since, choice.until)
 
 
 def source_parts(
     spark: SparkSession,
-    source: Source,
+    job: PublishOptions,
     choose: Choose,
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> list[Part]:
     """Return the parts of a source; times apply to a stream, in which the broker finds them."""
-    from leveret.pipelines.replay.parts import stream_parts, table_parts
-
-    if source.options is None:
-        return table_parts(source.table(spark), choose)
-    return stream_parts(spark, source.options, choose, since, until)
+    if job.uri is None:
+        return _table_parts(job.table(spark), choose)
+    return _stream_parts(spark, job.stream_options(), choose, since, until)
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The origin of messages: a stream, by the options of the data source, or a table."""
+def _stream_parts(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    choose: Choose,
+    since: datetime | None,
+    until: datetime | None,
+) -> list[Part]:
+    """Return the parts of a stream; the broker finds the ends for given times.
 
-    name: str
-    options: dict[str, str] | None
-    stream: str | None
-    path: str | Path | None
-    rows: DataFrame | None
+    Raises: OptionError; Interrupted; NotFound (404) if there is no such stream.
+    """
+    from leveret.spark.columns.schema import ROW
+    from leveret.spark.options.read import parse_options
+    from leveret.spark.stream.batch import BatchReader
+    from leveret.spark.stream.planner import OffsetRange
 
-    def table(self, spark: SparkSession) -> DataFrame:
-        """Return the messages of an archive, of one stream of it, or of a table."""
-        rows = self.rows
-        if rows is None:
-            assert self.path is not None
-            rows = read_archive(spark, self.path)
-        return rows if self.stream is None else rows.where(rows[STREAM_COLUMN] == self.stream)
+    asked = dict(options)
+    if since is not None:
+        asked["startingTimestamp"] = str(round(since.timestamp() * 1000))
+        asked["startingOffsetsByTimestampStrategy"] = "latest"
+    if until is not None:
+        asked["endingTimestamp"] = str(round(until.timestamp() * 1000))
+    planned = BatchReader(parse_options(asked), ROW).partitions()
+    ends: dict[str, tuple[int, int]] = {}
+    ids: dict[str, str | None] = {}
+    for one in planned:
+        if isinstance(one, OffsetRange):
+            start, end = ends.get(one.stream, (one.start, one.end))
+            ends[one.stream] = min(start, one.start), max(end, one.end)
+            ids[one.stream] = one.stream_id
+    plain = {name: text for name, text in options.items() if name.lower() not in _ENDS}
 
+    def reader(stream: str) -> Callable[[int, int], DataFrame]:
+        def read(start: int, end: int) -> DataFrame:
+            edges = {
+                "startingOffsets": json.dumps({stream: start}),
+                "endingOffsets": json.dumps({stream: end}),
+            }
+            return choose(read_stream(spark, {**plain, **edges})).coalesce(1)
 
-def find_source(
-    uri: str | None,
-    stream: str | None,
-    path: str | Path | None,
-    rows: DataFrame | None,
-    name: str | None,
-    password_env: str | None,
-    options: Mapping[str, str] | None,
-) -> Source:
-    """Return the origin of messages.  Raises: JobError for none, or more than one."""
-    if rows is not None:
-        if path is not None or uri is not None:
-            raise JobError("rows are a source of their own: without uri and path")
-        if name is None:
-            raise JobError("rows: the job needs a name, by which it is known when it runs again")
-        return Source(name, None, stream, None, rows)
-    if path is not None and uri is None:
-        return Source(str(path), None, stream, path, None)
-    if path is None and uri is not None and stream is not None:
-        texts = stream_options(uri, stream, password_env, options)
-        return Source(f"{place_of(uri)}/{stream}", texts, stream, None, None)
-    raise JobError("messages come from a stream (uri and stream) or from an archive (path)")
+        return read
 
-
-def check_destination(to: Destination) -> None:
-    """Refuse more than one destination.  Raises: JobError."""
-    given = [word for word in ("exchange", "stream", "queue") if getattr(to, word) is not None]
-    if len(given) > 1:
-        raise JobError(f"messages go to one of: {', '.join(given)}")
-    if to.routing_key is not None and given != ["exchange"]:
-        raise JobError("routing_key: it goes with an exchange")
+    return [
+        Part(name, start, end, reader(name), ids[name])
+        for name, (start, end) in sorted(ends.items())
+    ]
 
 
-def _place_in(to: Destination) -> tuple[str | None, ...]:
-    """Return the destination, for the name of a job."""
-    return (place_of(to.uri), to.exchange, to.routing_key, to.stream, to.queue)
+def _table_parts(rows: DataFrame, choose: Choose) -> list[Part]:
+    """Return the parts of an archive, or of any table with the columns of one: one per stream."""
+    from pyspark.sql import functions as f
 
+    taken = choose(rows)
+    ends = taken.groupBy(STREAM_COLUMN).agg(f.min("offset"), f.max("offset")).collect()
 
-def place_of(uri: str | None) -> str:
-    """Return broker and vhost of a URI, without credentials."""
-    from leveret.client import parse_uri
+    def reader(stream: str) -> Callable[[int, int], DataFrame]:
+        def read(start: int, end: int) -> DataFrame:
+            within = (f.col("offset") >= start) & (f.col("offset") < end)
+            wanted = rows.where((f.col(STREAM_COLUMN) == stream) & within)
+            return choose(wanted).repartition(1).sortWithinPartitions("offset")
 
-    if uri is None:
-        return ""
-    found = parse_uri(uri)
-    return f"{found.host}:{found.port}/{found.vhost}"
+        return read
+
+    found = sorted((row[0], row[1], row[2] + 1) for row in ends)
+    return [Part(name, start, end, reader(name)) for name, start, end in found]

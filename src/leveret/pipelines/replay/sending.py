@@ -5,8 +5,9 @@ its offset.  One task at a time publishes a source, sorted by offset: this keeps
 source, whatever the key, and a broker that knows the publisher drops what it received already.
 Running the same job again therefore adds only new messages.
 
-The job works in steps of offsets.  A checkpoint file stores up to where all is confirmed, so that a
-run after a crash begins there and repeats less than a step, which the broker drops.
+The job works in steps of offsets.  A checkpoint file (`checkpoint.py`) stores up to where all is
+confirmed, so that a run after a crash begins there and repeats less than a step, which the broker
+drops.
 
 Not sent again are the header CC, which Spark holds as text and a broker accepts as a list only, the
 headers of a dead letter's death, and the property user_id, which must be that of the login.
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import tempfile
 import time
 from collections import deque
@@ -27,8 +27,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from leveret.pipelines.options import SourceOptions
 from leveret.pipelines.progress import Say, stages
-from leveret.pipelines.refusals import JobError, at_least
+from leveret.pipelines.refusals import JobError, at_least, moment
+from leveret.pipelines.replay.checkpoint import Checkpoint
+from leveret.pipelines.replay.choosing import Choice
+from leveret.pipelines.source import STREAM_COLUMN, read_archive
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +54,9 @@ STEPS_KEPT: Final = 2000
 _ARROW_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ARROW_RECORDS_MAX: Final = 10_000
 _PACES_A_SECOND: Final = 10
+
+#: The kinds of destinations: at most one of them is given.
+_PLACES: Final = ("exchange", "stream", "queue")
 
 #: Headers that are not sent again, besides those that begin with a death's prefixes.
 _NOT_AGAIN: Final = ("CC", "BCC")
@@ -73,6 +80,23 @@ class Destination:
     dedup: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Refuse more than one destination.  Raises: JobError."""
+        given = [word for word in _PLACES if getattr(self, word) is not None]
+        if len(given) > 1:
+            raise JobError(f"messages go to one of: {', '.join(given)}")
+        if self.routing_key is not None and given != ["exchange"]:
+            raise JobError("routing_key: it goes with an exchange")
+
+    @property
+    def words(self) -> str:
+        """The destination, for people."""
+        for word in _PLACES:
+            name = getattr(self, word)
+            if name is not None:
+                return f"{word} {name or '(default exchange)'}"
+        return "the original exchanges"
+
     def sink_options(self, publisher: str) -> dict[str, str]:
         """Return the options of the sink."""
         texts = {**self.options, "uri": self.uri, "unroutable": self.unroutable}
@@ -86,6 +110,74 @@ class Destination:
         texts |= {name: text for name, text in chosen.items() if text is not None}
         texts |= {"publisherName": publisher} if self.dedup else {"dedup": "none"}
         return texts
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishOptions(SourceOptions):
+    """The options of a job that publishes again: the source, `rows` too, the times and the speed.
+
+    `name` is that of its publisher, by which a broker knows the job when it runs again.
+    """
+
+    rows: DataFrame | None = None
+    since: str | datetime | None = None
+    until: str | datetime | None = None
+    rate: int | None = None
+    step: int = STEP_RECORDS
+    name: str | None = None
+    checkpoint: str | Path | None = None
+    progress: Say | None = None
+
+    def __post_init__(self) -> None:
+        """Check the options.  Raises: JobError."""
+        self.choice.check()
+        super().__post_init__()
+        at_least("step", self.step, 1)
+        if self.rate is not None:
+            at_least("rate", self.rate, 1)
+
+    def check_source(self) -> None:
+        """Refuse no source, more than one, and rows without a name.  Raises: JobError."""
+        if self.rows is None:
+            super().check_source()
+        elif self.path is not None or self.uri is not None:
+            raise JobError("rows are a source of their own: without uri and path")
+        elif self.name is None:
+            raise JobError("rows: the job needs a name, by which it is known when it runs again")
+
+    @property
+    def choice(self) -> Choice:
+        """The conditions on the messages."""
+        return Choice(moment("since", self.since), moment("until", self.until))
+
+    @property
+    def source_name(self) -> str:
+        """The source, for people and for the job's name."""
+        if self.uri is not None:
+            return f"{place_of(self.uri)}/{self.stream}"
+        return (self.name or "") if self.path is None else str(self.path)
+
+    def name_of(self, kind: str, **said: object) -> str:
+        """Return the given name, or one that depends on the source and on what else is `said`."""
+        return self.name or job_name(kind, source=self.source_name, of=self.stream, **said)
+
+    def table(self, spark: SparkSession) -> DataFrame:
+        """Return the messages of an archive, of one stream of it, or of a table."""
+        rows = self.rows
+        if rows is None:
+            assert self.path is not None
+            rows = read_archive(spark, self.path)
+        return rows if self.stream is None else rows.where(rows[STREAM_COLUMN] == self.stream)
+
+
+def place_of(uri: str | None) -> str:
+    """Return broker and vhost of a URI, without credentials."""
+    from leveret.client import parse_uri
+
+    if uri is None:
+        return ""
+    found = parse_uri(uri)
+    return f"{found.host}:{found.port}/{found.vhost}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,22 +242,17 @@ def send(
     parts: list[Part],
     name: str,
     destination: Destination,
-    *,
-    rate: int | None = None,
-    step: int = STEP_RECORDS,
-    checkpoint: str | Path | None = None,
-    progress: Say | None = None,
+    options: PublishOptions,
 ) -> Sent:
-    """Publish parts one after the other; `rate` is the maximal number of messages a second.
+    """Publish parts one after the other, as the job of a name.
 
     Raises: JobError for a checkpoint of another job; Spark's exceptions, with the sink's reason.
     """
-    at_least("step", step, 1)
+    step, rate, progress = options.step, options.rate, options.progress
     if rate is not None:
-        at_least("rate", rate, 1)
         # A slow run also reports and saves its progress regularly.
         step = min(step, rate * STEP_SECONDS)
-    kept = Checkpoint(checkpoint, name)
+    kept = Checkpoint(options.checkpoint, name)
     total = known = unroutable = count = 0
     steps: deque[Step] = deque(maxlen=STEPS_KEPT)
     for part in parts:
@@ -281,7 +368,7 @@ def pace(
             yield piece
 
 
-# -- names and checkpoints -------------------------------------------------------------------------
+# -- names -----------------------------------------------------------------------------------------
 
 
 def job_name(kind: str, **said: object) -> str:
@@ -301,67 +388,3 @@ def short_name(name: str) -> str:
 
 #: The publishers' names that the sink accepts.
 _NAME_BYTES_MAX: Final = 128
-
-
-class Checkpoint:
-    """The published offsets of each source, in a file that is replaced as a whole, or nowhere.
-
-    Raises: JobError for the file of another job, or one that is no checkpoint.
-    """
-
-    def __init__(self, path: str | Path | None, name: str) -> None:
-        self._path = None if path is None else Path(path)
-        self._name = name
-        self._next: dict[str, int] = {}
-        #: The id of each source's stream, if the broker gives one.
-        self._ids: dict[str, str] = {}
-        if self._path is None or not self._path.exists():
-            return
-        try:
-            held = json.loads(self._path.read_bytes())
-            self._next = {str(key): int(value) for key, value in held["next_offsets"].items()}
-            self._ids = {str(key): str(one) for key, one in held.get("stream_ids", {}).items()}
-            name = str(held["name"])
-        except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-            raise JobError(f"checkpoint {self._path}: not a checkpoint: {error}") from None
-        if name != self._name:
-            raise JobError(
-                f"checkpoint {self._path} is of {name}, and this is {self._name}: another source, "
-                "destination or choice of messages. Name another file, or that job's `name`."
-            )
-
-    def meet(self, source: str, stream_id: str | None) -> None:
-        """Record the id of a source's stream.
-
-        Raises: JobError if another stream of its name was published: its offsets do not apply to
-        this one.
-        """
-        if stream_id is None:
-            return
-        known = self._ids.setdefault(source, stream_id)
-        if known != stream_id:
-            raise JobError(
-                f"checkpoint {self._path}: stream {source!r} was deleted and declared again since: "
-                f"its id was {known} and is {stream_id}. To publish the new one, give the job a "
-                "`name` of its own and another file."
-            )
-
-    def next_offset(self, source: str) -> int:
-        """Return the first offset that may be unpublished."""
-        return self._next.get(source, 0)
-
-    def advance(self, source: str, offset: int) -> None:
-        """Record that all messages before an offset are confirmed."""
-        self._next[source] = offset
-        if self._path is None:
-            return
-        held: dict[str, object] = {"name": self._name, "next_offsets": self._next}
-        if self._ids:
-            held["stream_ids"] = self._ids
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        new = self._path.with_name(self._path.name + ".new")
-        with new.open("w", encoding="utf-8") as file:
-            json.dump(held, file)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path)

@@ -9,11 +9,12 @@ most messages, and totals over all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from leveret.pipelines.options import SourceOptions, takes
 from leveret.pipelines.pages.bars import BANDS_MAX, Bar, bar_width
 from leveret.pipelines.pages.origin import command_line, path_text
 from leveret.pipelines.refusals import span_seconds
@@ -33,17 +34,21 @@ _COLUMNS: Final = (
 )
 
 
-def report(
-    spark: SparkSession,
-    *,
-    uri: str | None = None,
-    stream: str | None = None,
-    path: str | Path | None = None,
-    window: str = "1 minute",
-    html_path: str | Path | None = None,
-    password_env: str | None = None,
-    options: Mapping[str, str] | None = None,
-) -> Report:
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(SourceOptions):
+    """The options of a report."""
+
+    window: str = "1 minute"
+    html_path: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        """Check the options.  Raises: JobError."""
+        span_seconds("window", self.window)
+        super().__post_init__()
+
+
+@takes(ReportOptions)
+def report(spark: SparkSession, job: ReportOptions) -> Report:
     """Report the traffic of a stream (`uri` and `stream`) or of an archive (`path`).
 
     With `path`, `stream` selects one of the archive's streams.  `html_path` is where a page is
@@ -51,25 +56,16 @@ def report(
 
     Raises: ValueError for invalid sources or an invalid window; Spark's exceptions.
     """
-    seconds = span_seconds("window", window)
-    rows, source = messages(
-        spark,
-        uri=uri,
-        stream=stream,
-        path=path,
-        password_env=password_env,
-        options=options,
-        columns=_COLUMNS,
-    )
-    found = summarize(rows, source, seconds)
-    if html_path is not None:
+    rows, source = messages(spark, job, _COLUMNS)
+    found = summarize(rows, source, span_seconds("window", job.window))
+    if job.html_path is not None:
         from leveret.pipelines.pages.document import write_page
         from leveret.pipelines.report.page import report_page
 
         command = command_line(
-            "report", stream=stream, path=path_text(path), window=window, uri=uri
+            "report", stream=job.stream, path=path_text(job.path), window=job.window, uri=job.uri
         )
-        write_page(html_path, report_page(found, command))
+        write_page(job.html_path, report_page(found, command))
     return found
 
 

@@ -13,10 +13,12 @@ there again.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from leveret.pipelines.options import SourceOptions, takes
 from leveret.pipelines.pages.origin import command_line, path_text
 from leveret.pipelines.progress import Say, stages
 from leveret.pipelines.refusals import JobError, at_least
@@ -43,23 +45,35 @@ _PROPERTIES: Final = (
 )
 
 
-def route(
-    spark: SparkSession,
-    definitions: str | Path | Mapping[str, object],
-    *,
-    vhost: str | None = None,
-    against: str | Path | Mapping[str, object] | None = None,
-    uri: str | None = None,
-    stream: str | None = None,
-    path: str | Path | None = None,
-    rows: DataFrame | None = None,
-    sizes: bool = False,
-    hot_times: int = HOT_TIMES,
-    html_path: str | Path | None = None,
-    password_env: str | None = None,
-    options: Mapping[str, str] | None = None,
-    progress: Say | None = None,
-) -> Routes:
+@dataclass(frozen=True)
+class RouteOptions(SourceOptions):
+    """The options of a routing job; `rows` are a source too."""
+
+    definitions: str | Path | Mapping[str, object]
+    _: KW_ONLY
+    vhost: str | None = None
+    against: str | Path | Mapping[str, object] | None = None
+    rows: DataFrame | None = None
+    sizes: bool = False
+    hot_times: int = HOT_TIMES
+    html_path: str | Path | None = None
+    progress: Say | None = None
+
+    def __post_init__(self) -> None:
+        """Check the options.  Raises: JobError."""
+        at_least("hot_times", self.hot_times, 1)
+        super().__post_init__()
+
+    def check_source(self) -> None:
+        """Refuse no source and more than one.  Raises: JobError."""
+        if self.rows is None:
+            super().check_source()
+        elif self.uri is not None or self.stream is not None or self.path is not None:
+            raise JobError("rows are a source of their own: without uri, stream and path")
+
+
+@takes(RouteOptions)
+def route(spark: SparkSession, job: RouteOptions) -> Routes:
     """Route the traffic of a stream (`uri` and `stream`), an archive (`path`) or a table (`rows`).
 
     `definitions` and `against` are files, or the contents of such files; `sizes` reads bodies as
@@ -69,39 +83,27 @@ def route(
     """
     from leveret.pipelines.route.columns import make_plan
 
-    at_least("hot_times", hot_times, 1)
-    topology = read_topology(definitions, vhost)
-    other = None if against is None else read_topology(against, vhost)
+    topology = read_topology(job.definitions, job.vhost)
+    other = None if job.against is None else read_topology(job.against, job.vhost)
     plan = make_plan(topology, other)
+    rows, source = job.rows, "a table"
     if rows is None:
         columns = _COLUMNS + (_PROPERTIES if plan.seen.properties else "")
-        rows, source = messages(
-            spark,
-            uri=uri,
-            stream=stream,
-            path=path,
-            password_env=password_env,
-            options=options,
-            columns=columns + (", body binary" if sizes else ""),
-        )
-    elif uri is None and stream is None and path is None:
-        source = "a table"
-    else:
-        raise JobError("rows are a source of their own: without uri, stream and path")
-    if not sizes and "body" in rows.columns:
+        rows, source = messages(spark, job, columns + (", body binary" if job.sizes else ""))
+    if not job.sizes and "body" in rows.columns:
         rows = rows.drop("body")
-    with stages(spark, progress, f"routing {source}"):
-        found = _count(rows, plan, source, hot_times)
-    if html_path is not None:
+    with stages(spark, job.progress, f"routing {source}"):
+        found = _count(rows, plan, source, job.hot_times)
+    if job.html_path is not None:
         from leveret.pipelines.pages.document import write_page
         from leveret.pipelines.route.page import route_page
 
-        named = source != "a table" and not isinstance(definitions, Mapping)
+        named = job.rows is None and not isinstance(job.definitions, Mapping)
         command = command_line(
-            "route", str(definitions), stream=stream, path=path_text(path),
-            against=path_text(against), vhost=vhost, sizes=sizes, uri=uri,
+            "route", str(job.definitions), stream=job.stream, path=path_text(job.path),
+            against=path_text(job.against), vhost=job.vhost, sizes=job.sizes, uri=job.uri,
         )  # fmt: skip
-        write_page(html_path, route_page(found, command if named else ""))
+        write_page(job.html_path, route_page(found, command if named else ""))
     return found
 
 

@@ -1,0 +1,142 @@
+"""Publishing dead letters of a stream or an archive again, to the queue in which each died.
+
+Other queues that got the message may have processed it.  `sending` ensures that each letter is sent
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING
+
+from leveret.pipelines.letters import ERROR_HEADERS, UNKNOWN, UNROUTABLE, letters
+from leveret.pipelines.options import takes
+from leveret.pipelines.refusals import JobError
+from leveret.pipelines.replay.choosing import Choice, in_time
+from leveret.pipelines.replay.job import source_parts
+from leveret.pipelines.replay.sending import Destination, PublishOptions, Sent, place_of, send
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class RepublishOptions(PublishOptions):
+    """The options of republishing: the broker, the letters, and another place than their queue."""
+
+    to_uri: str = field(repr=False)
+    _: KW_ONLY
+    reason: str | None = None
+    queue: str | None = None
+    fingerprint: str | None = None
+    error_headers: Sequence[str] = ERROR_HEADERS
+    error_path: str | None = None
+    to_queue: str | None = None
+    to_exchange: str | None = None
+    as_published: bool = False
+    unroutable: str = "fail"
+    dedup: bool = True
+    to_password_env: str | None = None
+    to_options: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the options.  Raises: JobError."""
+        super().__post_init__()
+        if len(self.place) > 1:
+            raise JobError(f"letters go to one of: {', '.join(self.place)}")
+
+    @property
+    def place(self) -> dict[str, object]:
+        """The options that send letters elsewhere than to the queue in which each died."""
+        said: dict[str, object] = {} if self.to_queue is None else {"to_queue": self.to_queue}
+        said |= {} if self.to_exchange is None else {"to_exchange": self.to_exchange}
+        return said | ({"as_published": True} if self.as_published else {})
+
+    @property
+    def wanted(self) -> dict[str, str | None]:
+        """The values that selected letters have in these columns, if they are given."""
+        return {"reason": self.reason, "queue": self.queue, "fingerprint": self.fingerprint}
+
+    @property
+    def destination(self) -> Destination:
+        """The destination of all letters."""
+        return Destination(
+            self.to_uri,
+            exchange=self.to_exchange,
+            queue=self.to_queue,
+            password_env=self.to_password_env,
+            unroutable=self.unroutable,
+            dedup=self.dedup,
+            options=self.to_options or {},
+        )
+
+    @property
+    def own_name(self) -> str:
+        """The job's name: the same for the same letters and destination.
+
+        Without a destination it is that of earlier releases, which sent letters as published: such
+        a letter was in the queue of its death too, which knows it by that name.
+        """
+        said = {**self.choice.described(), **self.wanted, "error_path": self.error_path}
+        return self.name_of("deadletter", to=place_of(self.to_uri), **said, **self.place)
+
+
+@takes(RepublishOptions)
+def republish(spark: SparkSession, job: RepublishOptions) -> Sent:
+    """Publish dead letters again, each to the queue in which it died and to no other.
+
+    `to_queue` sends all of them to one queue or stream, `to_exchange` to an exchange with the first
+    routing key of each, and `as_published` to the exchange of the first publish, and so to all
+    queues that are bound to it.  A letter that died in no queue (reason `unroutable`) is always
+    sent as published.
+
+    `rows` are a table with the columns of an archive, for which the job needs a `name`.  What
+    selects letters is optional.  `options` and `to_options` are further ones of source and sink.
+
+    Raises: JobError for invalid arguments; Spark's exceptions, with the source's or sink's reason.
+    """
+
+    def choose(rows: DataFrame) -> DataFrame:
+        found = letters(rows, job.error_headers, job.error_path)
+        as_published = job.as_published or job.to_exchange is not None
+        return _addressed(found, job.choice, job.wanted, as_published)
+
+    return send(spark, source_parts(spark, job, choose), job.own_name, job.destination, job)
+
+
+def _addressed(
+    found: DataFrame, choice: Choice, wanted: Mapping[str, str | None], as_published: bool
+) -> DataFrame:
+    """Return the selected letters, addressed to the queue in which each died.
+
+    `as_published` addresses them as they were first published, and so are letters with the reason
+    `unroutable`, which no queue has taken.  For others without a queue the destination is unknown,
+    and Spark raises that.
+    """
+    from pyspark.sql import functions as f
+
+    taken = in_time(found, f.col("died_at"), choice)
+    for column, value in wanted.items():
+        taken = taken if value is None else taken.where(f.col(column) == value)
+    key = f.coalesce("first_routing_key", "routing_key")
+    if as_published:
+        return taken.withColumns({"exchange": f.col("first_exchange"), "routing_key": key})
+    homeless = f.raise_error(
+        f.concat(
+            f.lit("the letter at offset "),
+            f.col("offset").cast("string"),
+            f.lit(
+                " does not tell which queue it died in: choose others, or say where letters go "
+                "(to_queue, to_exchange, as_published)"
+            ),
+        )
+    ).cast("string")
+    unrouted = f.col("reason") == UNROUTABLE
+    died_in = f.when(f.col("queue") == UNKNOWN, homeless).otherwise(f.col("queue"))
+    return taken.withColumns(
+        {
+            "exchange": f.when(unrouted, f.col("first_exchange")).otherwise(f.lit("")),
+            "routing_key": f.when(unrouted, key).otherwise(died_in),
+        }
+    )
