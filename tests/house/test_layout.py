@@ -166,11 +166,16 @@ def test_a_full_folder_is_caught(tmp_path: Path) -> None:
     assert over_folders(tmp_path) == {"leveret/a/b": FOLDER_MODULES_MAX + 1}
 
 
-def lines_of(name: str, classes: Mapping[str, weight.Class]) -> int:
-    """Return the number of lines of a class with its bases, without those of other packages."""
+def with_bases(name: str, classes: Mapping[str, weight.Class]) -> set[str]:
+    """Return a class and all its bases, without those of other packages."""
     if name not in classes:
-        return 0
-    return classes[name].lines + sum(lines_of(base, classes) for base in classes[name].bases)
+        return set()
+    return {name}.union(*(with_bases(base, classes) for base in classes[name].bases))
+
+
+def lines_of(name: str, classes: Mapping[str, weight.Class]) -> int:
+    """Return the number of lines of a class with its bases, each of which is read once."""
+    return sum(classes[one].lines for one in with_bases(name, classes))
 
 
 def long_classes(classes: Mapping[str, weight.Class]) -> dict[str, int]:
@@ -222,6 +227,9 @@ def test_a_class_counts_with_its_bases(tmp_path: Path) -> None:
     classes = written(tmp_path, {"base.py": text("Base", 400), "heir.py": heir}).classes
     assert long_classes(classes) == {"heir.Heir": 701}
     assert weight.chain("heir.Heir", classes) == ["heir.Heir", "heir.Middle", "base.Base"]
+    both = f"{heir}{text('Other(Base)', 10)}{text('Both(Middle, Other)', 5)}"
+    classes = written(tmp_path, {"heir.py": both}).classes
+    assert lines_of("heir.Both", classes) == 400 + 200 + 10 + 5, "a base is read once"
 
 
 FAILING = """
