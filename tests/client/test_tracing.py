@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+from types import ModuleType
 
 import pytest
 from opentelemetry import trace
@@ -14,6 +16,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from leveret import client
 from leveret.client import BasicProperties, Message, Returned, blocking
+from leveret.client.asynchronous import channel as asynchronous
+from leveret.client.blocking import channel as in_threads
 from leveret.client.opentelemetry import Tracing, destination
 from leveret.client.uri import parse_uri
 
@@ -192,6 +196,15 @@ def test_without_tracing_a_channel_is_the_plain_one(broker_uri: str) -> None:
         channel.publish(b"x", routing_key=queue)
         message = next(channel.consume(queue))
         assert message.headers == {}
+
+
+@pytest.mark.parametrize("name", ["publish", "publish_nowait", "consume"])
+@pytest.mark.parametrize("shell", [asynchronous, in_threads])
+def test_a_traced_channel_shows_what_the_plain_one_does(shell: ModuleType, name: str) -> None:
+    ours, plain = getattr(shell.TracedChannel, name), getattr(shell.Channel, name)
+    assert inspect.signature(ours) == inspect.signature(plain)
+    assert inspect.getdoc(ours) == inspect.getdoc(plain)
+    assert inspect.iscoroutinefunction(ours) == inspect.iscoroutinefunction(plain)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, Unpack
 
 from leveret.client.addresses import addresses
 from leveret.client.errors import ClientError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 
 #: Failures after which a pooled connection is closed and another one is used.
-UNUSABLE = (AmqpError, ClientError, OSError)
+UNUSABLE: Final = (AmqpError, ClientError, OSError)
 
 
 class ShellPool(ABC, Generic[C]):
