@@ -59,6 +59,27 @@ def test_a_length_drops_what_is_too_much_and_dead_letters_it(node: Node, peer: P
     assert waiting(node, "q") == [b"4", b"5", b"6"]
 
 
+@pytest.mark.parametrize("count", [30, 31])
+def test_a_length_drops_no_more_while_messages_expire(count: int) -> None:
+    """Messages that expire while others are dropped for the length count too."""
+    node = Node()
+    peer = node.connect()
+    peer.declare("q", durable=False, arguments={"x-max-length": 30})
+    peer.call(1, "basic.consume", queue="q", consumer_tag="c")
+    peer.send(publish(1, "", "q", b"short", expiration="1000") * count)
+    peer.send(method(1, "basic.cancel", consumer_tag="c", no_wait=True))
+    peer.send(publish(1, "", "q", b"long") * 30)
+    node.core.scheduler.slice_cost = 1
+    peer.receive(method(1, "basic.nack", delivery_tag=0, multiple=True, requeue=True))
+    node.settle()
+    node.settle()
+    assert 30 < node.classic("q").ready_count() < 30 + count
+    node.clock.advance(1001)
+    node.now()
+    node.run()
+    assert [item.message.body for item in all_waiting(node.classic("q"))] == [b"long"] * 30
+
+
 def test_a_ttl_counts_for_what_waits(node: Node, peer: Peer) -> None:
     put(peer, b"old")
     node.tick(500)

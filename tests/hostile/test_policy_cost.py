@@ -9,7 +9,8 @@ import pytest
 
 from leveret.broker.patterns.patterns import Pattern
 from leveret.broker.policies.policy import make_policy
-from leveret.broker.scheduler.costs import ROUND
+from leveret.broker.scheduler.costs import ROUND, SLICE
+from leveret.limits import LETTERS_WAITING_MAX, SLICE_MESSAGES
 from support.node.core import Node
 from support.wire.raw_codec import method, publish
 
@@ -127,6 +128,27 @@ def test_a_pattern_that_is_anchored_is_tried_once() -> None:
 @pytest.mark.parametrize("text", ["$", r"\bnew", r"\Bew", "(?=new)", "(?!o)n", r"\Z"])
 def test_what_else_may_stand_at_the_beginning_anchors_nothing(text: str) -> None:
     assert Pattern(text).matches("orders new")
+
+
+@pytest.mark.parametrize("gets", [False, True])
+def test_a_new_length_limit_dead_letters_few_messages_at_a_time(gets: bool) -> None:
+    """The others stay in the queue, and so on disk if they were there."""
+    node = Node()
+    peer = node.connect()
+    count = 3 * LETTERS_WAITING_MAX
+    peer.declare("dead", durable=False)
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    peer.declare("q", durable=False, arguments=arguments)
+    for _ in range(8):
+        peer.send(publish(1, "", "q", b"m") * (count // 8))
+    node.vhost.policies.set(make_policy("short", "^q$", {"max-length": 0}))
+    if gets:
+        peer.receive(method(1, "basic.get", queue="q"))
+    most = 0
+    while node.classic("dead").ready_count() < count:
+        node.settle()
+        most = max(most, int(node.core.scheduler.letters.count()))
+    assert SLICE < most <= LETTERS_WAITING_MAX + SLICE_MESSAGES
 
 
 def test_a_new_length_limit_of_many_queues_drops_a_bounded_number_in_a_turn() -> None:

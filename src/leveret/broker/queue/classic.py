@@ -39,7 +39,7 @@ from leveret.broker.queue.waiting import WaitingQueue
 from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST
 from leveret.broker.scheduler.syncs import Resumption
 from leveret.clock import NO_DEADLINE
-from leveret.limits import SLICE_MESSAGES
+from leveret.limits import LETTERS_WAITING_MAX, SLICE_MESSAGES
 from leveret.message import Message
 from leveret.store.records.record import is_retained
 from leveret.store.records.returns import is_redelivered, known_returns, once_more
@@ -160,6 +160,14 @@ class ClassicQueue(WaitingQueue):
             return False
         self.dead_letter(sequence, returned.message, returned.count, reason)
         return True
+
+    def has_many_letters(self) -> bool:
+        """Return whether so many dead letters wait that no further message may be discarded.
+
+        Each of them is in memory, even if it was on disk before.
+        """
+        letters = self.scheduler.letters.count()
+        return letters >= LETTERS_WAITING_MAX and self.settings.dead_letter_exchange is not None
 
     def make_way(self) -> None:
         """Deliver as many messages as possible, and expire those that are due."""

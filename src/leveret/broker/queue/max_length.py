@@ -36,6 +36,7 @@ from leveret.broker.queue.target import (
 )
 from leveret.broker.queue.tracing import note_event
 from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST
+from leveret.broker.scheduler.task import WAIT
 from leveret.limits import BODY_APART_BYTES, DEDUPLICATION_KEYS_MAX, SLICE_MESSAGES
 from leveret.message import Message
 from leveret.store.records.levels import PRIORITY_FLAG, is_usual
@@ -181,9 +182,13 @@ class ClassicTarget(Target):
     def _shrink(self) -> Iterator[int]:
         # A message on disk is read before it is dropped.
         while not self.deleted and self.is_over_limit:
-            self._drop_head()
+            if self._queue.has_many_letters():
+                yield WAIT
+            else:
+                self._drop_head()
+                yield 1
+            # Messages may have left otherwise in the meantime.
             self.look_at_limits()
-            yield 1
         self.shrinks = False
         if not self.deleted:
             self._queue.schedule()

@@ -26,7 +26,6 @@ from leveret.broker.queue.deadlines import Deadlined, Deadlines
 from leveret.broker.scheduler.costs import MESSAGE_EXPIRED
 from leveret.broker.scheduler.timers import Timed
 from leveret.clock import NO_DEADLINE
-from leveret.limits import LETTERS_WAITING_MAX
 
 if TYPE_CHECKING:
     from leveret.broker.queue.classic import ClassicQueue
@@ -242,11 +241,7 @@ class Expiry(Timed, Deadlined):
         cost little, but there may be a million: after some of them this returns.
         """
         queue = self.queue
-        core = queue.core
-        if (
-            core.scheduler.letters.count() >= LETTERS_WAITING_MAX
-            and queue.settings.dead_letter_exchange is not None
-        ):
+        if queue.has_many_letters():
             return False
         left: i64 = _PASSED_BY
         while left > 0:

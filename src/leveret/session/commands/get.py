@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leveret.broker.queue.classic import ClassicQueue
+from leveret.broker.scheduler.task import WAIT
 from leveret.errors import NotImplementedFault, PreconditionFailed, ResourceLocked
 from leveret.limits import TABLE_BYTES_PER_COST, UNACKED_PER_CHANNEL_MAX
 from leveret.session.channel.channel import Channel
@@ -56,7 +57,7 @@ def _get_later(channel: Channel, queue: ClassicQueue, no_ack: bool) -> Iterator[
     """Get a message from a queue that first drops very many expired or excess messages."""
     while not queue.deleted and not queue.prepare_get():
         # `prepare_get` counts its own cost.
-        yield 0
+        yield WAIT if queue.has_many_letters() else 0
     if not channel.awaits_reply():
         return
     if queue.deleted:
