@@ -11,7 +11,7 @@ import contextlib
 import re
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web, web_app
 from aiohttp.typedefs import Handler, Middleware
@@ -20,6 +20,7 @@ from leveret.clock import Clock
 from leveret.errors import AccessRefused, AmqpError, NotFound, PreconditionFailed
 from leveret.escaping import unquoted
 from leveret.limits import HTTP_BODY_BYTES_MAX
+from leveret.management.api_route import DECLARED, ApiRoute, route_of
 from leveret.management.audit import change_of, named, sender_of
 from leveret.management.bodies import BODY_BYTES_MAX
 from leveret.management.chunk_source import ChunkSource
@@ -33,7 +34,6 @@ from leveret.management.gate import (
     Gate,
     TurnedAway,
     Visit,
-    heavy_route,
 )
 from leveret.management.login.credentials import Unauthorized
 from leveret.management.login.host import Misdirected
@@ -43,8 +43,7 @@ from leveret.management.operator import Operator
 from leveret.management.page import serving
 from leveret.management.requests.slices import next_slice
 from leveret.management.requests.steps import Steps
-from leveret.management.rights import ADMINISTRATION, right_of
-from leveret.management.rights import OPERATOR as OPERATOR_ONLY
+from leveret.management.rights import ADMINISTRATION, OPERATOR_ONLY
 from leveret.management.routes import vhosts
 from leveret.management.routes.exchanges import bindings, delayed, exchanges, publish, route
 from leveret.management.routes.node import (
@@ -143,20 +142,17 @@ MODULES = (
 )
 
 
-def routes() -> list[web.RouteDef]:
+def routes() -> list[ApiRoute]:
     """Return all routes; the operator has them on the Unix socket."""
     return [one for module in MODULES for one in module.ROUTES]
 
 
-def users_routes() -> list[web.RouteDef]:
-    """Return the routes that are served to the broker's users on TCP.
-
-    Raises: KeyError for a route without a row in `rights`.
-    """
-    return [one for one in routes() if right_of(one.method, one.path) is not OPERATOR_ONLY]
+def users_routes() -> list[ApiRoute]:
+    """Return the routes that are served to the broker's users on TCP."""
+    return [one for one in routes() if one.right is not OPERATOR_ONLY]
 
 
-def metrics_routes() -> list[web.RouteDef]:
+def metrics_routes() -> list[ApiRoute]:
     """Return the routes that Prometheus may use without a password."""
     return list(metrics.ROUTES)
 
@@ -217,7 +213,7 @@ def make_metrics_runner(
 
 def _runner(
     app: web.Application,
-    served: list[web.RouteDef],
+    served: list[ApiRoute],
     broker: Broker,
     operator: Operator,
     chunks: ChunkSource,
@@ -231,9 +227,12 @@ def _runner(
     app[OPERATOR] = operator
     app[CHUNKS] = chunks
     app[CLOCK] = clock
+    app[DECLARED] = {(one.method, one.path): one for one in served}
     for one in served:
-        # Requests from non-operators are authenticated before they are told to continue.
-        kwargs = {**one.kwargs, "expect_handler": _wait} if users else one.kwargs
+        kwargs: dict[str, Any] = {} if one.head else {"allow_head": False}
+        if users:
+            # Requests from non-operators are authenticated before they are told to continue.
+            kwargs["expect_handler"] = _wait
         path = _NAME_IN_PATH.sub(r"{\1:[^/]+}", one.path)
         app.add_routes([web.RouteDef(one.method, path, one.handler, kwargs)])
     return web.AppRunner(
@@ -347,7 +346,7 @@ async def _in_line(request: web.Request, visit: Visit, handler: Handler) -> web.
     """Answer a request that was read completely, when its slot and slice come up."""
     user = visit.access.user
     async with contextlib.AsyncExitStack() as places:
-        if heavy_route(request):
+        if (route := route_of(request)) and route.heavy:
             await places.enter_async_context(visit.gate.heavy(user))
         with request.app[OPERATOR].slices.of(user):
             await next_slice()

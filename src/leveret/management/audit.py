@@ -12,22 +12,11 @@ from typing import Final
 
 from aiohttp import web
 
+from leveret.management.api_route import route_of
 from leveret.management.connections.connection import HttpConnection
 from leveret.management.gate import ACCESS
 from leveret.management.listening.unix_socket import credentials
 from leveret.management.requests.steps import Steps
-
-#: Routes that change no definition despite their method: they only read, keep files for a while,
-#: handle messages as clients do, or begin and end sessions.
-_LOOKING: Final = (
-    "/api/queues/{vhost}/{name}/browse",
-    "/api/queues/{vhost}/{name}/get",
-    "/api/exchanges/{vhost}/{name}/publish",
-    "/api/exchanges/{vhost}/{name}/route",
-    "/api/backup",
-    "/api/login",
-    "/api/logout",
-)
 
 #: Set for a request that has made some of its changes and may fail at the others.
 PARTLY_DONE: Final = web.RequestKey("partly_done", bool)
@@ -78,19 +67,14 @@ def change_of(
 def _may_change(request: web.Request) -> bool:
     if request.method in {"GET", "HEAD", "OPTIONS"}:
         return False
-    # The route and not the path, which may end with a name.
-    return request.method != "POST" or _route(request) not in _LOOKING
+    route = route_of(request)
+    return route is None or route.logged
 
 
 def named(request: web.Request) -> str:
     """Return a request's path for an error in the log, without a password in it."""
-    return _route(request) if "password" in request.match_info else request.path
-
-
-def _route(request: web.Request) -> str:
-    """Return the path as its route declares it; empty for a path that has no route."""
-    resource = request.match_info.route.resource
-    return "" if resource is None else resource.canonical
+    route = route_of(request)
+    return route.path if route and "password" in request.match_info else request.path
 
 
 def _who(request: web.Request, sender: str) -> str:

@@ -5,10 +5,10 @@ password costs a slow hash once in some minutes, because the result is cached.  
 delayed as over AMQP, which slows down guessing.  A browser sends the password once, to `LOGIN`, and
 then uses a cookie that stands for a session (`login.sessions`).
 
-The tags and the vhost permission that a route needs are declared (`rights`) and checked before
-its handler runs.  A handler checks permissions on a queue or an exchange with `may_read`,
-`may_write`, `may_configure` or `may_see`, before it looks the object up, and filters lists with
-`seen_vhosts` and `only_of`.  For the operator, on the Unix socket, all of these allow everything.
+The right that a route declares (`api_route`) is checked before its handler runs.  A handler checks
+permissions on a queue or an exchange with `may_read`, `may_write`, `may_configure` or `may_see`,
+before it looks the object up, and filters lists with `seen_vhosts` and `only_of`.  For the
+operator, on the Unix socket, all of these allow everything.
 
 Each request is a login of its own, valid only while its credentials and permissions are.  When the
 user, the password or the permissions change so that the request would be refused now, a request
@@ -42,6 +42,7 @@ from leveret.limits import (
     HTTP_HEAVY_REQUESTS_PER_USER_MAX,
     HTTP_REQUESTS_PER_USER_MAX,
 )
+from leveret.management.api_route import route_of
 from leveret.management.connections.connection import HttpConnection
 from leveret.management.login.credentials import (
     WRONG,
@@ -54,7 +55,7 @@ from leveret.management.login.host import Misdirected, check_host
 from leveret.management.login.origin import check_origin, check_session
 from leveret.management.login.sessions import Session, Sessions, cookie_of
 from leveret.management.requests.share import Booking, RequestShare
-from leveret.management.rights import MANAGING, USER, Right, is_heavy, right_of
+from leveret.management.rights import MANAGING, USER, Right
 from leveret.names import Name
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ ACCESS: Final = web.RequestKey("access", Access)
 CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="Leveret", charset="UTF-8"'}
 
 #: The route where a user begins a session, and may send the credentials as a form.
-LOGIN: Final = "POST /api/login"
+LOGIN: Final = ("POST", "/api/login")
 
 
 class TurnedAway(Exception):
@@ -239,8 +240,10 @@ class Gate(RightsWatcher):
         """
         check_origin(request)
         token = None if hdrs.AUTHORIZATION in request.headers else cookie_of(request)
-        right = _right(request)
-        login = f"{request.method} {_route(request)}" == LOGIN
+        route = route_of(request)
+        # A path without a route is open to any user, who gets a 404.
+        right = USER if route is None else route.right
+        login = route is not None and (route.method, route.path) == LOGIN
         if token is None or login:
             session = None
             user, known = await self._judged(request, login)
@@ -430,18 +433,6 @@ class Gate(RightsWatcher):
         raise AccessRefused(f"access to vhost '{vhost}' refused for user '{user}'")
 
 
-def _right(request: web.Request) -> Right:
-    """Return the right that a request's route needs; paths without a route are open to any user."""
-    path = _route(request)
-    return right_of(request.method, path) if path else USER
-
-
-def _route(request: web.Request) -> str:
-    """Return the path as its route declares it; empty for a path that has no route."""
-    resource = request.match_info.route.resource
-    return "" if resource is None else resource.canonical
-
-
 def may_read(request: web.Request, name: Name, kind: str = "queue") -> None:
     """Check that the user may read from a queue, a stream or (`kind`) an `exchange`.
 
@@ -522,11 +513,6 @@ def book(request: web.Request, size: int) -> None:
     visit: Visit | None = request.get(VISIT)
     if visit is not None:
         visit.book(size)
-
-
-def heavy_route(request: web.Request) -> bool:
-    """Return whether the work of a request grows with the number of objects or messages."""
-    return is_heavy(request.method, _route(request))
 
 
 def access_of(request: web.Request) -> Access | None:

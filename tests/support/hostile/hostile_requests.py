@@ -22,10 +22,9 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import quote_from_bytes
 
-from aiohttp.web import RouteDef
-
 from leveret.management.api import routes as all_routes
-from leveret.management.rights import USER, right_of
+from leveret.management.api_route import ApiRoute
+from leveret.management.rights import USER
 from leveret.management.routes.node.identity import node_name
 from support.hostile.hostile_values import (
     ARGUMENTS,
@@ -261,15 +260,15 @@ class Request:
         return f"{self.method} {self.path[:200]!r} {body!r} ({self.what})"
 
 
-def routes(users: bool = False) -> list[RouteDef]:
+def routes(users: bool = False) -> list[ApiRoute]:
     """All routes, or those that any user may request."""
     found = all_routes()
     if not users:
         return found
-    return [one for one in found if right_of(one.method, one.path) is USER]
+    return [one for one in found if one.right is USER]
 
 
-def key_of(route: RouteDef) -> tuple[str, str]:
+def key_of(route: ApiRoute) -> tuple[str, str]:
     return route.method, route.path
 
 
@@ -311,7 +310,7 @@ def _source_of(handler: Any) -> str:
     return "\n".join(texts)
 
 
-def read_by(route: RouteDef) -> tuple[set[str], set[str]]:
+def read_by(route: ApiRoute) -> tuple[set[str], set[str]]:
     """The names of the body's fields, and of the query's, that a handler reads."""
     source = _source_of(route.handler)
     fields = {found[2] for pattern in _BODY for found in re.findall(pattern, source)}
@@ -350,13 +349,13 @@ def uncovered() -> list[str]:
 # -- cases -----------------------------------------------------------------------------------------
 
 
-def good(route: RouteDef) -> Request:
+def good(route: ApiRoute) -> Request:
     """The valid request of a route."""
     return _request(route, {}, None, "good")
 
 
 def _request(
-    route: RouteDef,
+    route: ApiRoute,
     names: dict[str, bytes],
     make: Callable[[], bytes | None] | None,
     what: str,

@@ -7,9 +7,11 @@ from typing import Final
 from aiohttp import web
 
 from leveret.broker.vhost.vhost import Vhost
+from leveret.management.api_route import FLAG, LIMIT, TAGS, TEXT, ApiRoute
 from leveret.management.bodies import number_of, object_of
 from leveret.management.gate import access_of
 from leveret.management.requests.slices import next_slice
+from leveret.management.rights import ADMINISTRATION, LOOKING
 from leveret.management.routes.node.identity import check_node, node_name
 from leveret.management.routes.shared import (
     BROKER,
@@ -152,17 +154,36 @@ async def _row(vhost: Vhost) -> Row:
 
 
 ROUTES: Final = (
-    web.get("/api/vhosts", vhosts),
-    web.get("/api/vhosts/{vhost}", vhost),
-    web.put("/api/vhosts/{vhost}", put),
-    web.delete("/api/vhosts/{vhost}", delete),
-    web.post("/api/vhosts/{vhost}/start/{name}", start),
-    web.post("/api/vhosts/{vhost}/deletion/protection", protect),
-    web.delete("/api/vhosts/{vhost}/deletion/protection", protect),
-    web.get("/api/vhost-limits", limits),
-    web.get("/api/vhost-limits/{vhost}", limits),
-    web.put("/api/vhost-limits/{vhost}", put_limits),
-    web.delete("/api/vhost-limits/{vhost}", delete_limits),
-    web.put("/api/vhost-limits/{vhost}/{name}", put_limit),
-    web.delete("/api/vhost-limits/{vhost}/{name}", delete_limit),
+    ApiRoute("GET", "/api/vhosts", vhosts, LOOKING, rows=True, heavy=True),
+    ApiRoute("GET", "/api/vhosts/{vhost}", vhost, LOOKING),
+    ApiRoute(
+        "PUT",
+        "/api/vhosts/{vhost}",
+        put,
+        ADMINISTRATION,
+        body={
+            "description": TEXT,
+            "tags": TAGS,
+            "default_queue_type": TEXT,
+            "strict_keys": FLAG,
+            "protected_from_deletion": FLAG,
+        },
+    ),
+    ApiRoute("DELETE", "/api/vhosts/{vhost}", delete, ADMINISTRATION),
+    ApiRoute("POST", "/api/vhosts/{vhost}/start/{name}", start, ADMINISTRATION),
+    ApiRoute("POST", "/api/vhosts/{vhost}/deletion/protection", protect, ADMINISTRATION),
+    ApiRoute("DELETE", "/api/vhosts/{vhost}/deletion/protection", protect, ADMINISTRATION),
+    ApiRoute("GET", "/api/vhost-limits", limits, LOOKING, rows=True, heavy=True),
+    ApiRoute("GET", "/api/vhost-limits/{vhost}", limits, LOOKING, rows=True, heavy=True),
+    ApiRoute("PUT", "/api/vhost-limits/{vhost}", put_limits, ADMINISTRATION),
+    ApiRoute("DELETE", "/api/vhost-limits/{vhost}", delete_limits, ADMINISTRATION),
+    ApiRoute(
+        "PUT",
+        "/api/vhost-limits/{vhost}/{name}",
+        put_limit,
+        ADMINISTRATION,
+        body=LIMIT,
+        required=("value",),
+    ),
+    ApiRoute("DELETE", "/api/vhost-limits/{vhost}/{name}", delete_limit, ADMINISTRATION),
 )

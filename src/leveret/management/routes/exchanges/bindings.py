@@ -14,10 +14,12 @@ from aiohttp import web
 
 from leveret.broker.stats.bindings import BindingStats, binding_rows, bindings_between
 from leveret.errors import NotFound
+from leveret.management.api_route import TABLE, TEXT, ApiRoute
 from leveret.management.bodies import object_of, table_or_none, text_of
 from leveret.management.fields import plain
 from leveret.management.gate import may_read, may_write
 from leveret.management.requests.slices import next_slice
+from leveret.management.rights import LOOKING, MANAGEMENT
 from leveret.management.routes.shared import (
     BROKER,
     SLICE_ROWS,
@@ -172,10 +174,10 @@ async def unbind(request: web.Request) -> web.Response:
 _BETWEEN: Final = "/api/bindings/{vhost}/e/{source}/{kind}/{destination}"
 
 ROUTES: Final = (
-    web.get("/api/bindings", bindings),
-    web.get("/api/bindings/{vhost}", bindings),
-    web.get(_BETWEEN, between),
-    web.post(_BETWEEN, bind),
-    web.get(_BETWEEN + "/{props}", one),
-    web.delete(_BETWEEN + "/{props}", unbind),
+    ApiRoute("GET", "/api/bindings", bindings, LOOKING, rows=True, heavy=True),
+    ApiRoute("GET", "/api/bindings/{vhost}", bindings, LOOKING, rows=True, heavy=True),
+    ApiRoute("GET", _BETWEEN, between, LOOKING, rows=True, heavy=True),
+    ApiRoute("POST", _BETWEEN, bind, MANAGEMENT, body={"routing_key": TEXT, "arguments": TABLE}),
+    ApiRoute("GET", _BETWEEN + "/{props}", one, LOOKING, heavy=True),
+    ApiRoute("DELETE", _BETWEEN + "/{props}", unbind, MANAGEMENT, heavy=True),
 )

@@ -8,7 +8,9 @@ from aiohttp import web
 
 from leveret.broker.stats.stats import DelayedStats, delayed_rows
 from leveret.errors import NotFound, PreconditionFailed
+from leveret.management.api_route import ApiRoute
 from leveret.management.gate import may_configure, may_read
+from leveret.management.rights import MANAGEMENT
 from leveret.management.routes.shared import (
     OPERATOR,
     Row,
@@ -70,7 +72,9 @@ def _row(stats: DelayedStats) -> Row:
 
 
 ROUTES: Final = (
-    web.get("/api/exchanges/{vhost}/{name}/delayed", delayed),
-    web.delete("/api/exchanges/{vhost}/{name}/delayed", purge),
-    web.delete("/api/exchanges/{vhost}/{name}/delayed/{id}", cancel),
+    ApiRoute(
+        "GET", "/api/exchanges/{vhost}/{name}/delayed", delayed, MANAGEMENT, rows=True, heavy=True
+    ),
+    ApiRoute("DELETE", "/api/exchanges/{vhost}/{name}/delayed", purge, MANAGEMENT),
+    ApiRoute("DELETE", "/api/exchanges/{vhost}/{name}/delayed/{id}", cancel, MANAGEMENT),
 )

@@ -13,9 +13,11 @@ from aiohttp import web
 from leveret.broker.stats.bindings import bindings_from, bindings_to_exchange
 from leveret.broker.stats.stats import ExchangeStats, exchange_rows
 from leveret.errors import PreconditionFailed
+from leveret.management.api_route import FLAG, TABLE, TEXT, ApiRoute
 from leveret.management.bodies import flag_of, object_of, table_or_none, text_of
 from leveret.management.fields import plain
 from leveret.management.gate import may_configure
+from leveret.management.rights import LOOKING, MANAGEMENT
 from leveret.management.routes.exchanges.bindings import row as binding_row
 from leveret.management.routes.shared import (
     BROKER,
@@ -116,10 +118,29 @@ def row(stats: ExchangeStats) -> Row:
 
 
 ROUTES: Final = (
-    web.get("/api/exchanges", exchanges),
-    web.get("/api/exchanges/{vhost}", exchanges),
-    web.get("/api/exchanges/{vhost}/{name}", exchange),
-    web.put("/api/exchanges/{vhost}/{name}", put),
-    web.delete("/api/exchanges/{vhost}/{name}", delete),
-    web.get("/api/exchanges/{vhost}/{name}/bindings/{end}", bindings),
+    ApiRoute("GET", "/api/exchanges", exchanges, LOOKING, rows=True, heavy=True),
+    ApiRoute("GET", "/api/exchanges/{vhost}", exchanges, LOOKING, rows=True, heavy=True),
+    ApiRoute("GET", "/api/exchanges/{vhost}/{name}", exchange, LOOKING),
+    ApiRoute(
+        "PUT",
+        "/api/exchanges/{vhost}/{name}",
+        put,
+        MANAGEMENT,
+        body={
+            "type": TEXT,
+            "durable": FLAG,
+            "auto_delete": FLAG,
+            "internal": FLAG,
+            "arguments": TABLE,
+        },
+    ),
+    ApiRoute("DELETE", "/api/exchanges/{vhost}/{name}", delete, MANAGEMENT),
+    ApiRoute(
+        "GET",
+        "/api/exchanges/{vhost}/{name}/bindings/{end}",
+        bindings,
+        LOOKING,
+        rows=True,
+        heavy=True,
+    ),
 )

@@ -9,9 +9,11 @@ from typing import Any, Final
 from aiohttp import web
 
 from leveret.errors import PreconditionFailed
+from leveret.management.api_route import TABLE, TEXT, ApiRoute
 from leveret.management.bodies import object_of, table_of, table_or_none, text_of
 from leveret.management.gate import may_write
 from leveret.management.requests.slices import next_slice
+from leveret.management.rights import MANAGEMENT
 from leveret.management.routes.shared import (
     BROKER,
     as_user,
@@ -100,4 +102,19 @@ def properties_of(given: Mapping[str, object]) -> bytes:
         raise PreconditionFailed(f"the field 'properties' is invalid: {wrong}") from None
 
 
-ROUTES: Final = (web.post("/api/exchanges/{vhost}/{name}/publish", publish),)
+ROUTES: Final = (
+    ApiRoute(
+        "POST",
+        "/api/exchanges/{vhost}/{name}/publish",
+        publish,
+        MANAGEMENT,
+        body={
+            "routing_key": TEXT,
+            "payload": TEXT,
+            "payload_encoding": {"enum": ["string", "base64"]},
+            "properties": TABLE,
+        },
+        required=("routing_key", "payload", "payload_encoding", "properties"),
+        logged=False,
+    ),
+)

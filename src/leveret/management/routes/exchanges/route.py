@@ -7,7 +7,9 @@ from typing import Final
 from aiohttp import web
 
 from leveret.broker.vhost.dry_run import dry_run
+from leveret.management.api_route import TABLE, TEXT, ApiRoute
 from leveret.management.bodies import object_of, table_or_none, text_of
+from leveret.management.rights import LOOKING
 from leveret.management.routes.exchanges.publish import properties_of
 from leveret.management.routes.shared import exchange_of, found_vhost, json_response
 
@@ -45,4 +47,15 @@ async def route(request: web.Request) -> web.Response:
     )
 
 
-ROUTES: Final = (web.post("/api/exchanges/{vhost}/{name}/route", route),)
+ROUTES: Final = (
+    ApiRoute(
+        "POST",
+        "/api/exchanges/{vhost}/{name}/route",
+        route,
+        LOOKING,
+        body={"routing_key": TEXT, "headers": TABLE},
+        required=("routing_key",),
+        heavy=True,
+        logged=False,
+    ),
+)

@@ -7,7 +7,9 @@ from typing import Final
 from aiohttp import web
 
 from leveret.errors import PreconditionFailed
+from leveret.management.api_route import TEXT, ApiRoute
 from leveret.management.bodies import object_of, text_of
+from leveret.management.rights import ADMINISTRATION, LOOKING
 from leveret.management.routes.node.identity import CLUSTER_NAME, cluster_name
 from leveret.management.routes.shared import (
     BROKER,
@@ -91,13 +93,20 @@ async def effective(request: web.Request) -> web.Response:
 
 
 ROUTES: Final = (
-    web.get("/api/config/effective", effective),
-    web.get("/api/version", version),
-    web.get("/api/extensions", extensions),
-    web.get("/api/feature-flags", feature_flags),
-    web.put("/api/feature-flags/{name}/enable", enable_flag),
-    web.get("/api/deprecated-features", deprecated_features),
-    web.get("/api/deprecated-features/used", deprecated_features),
-    web.get("/api/cluster-name", name),
-    web.put("/api/cluster-name", put_name),
+    ApiRoute("GET", "/api/config/effective", effective, ADMINISTRATION),
+    ApiRoute("GET", "/api/version", version, LOOKING),
+    ApiRoute("GET", "/api/extensions", extensions, LOOKING, rows=True),
+    ApiRoute("GET", "/api/feature-flags", feature_flags, LOOKING, rows=True),
+    ApiRoute("PUT", "/api/feature-flags/{name}/enable", enable_flag, ADMINISTRATION),
+    ApiRoute("GET", "/api/deprecated-features", deprecated_features, LOOKING, rows=True),
+    ApiRoute("GET", "/api/deprecated-features/used", deprecated_features, LOOKING, rows=True),
+    ApiRoute("GET", "/api/cluster-name", name, LOOKING),
+    ApiRoute(
+        "PUT",
+        "/api/cluster-name",
+        put_name,
+        ADMINISTRATION,
+        body={"name": TEXT},
+        required=("name",),
+    ),
 )

@@ -18,6 +18,8 @@ from aiohttp import web
 from leveret import __version__
 from leveret.limits import BACKUP_SILENCE_SECONDS_MAX
 from leveret.management.alarm import timeout
+from leveret.management.api_route import ApiRoute
+from leveret.management.rights import OPERATOR_ONLY
 from leveret.management.routes.shared import BROKER, CLOCK, OPERATOR
 
 
@@ -56,4 +58,4 @@ async def _listen(request: web.Request) -> bool:
             return True
 
 
-ROUTES: Final = (web.post("/api/backup", hold),)
+ROUTES: Final = (ApiRoute("POST", "/api/backup", hold, OPERATOR_ONLY, logged=False),)

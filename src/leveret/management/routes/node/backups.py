@@ -23,8 +23,10 @@ from aiohttp import hdrs, web
 
 from leveret import __version__
 from leveret.errors import NotFound
+from leveret.management.api_route import ApiRoute, Schema
 from leveret.management.backup.backups import Backup, Backups, NoPlace, Unreadable
 from leveret.management.gate import access_of
+from leveret.management.rights import ADMINISTRATION
 from leveret.management.routes.shared import (
     OPERATOR,
     Row,
@@ -158,10 +160,29 @@ def _whole(backup: Backup) -> Row:
     return {**_row(backup), "files": files}
 
 
+_FILE: Final[Schema] = {"description": "A file.", "content": {"application/octet-stream": {}}}
+
+#: A setting may forbid all of them.
+_FORBIDDEN: Final = {"403": None}
+
 ROUTES: Final = (
-    web.get("/api/backups", show_all),
-    web.post("/api/backups", begin),
-    web.get("/api/backups/{backup}", show),
-    web.delete("/api/backups/{backup}", end),
-    web.get("/api/backups/{backup}/files/{path}", send, allow_head=False),
+    ApiRoute("GET", "/api/backups", show_all, ADMINISTRATION, rows=True, failures=_FORBIDDEN),
+    ApiRoute(
+        "POST",
+        "/api/backups",
+        begin,
+        ADMINISTRATION,
+        failures={**_FORBIDDEN, "500": "The data directory cannot be read; `reason` says why."},
+    ),
+    ApiRoute("GET", "/api/backups/{backup}", show, ADMINISTRATION, failures=_FORBIDDEN),
+    ApiRoute("DELETE", "/api/backups/{backup}", end, ADMINISTRATION, failures=_FORBIDDEN),
+    ApiRoute(
+        "GET",
+        "/api/backups/{backup}/files/{path}",
+        send,
+        ADMINISTRATION,
+        answer=_FILE,
+        failures=_FORBIDDEN,
+        head=False,
+    ),
 )

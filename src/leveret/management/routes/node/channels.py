@@ -8,7 +8,9 @@ from aiohttp import web
 
 from leveret.errors import NotFound
 from leveret.limits import CONSUMERS_SHOWN_MAX
+from leveret.management.api_route import ApiRoute
 from leveret.management.gate import only_of
+from leveret.management.rights import LOOKING
 from leveret.management.routes.node.consumers import row as consumer_row
 from leveret.management.routes.node.identity import node_name
 from leveret.management.routes.shared import (
@@ -77,8 +79,10 @@ def connection_details(ends: Ends) -> Row:
 
 
 ROUTES: Final = (
-    web.get("/api/channels", channels),
-    web.get("/api/channels/{channel}", channel),
-    web.get("/api/connections/{connection}/channels", channels),
-    web.get("/api/vhosts/{vhost}/channels", channels),
+    ApiRoute("GET", "/api/channels", channels, LOOKING, rows=True, heavy=True),
+    ApiRoute("GET", "/api/channels/{channel}", channel, LOOKING),
+    ApiRoute(
+        "GET", "/api/connections/{connection}/channels", channels, LOOKING, rows=True, heavy=True
+    ),
+    ApiRoute("GET", "/api/vhosts/{vhost}/channels", channels, LOOKING, rows=True, heavy=True),
 )

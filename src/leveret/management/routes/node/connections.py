@@ -8,9 +8,10 @@ from aiohttp import web
 
 from leveret.broker.scheduler.link import close_links
 from leveret.errors import NotFound
+from leveret.management.api_route import ApiRoute
 from leveret.management.fields import as_unicode, plain
 from leveret.management.gate import Barred, access_of, only_of
-from leveret.management.rights import MONITORING_TAG
+from leveret.management.rights import LOOKING, MANAGEMENT, MONITORING_TAG
 from leveret.management.routes.node.identity import node_name
 from leveret.management.routes.shared import (
     BROKER,
@@ -135,10 +136,12 @@ def _protection(stats: ConnectionStats) -> Row:
 
 
 ROUTES: Final = (
-    web.get("/api/connections", connections),
-    web.get("/api/connections/username/{user}", connections),
-    web.delete("/api/connections/username/{user}", close_all),
-    web.get("/api/vhosts/{vhost}/connections", connections),
-    web.get("/api/connections/{connection}", connection),
-    web.delete("/api/connections/{connection}", close),
+    ApiRoute("GET", "/api/connections", connections, LOOKING, rows=True, heavy=True),
+    ApiRoute(
+        "GET", "/api/connections/username/{user}", connections, LOOKING, rows=True, heavy=True
+    ),
+    ApiRoute("DELETE", "/api/connections/username/{user}", close_all, MANAGEMENT),
+    ApiRoute("GET", "/api/vhosts/{vhost}/connections", connections, LOOKING, rows=True, heavy=True),
+    ApiRoute("GET", "/api/connections/{connection}", connection, LOOKING),
+    ApiRoute("DELETE", "/api/connections/{connection}", close, MANAGEMENT),
 )

@@ -6,8 +6,10 @@ from typing import Final
 
 from aiohttp import web
 
+from leveret.management.api_route import ApiRoute
 from leveret.management.fields import plain
 from leveret.management.gate import only_of
+from leveret.management.rights import LOOKING
 from leveret.management.routes.node.identity import node_name
 from leveret.management.routes.shared import BROKER, Row, stream_found, vhost_of
 from leveret.session import stats as sessions
@@ -50,6 +52,6 @@ def _status(stats: ConsumerStats) -> str:
 
 
 ROUTES: Final = (
-    web.get("/api/consumers", consumers),
-    web.get("/api/consumers/{vhost}", consumers),
+    ApiRoute("GET", "/api/consumers", consumers, LOOKING, rows=True, heavy=True),
+    ApiRoute("GET", "/api/consumers/{vhost}", consumers, LOOKING, rows=True, heavy=True),
 )

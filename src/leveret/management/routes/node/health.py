@@ -10,8 +10,11 @@ from http import HTTPStatus
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from leveret.errors import PreconditionFailed
+from leveret.management.api_route import ApiRoute
+from leveret.management.rights import LOOKING, MANAGEMENT
 from leveret.management.routes.node.identity import check_node, node_name
 from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, json_response
 
@@ -159,29 +162,35 @@ async def aliveness(request: web.Request) -> web.Response:
     return _ok()
 
 
-_CHECKS: Final = "/api/health/checks"
-_LEADERS: Final = f"{_CHECKS}/quorum-queues-without-elected-leaders"
+_LEADERS: Final = "quorum-queues-without-elected-leaders"
+
+
+def _check(name: str, handler: Handler) -> ApiRoute:
+    """Return the route of a health check."""
+    failures = {"503": "The check failed; `reason` says why."}
+    return ApiRoute("GET", f"/api/health/checks/{name}", handler, LOOKING, failures=failures)
+
 
 ROUTES: Final = (
-    web.get(f"{_CHECKS}/alarms", alarms),
-    web.get(f"{_CHECKS}/local-alarms", alarms),
-    web.get(f"{_CHECKS}/virtual-hosts", virtual_hosts),
-    web.get(f"{_CHECKS}/port-listener/{{port}}", port_listener),
-    web.get(f"{_CHECKS}/protocol-listener/{{protocol}}", protocol_listener),
-    web.get(f"{_CHECKS}/certificate-expiration/{{within}}/{{unit}}", certificate_expiration),
-    web.get(f"{_CHECKS}/is-in-service", in_service),
-    web.get(f"{_CHECKS}/ready-to-serve-clients", in_service),
-    web.get(f"{_CHECKS}/below-node-connection-limit", below_connection_limit),
-    web.get(f"{_CHECKS}/node-is-quorum-critical", never_critical),
-    web.get(f"{_CHECKS}/node-is-mirror-sync-critical", never_critical),
-    web.get(f"{_CHECKS}/metadata-store/initialized", always),
-    web.get(f"{_CHECKS}/metadata-store/initialized/with-data", always),
-    web.get(f"{_CHECKS}/reached-target-cluster-size", always),
-    web.get(f"{_LEADERS}/all-vhosts", always),
-    web.get(f"{_LEADERS}/all-vhosts/pattern/{{pattern}}", always),
-    web.get(f"{_LEADERS}/vhost/{{vhost}}", always),
-    web.get(f"{_LEADERS}/vhost/{{vhost}}/pattern/{{pattern}}", always),
-    web.get("/api/aliveness-test/{vhost}", aliveness),
-    web.get("/api/healthchecks/node", node),
-    web.get("/api/healthchecks/node/{name}", node),
+    _check("alarms", alarms),
+    _check("local-alarms", alarms),
+    _check("virtual-hosts", virtual_hosts),
+    _check("port-listener/{port}", port_listener),
+    _check("protocol-listener/{protocol}", protocol_listener),
+    _check("certificate-expiration/{within}/{unit}", certificate_expiration),
+    _check("is-in-service", in_service),
+    _check("ready-to-serve-clients", in_service),
+    _check("below-node-connection-limit", below_connection_limit),
+    _check("node-is-quorum-critical", never_critical),
+    _check("node-is-mirror-sync-critical", never_critical),
+    _check("metadata-store/initialized", always),
+    _check("metadata-store/initialized/with-data", always),
+    _check("reached-target-cluster-size", always),
+    _check(f"{_LEADERS}/all-vhosts", always),
+    _check(f"{_LEADERS}/all-vhosts/pattern/{{pattern}}", always),
+    _check(f"{_LEADERS}/vhost/{{vhost}}", always),
+    _check(f"{_LEADERS}/vhost/{{vhost}}/pattern/{{pattern}}", always),
+    ApiRoute("GET", "/api/aliveness-test/{vhost}", aliveness, MANAGEMENT),
+    ApiRoute("GET", "/api/healthchecks/node", node, LOOKING),
+    ApiRoute("GET", "/api/healthchecks/node/{name}", node, LOOKING),
 )

@@ -14,7 +14,9 @@ from leveret.limits import (
     LOG_TAIL_READERS_PER_USER_MAX,
     LOG_TAIL_SECONDS_MAX,
 )
+from leveret.management.api_route import ApiRoute
 from leveret.management.gate import access_of
+from leveret.management.rights import MONITORING
 from leveret.management.routes.shared import (
     OPERATOR,
     Row,
@@ -105,4 +107,4 @@ def _row(line: Line) -> Row:
     return {"time": line.time, "level": line.level, "text": line.text}
 
 
-ROUTES: Final = (web.get("/api/log/stream", tail),)
+ROUTES: Final = (ApiRoute("GET", "/api/log/stream", tail, MONITORING, rows=True),)

@@ -7,6 +7,8 @@ from typing import Final
 from aiohttp import web
 
 from leveret.broker.stats.memory_use import memory_use
+from leveret.management.api_route import ApiRoute
+from leveret.management.rights import MONITORING
 from leveret.management.routes.shared import BROKER, json_response
 
 
@@ -15,4 +17,4 @@ async def memory(request: web.Request) -> web.Response:
     return json_response(memory_use(request.app[BROKER]))
 
 
-ROUTES: Final = (web.get("/api/memory", memory),)
+ROUTES: Final = (ApiRoute("GET", "/api/memory", memory, MONITORING, rows=True),)

@@ -15,6 +15,7 @@ from typing import Final
 from aiohttp import web
 
 from leveret.errors import NotFound, PreconditionFailed
+from leveret.management.api_route import TEXT, ApiRoute, Schema
 from leveret.management.metrics import series as table
 from leveret.management.metrics.aggregated import (
     AGGREGATED,
@@ -32,6 +33,7 @@ from leveret.management.metrics.series import Series
 from leveret.management.metrics.text import CONTENT_TYPE, pieces
 from leveret.management.metrics.totals import Scrapes, resident_bytes
 from leveret.management.requests.slices import next_slice
+from leveret.management.rights import MONITORING
 from leveret.management.routes.shared import BROKER, OPERATOR, begins, json_response
 
 _IDENTITY: Final = {"identity_info": table.NODE["identity_info"]}
@@ -179,9 +181,11 @@ async def memory(request: web.Request) -> web.StreamResponse:
     return await _send(request, _yielding(_known(series, values, prefix)))
 
 
+_TEXT: Final[Schema] = {"description": "Metrics.", "content": {"text/plain": {"schema": TEXT}}}
+
 ROUTES: Final = (
-    web.get("/metrics", metrics),
-    web.get("/metrics/per-object", per_object),
-    web.get("/metrics/detailed", detailed),
-    web.get("/metrics/memory-breakdown", memory),
+    ApiRoute("GET", "/metrics", metrics, MONITORING, answer=_TEXT),
+    ApiRoute("GET", "/metrics/per-object", per_object, MONITORING, answer=_TEXT, heavy=True),
+    ApiRoute("GET", "/metrics/detailed", detailed, MONITORING, answer=_TEXT, heavy=True),
+    ApiRoute("GET", "/metrics/memory-breakdown", memory, MONITORING, answer=_TEXT),
 )

@@ -13,6 +13,8 @@ from aiohttp import web
 
 from leveret import machine
 from leveret.broker.broker import Broker
+from leveret.management.api_route import ApiRoute
+from leveret.management.rights import ADMINISTRATION, MONITORING
 from leveret.management.routes.node.identity import (
     RUNTIME,
     RUNTIME_VERSION,
@@ -233,11 +235,11 @@ def _with_total(found: Mapping[str, int]) -> Row:
 
 
 ROUTES: Final = (
-    web.get("/api/nodes", nodes),
-    web.get("/api/nodes/{name}", node),
-    web.get("/api/nodes/{name}/memory", memory),
-    web.get("/api/nodes/{name}/memory/relative", relative_memory),
-    web.get("/api/auth/attempts/{name}", login_attempts),
-    web.get("/api/auth/attempts/{name}/source", login_sources),
-    web.post("/api/rebalance/queues", nothing_to_move),
+    ApiRoute("GET", "/api/nodes", nodes, MONITORING, rows=True),
+    ApiRoute("GET", "/api/nodes/{name}", node, MONITORING),
+    ApiRoute("GET", "/api/nodes/{name}/memory", memory, MONITORING),
+    ApiRoute("GET", "/api/nodes/{name}/memory/relative", relative_memory, MONITORING),
+    ApiRoute("GET", "/api/auth/attempts/{name}", login_attempts, MONITORING, rows=True),
+    ApiRoute("GET", "/api/auth/attempts/{name}/source", login_sources, MONITORING, rows=True),
+    ApiRoute("POST", "/api/rebalance/queues", nothing_to_move, ADMINISTRATION),
 )

@@ -14,8 +14,10 @@ from leveret.broker.exchanges.exchange import DELAYED_TYPE
 from leveret.broker.exchanges.types import EXCHANGE_TYPES
 from leveret.broker.stats.stats import Totals, queues_in_turn
 from leveret.broker.stats.totals import QUEUE_COUNTS, QueueSums
+from leveret.management.api_route import ApiRoute
 from leveret.management.gate import only_of, seen_vhosts
 from leveret.management.requests.slices import next_slice
+from leveret.management.rights import LOOKING
 from leveret.management.routes.node.identity import (
     RUNTIME,
     RUNTIME_VERSION,
@@ -193,4 +195,4 @@ def _listener(protocol: str, host: str, port: int) -> Row:
     }
 
 
-ROUTES: Final = (web.get("/api/overview", overview),)
+ROUTES: Final = (ApiRoute("GET", "/api/overview", overview, LOOKING, heavy=True),)

@@ -12,6 +12,7 @@ from leveret.broker.queue.classic import ClassicQueue
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.waiting import WaitingQueue
 from leveret.errors import PreconditionFailed
+from leveret.management.api_route import NUMBER, TABLE, TEXT, ApiRoute
 from leveret.management.bodies import number_of, object_of
 from leveret.management.gate import (
     asking_owner,
@@ -21,6 +22,7 @@ from leveret.management.gate import (
     may_read,
 )
 from leveret.management.requests.slices import next_slice
+from leveret.management.rights import MANAGEMENT
 from leveret.management.routes.queues.payloads import (
     Room,
     Shown,
@@ -156,8 +158,30 @@ def _row(item: Returned, truncate: int) -> Shown:
 
 
 ROUTES: Final = (
-    web.delete("/api/queues/{vhost}/{name}", delete),
-    web.delete("/api/queues/{vhost}/{name}/contents", purge),
-    web.post("/api/queues/{vhost}/{name}/rewind", rewind),
-    web.post("/api/queues/{vhost}/{name}/browse", read),
+    ApiRoute("DELETE", "/api/queues/{vhost}/{name}", delete, MANAGEMENT),
+    ApiRoute("DELETE", "/api/queues/{vhost}/{name}/contents", purge, MANAGEMENT),
+    ApiRoute(
+        "POST",
+        "/api/queues/{vhost}/{name}/rewind",
+        rewind,
+        MANAGEMENT,
+        body={"timestamp": NUMBER},
+        required=("timestamp",),
+    ),
+    ApiRoute(
+        "POST",
+        "/api/queues/{vhost}/{name}/browse",
+        read,
+        MANAGEMENT,
+        body={
+            "count": NUMBER,
+            "after": NUMBER,
+            "position": NUMBER,
+            "routing-key": TEXT,
+            "headers": TABLE,
+            "truncate": NUMBER,
+        },
+        heavy=True,
+        logged=False,
+    ),
 )

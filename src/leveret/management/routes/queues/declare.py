@@ -11,8 +11,10 @@ from aiohttp import web
 
 from leveret.broker.stats.bindings import bindings_of_queue
 from leveret.errors import NotFound, PreconditionFailed
+from leveret.management.api_route import FLAG, TABLE, ApiRoute
 from leveret.management.bodies import flag_of, object_of, table_or_none
 from leveret.management.gate import may_configure
+from leveret.management.rights import LOOKING, MANAGEMENT
 from leveret.management.routes.exchanges.bindings import row as binding_row
 from leveret.management.routes.shared import (
     BROKER,
@@ -70,7 +72,22 @@ async def act(request: web.Request) -> web.Response:
 
 
 ROUTES: Final = (
-    web.put("/api/queues/{vhost}/{name}", put),
-    web.get("/api/queues/{vhost}/{name}/bindings", bindings),
-    web.post("/api/queues/{vhost}/{name}/actions", act),
+    ApiRoute(
+        "PUT",
+        "/api/queues/{vhost}/{name}",
+        put,
+        MANAGEMENT,
+        body={"durable": FLAG, "auto_delete": FLAG, "arguments": TABLE},
+    ),
+    ApiRoute(
+        "GET", "/api/queues/{vhost}/{name}/bindings", bindings, LOOKING, rows=True, heavy=True
+    ),
+    ApiRoute(
+        "POST",
+        "/api/queues/{vhost}/{name}/actions",
+        act,
+        MANAGEMENT,
+        body={"action": {"enum": ["sync", "cancel_sync"]}},
+        required=("action",),
+    ),
 )

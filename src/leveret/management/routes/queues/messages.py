@@ -13,10 +13,12 @@ from leveret.broker.queue.browse import BrowseFilter, browse
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.waiting import WaitingQueue
 from leveret.errors import PreconditionFailed
+from leveret.management.api_route import NUMBER, ApiRoute
 from leveret.management.bodies import object_of, text_of, written_number_of
 from leveret.management.direct import DirectAnswer
 from leveret.management.gate import book, may_read
 from leveret.management.requests.slices import next_slice
+from leveret.management.rights import MANAGEMENT
 from leveret.management.routes.queues.actions import MESSAGES_AT_ONCE, MESSAGES_MAX
 from leveret.management.routes.queues.payloads import (
     PIECE_BYTES,
@@ -120,4 +122,27 @@ def _row(answer: DirectAnswer, got: BasicGetOk, encoding: str, truncate: int) ->
     return Shown(row, answer.properties, cut(answer.body, truncate), encoding == "auto")
 
 
-ROUTES: Final = (web.post("/api/queues/{vhost}/{name}/get", get),)
+ROUTES: Final = (
+    ApiRoute(
+        "POST",
+        "/api/queues/{vhost}/{name}/get",
+        get,
+        MANAGEMENT,
+        body={
+            "count": NUMBER,
+            "ackmode": {
+                "enum": [
+                    "ack_requeue_true",
+                    "ack_requeue_false",
+                    "reject_requeue_true",
+                    "reject_requeue_false",
+                ]
+            },
+            "encoding": {"enum": ["auto", "base64"]},
+            "truncate": NUMBER,
+        },
+        required=("count", "ackmode", "encoding"),
+        heavy=True,
+        logged=False,
+    ),
+)

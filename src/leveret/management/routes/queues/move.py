@@ -12,11 +12,13 @@ from aiohttp import web
 
 from leveret.broker.queue.queue import Queue
 from leveret.errors import NotFound, PreconditionFailed
+from leveret.management.api_route import NUMBER, TEXT, ApiRoute
 from leveret.management.audit import PARTLY_DONE
 from leveret.management.bodies import number_of, object_of, text_of
 from leveret.management.direct import DirectAnswer, DirectChannel
 from leveret.management.gate import may_read, may_write
 from leveret.management.requests.slices import next_slice
+from leveret.management.rights import MANAGEMENT
 from leveret.management.routes.queues.actions import MESSAGES_AT_ONCE, MESSAGES_MAX
 from leveret.management.routes.queues.payloads import PIECE_BYTES
 from leveret.management.routes.shared import (
@@ -151,4 +153,14 @@ async def _hand_over(
         raise NotFound(f"no queue '{to}'")
 
 
-ROUTES: Final = (web.post("/api/queues/{vhost}/{name}/move", move),)
+ROUTES: Final = (
+    ApiRoute(
+        "POST",
+        "/api/queues/{vhost}/{name}/move",
+        move,
+        MANAGEMENT,
+        body={"to": TEXT, "count": NUMBER, "reason": TEXT, "queue": TEXT},
+        required=("to",),
+        heavy=True,
+    ),
+)

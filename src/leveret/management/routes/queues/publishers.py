@@ -17,7 +17,9 @@ from leveret.broker.publishers.publishers import GIVE_PUBLISHER, Publisher
 from leveret.broker.queue.queue import Queue
 from leveret.broker.stats.stats import PublisherStats, publisher_rows
 from leveret.errors import NotFound
+from leveret.management.api_route import ApiRoute
 from leveret.management.gate import asking_owner, is_administrator, may_change, may_see
+from leveret.management.rights import USER
 from leveret.management.routes.shared import (
     OPERATOR,
     Row,
@@ -116,7 +118,7 @@ def _row(request: web.Request, stats: PublisherStats) -> Row:
 
 
 ROUTES: Final = (
-    web.get("/api/publishers/{vhost}/{queue}", publishers),
-    web.delete("/api/publishers/{vhost}/{queue}/{publisher}", forget),
-    web.put("/api/publishers/{vhost}/{queue}/{publisher}/owner/{user}", give),
+    ApiRoute("GET", "/api/publishers/{vhost}/{queue}", publishers, USER, rows=True, heavy=True),
+    ApiRoute("DELETE", "/api/publishers/{vhost}/{queue}/{publisher}", forget, USER),
+    ApiRoute("PUT", "/api/publishers/{vhost}/{queue}/{publisher}/owner/{user}", give, USER),
 )

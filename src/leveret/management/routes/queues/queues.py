@@ -14,10 +14,12 @@ from leveret.broker.stats.stats import QueueStats, queue_names, queue_rows, queu
 from leveret.broker.stats.totals import queue_changes
 from leveret.errors import NotFound
 from leveret.limits import CONSUMERS_SHOWN_MAX
+from leveret.management.api_route import ApiRoute
 from leveret.management.fields import plain, time_text
 from leveret.management.gate import book, seen_vhosts
 from leveret.management.paging import Kept, Wanted, filtered, sorted_in_slices, wanted_of
 from leveret.management.requests.slices import next_slice
+from leveret.management.rights import LOOKING
 from leveret.management.routes.node.consumers import row as consumer_row
 from leveret.management.routes.node.identity import node_name
 from leveret.management.routes.shared import (
@@ -312,8 +314,8 @@ def _owner(connection: str) -> Row | None:
 
 
 ROUTES: Final = (
-    web.get("/api/queues", queues),
-    web.get("/api/queues/detailed", detailed),
-    web.get("/api/queues/{vhost}", queues),
-    web.get("/api/queues/{vhost}/{name}", queue),
+    ApiRoute("GET", "/api/queues", queues, LOOKING, rows=True, heavy=True),
+    ApiRoute("GET", "/api/queues/detailed", detailed, LOOKING, rows=True, heavy=True),
+    ApiRoute("GET", "/api/queues/{vhost}", queues, LOOKING, rows=True, heavy=True),
+    ApiRoute("GET", "/api/queues/{vhost}/{name}", queue, LOOKING),
 )

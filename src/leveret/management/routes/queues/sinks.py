@@ -23,6 +23,7 @@ from leveret.broker.sinks.sinks import GIVE_SINK
 from leveret.broker.stats.stats import SinkStats, sink_rows
 from leveret.broker.users.permissions import CONFIGURE
 from leveret.errors import AccessRefused, NotFound, PreconditionFailed
+from leveret.management.api_route import ApiRoute
 from leveret.management.audit import PARTLY_DONE
 from leveret.management.gate import (
     ACCESS,
@@ -33,6 +34,7 @@ from leveret.management.gate import (
     may_configure,
 )
 from leveret.management.requests.slices import next_slice
+from leveret.management.rights import USER
 from leveret.management.routes.shared import (
     OPERATOR,
     Row,
@@ -204,7 +206,7 @@ def _row(request: web.Request, stats: SinkStats) -> Row:
 
 
 ROUTES: Final = (
-    web.get("/api/sinks/{vhost}", sinks),
-    web.delete("/api/sinks/{vhost}/{sink}", forget),
-    web.put("/api/sinks/{vhost}/{sink}/owner/{user}", give),
+    ApiRoute("GET", "/api/sinks/{vhost}", sinks, USER, rows=True, heavy=True),
+    ApiRoute("DELETE", "/api/sinks/{vhost}/{sink}", forget, USER, heavy=True),
+    ApiRoute("PUT", "/api/sinks/{vhost}/{sink}/owner/{user}", give, USER, heavy=True),
 )

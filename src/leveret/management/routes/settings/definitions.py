@@ -15,8 +15,10 @@ from leveret.broker.definitions.exports import definition_rows, sections_of, vho
 from leveret.broker.definitions.imports import add_definitions
 from leveret.errors import PreconditionFailed
 from leveret.limits import HTTP_WRITE_BYTES_MAX
+from leveret.management.api_route import ApiRoute
 from leveret.management.definitions import DefinitionsWriter, read_in_slices
 from leveret.management.requests.slices import next_slice
+from leveret.management.rights import ADMINISTRATION
 from leveret.management.routes.node.identity import cluster_name
 from leveret.management.routes.shared import (
     BROKER,
@@ -102,11 +104,11 @@ async def _uploaded(request: web.Request) -> bytes:
 
 
 ROUTES: Final = (
-    web.get("/api/definitions", export),
+    ApiRoute("GET", "/api/definitions", export, ADMINISTRATION, heavy=True),
     # The path in RabbitMQ 2.
-    web.get("/api/all-configuration", export),
-    web.post("/api/all-configuration", take),
-    web.get("/api/definitions/{vhost}", export),
-    web.post("/api/definitions", take),
-    web.post("/api/definitions/{vhost}", take),
+    ApiRoute("GET", "/api/all-configuration", export, ADMINISTRATION, heavy=True),
+    ApiRoute("POST", "/api/all-configuration", take, ADMINISTRATION, heavy=True),
+    ApiRoute("GET", "/api/definitions/{vhost}", export, ADMINISTRATION, heavy=True),
+    ApiRoute("POST", "/api/definitions", take, ADMINISTRATION, heavy=True),
+    ApiRoute("POST", "/api/definitions/{vhost}", take, ADMINISTRATION, heavy=True),
 )

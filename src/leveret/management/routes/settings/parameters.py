@@ -10,9 +10,11 @@ from aiohttp import web
 from leveret.broker.broker import Broker
 from leveret.broker.parameters import DEFAULT_USER_LIMITS, OPERATOR_POLICY, VHOST_LIMITS
 from leveret.errors import NotFound, PreconditionFailed
+from leveret.management.api_route import ANY, ApiRoute
 from leveret.management.bodies import object_of
 from leveret.management.gate import is_administrator, must_administer
 from leveret.management.requests.slices import next_slice
+from leveret.management.rights import ADMINISTRATION, POLICIES
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
@@ -159,14 +161,30 @@ async def _value(request: web.Request) -> object:
 
 
 ROUTES: Final = (
-    web.get("/api/parameters", parameters),
-    web.get("/api/parameters/{component}", parameters),
-    web.get("/api/parameters/{component}/{vhost}", parameters),
-    web.get("/api/parameters/{component}/{vhost}/{name}", parameter),
-    web.put("/api/parameters/{component}/{vhost}/{name}", put),
-    web.delete("/api/parameters/{component}/{vhost}/{name}", delete),
-    web.get("/api/global-parameters", global_parameters),
-    web.get("/api/global-parameters/{name}", global_parameter),
-    web.put("/api/global-parameters/{name}", put_global),
-    web.delete("/api/global-parameters/{name}", delete_global),
+    ApiRoute("GET", "/api/parameters", parameters, POLICIES, rows=True, heavy=True),
+    ApiRoute("GET", "/api/parameters/{component}", parameters, POLICIES, rows=True, heavy=True),
+    ApiRoute(
+        "GET", "/api/parameters/{component}/{vhost}", parameters, POLICIES, rows=True, heavy=True
+    ),
+    ApiRoute("GET", "/api/parameters/{component}/{vhost}/{name}", parameter, POLICIES),
+    ApiRoute(
+        "PUT",
+        "/api/parameters/{component}/{vhost}/{name}",
+        put,
+        POLICIES,
+        body={"value": ANY},
+        required=("value",),
+    ),
+    ApiRoute("DELETE", "/api/parameters/{component}/{vhost}/{name}", delete, POLICIES),
+    ApiRoute("GET", "/api/global-parameters", global_parameters, POLICIES, rows=True, heavy=True),
+    ApiRoute("GET", "/api/global-parameters/{name}", global_parameter, POLICIES),
+    ApiRoute(
+        "PUT",
+        "/api/global-parameters/{name}",
+        put_global,
+        ADMINISTRATION,
+        body={"value": ANY},
+        required=("value",),
+    ),
+    ApiRoute("DELETE", "/api/global-parameters/{name}", delete_global, ADMINISTRATION),
 )

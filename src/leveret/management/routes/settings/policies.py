@@ -10,8 +10,10 @@ from aiohttp import web
 from leveret.broker.policies.policy import Policy, make_policy
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import NotFound
+from leveret.management.api_route import NUMBER, TABLE, TEXT, ApiRoute
 from leveret.management.bodies import number_of, object_of, table_of, text_of
 from leveret.management.fields import plain
+from leveret.management.rights import ADMINISTRATION, POLICIES, Right
 from leveret.management.routes.shared import (
     OPERATOR,
     Row,
@@ -95,14 +97,24 @@ def _row(vhost: str, policy: Policy) -> Row:
     }
 
 
-ROUTES: Final = tuple(
-    route
-    for base in ("/api/policies", "/api/operator-policies")
-    for route in (
-        web.get(base, policies),
-        web.get(base + "/{vhost}", policies),
-        web.get(base + "/{vhost}/{name}", policy),
-        web.put(base + "/{vhost}/{name}", put),
-        web.delete(base + "/{vhost}/{name}", delete),
+#: The fields of a policy, and the required ones.
+_BODY: Final = {"pattern": TEXT, "definition": TABLE, "priority": NUMBER, "apply-to": TEXT}
+_REQUIRED: Final = ("pattern", "definition")
+
+
+def _routes(base: str, right: Right) -> tuple[ApiRoute, ...]:
+    """Return the routes of the policies, or of the operator policies, at the path `base`."""
+    one = base + "/{vhost}/{name}"
+    return (
+        ApiRoute("GET", base, policies, right, rows=True, heavy=True),
+        ApiRoute("GET", base + "/{vhost}", policies, right, rows=True, heavy=True),
+        ApiRoute("GET", one, policy, right),
+        ApiRoute("PUT", one, put, right, body=_BODY, required=_REQUIRED),
+        ApiRoute("DELETE", one, delete, right),
     )
+
+
+ROUTES: Final = (
+    *_routes("/api/policies", POLICIES),
+    *_routes("/api/operator-policies", ADMINISTRATION),
 )

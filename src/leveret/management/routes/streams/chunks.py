@@ -45,9 +45,11 @@ from leveret.limits import (
     HTTP_WAIT_MS_MAX,
     HTTP_WRITE_BYTES_MAX,
 )
+from leveret.management.api_route import ApiRoute, Schema
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.gate import book
 from leveret.management.requests.slices import next_slice
+from leveret.management.rights import USER
 from leveret.management.routes.shared import CHUNKS, number_of_query
 from leveret.management.routes.streams.streams import found_stream
 from leveret.store.segments.segments import ChunkRef, check_chunk_head
@@ -191,4 +193,8 @@ async def _send_stored(
     return True
 
 
-ROUTES: Final = (web.get("/api/streams/{vhost}/{name}/chunks", chunks, allow_head=False),)
+_CHUNKS: Final[Schema] = {"description": "Chunks.", "content": {"application/octet-stream": {}}}
+
+ROUTES: Final = (
+    ApiRoute("GET", "/api/streams/{vhost}/{name}/chunks", chunks, USER, answer=_CHUNKS, head=False),
+)

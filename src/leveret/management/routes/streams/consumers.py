@@ -15,8 +15,10 @@ from leveret.broker.stats.streams import NamedReaderStats, named_reader_rows
 from leveret.broker.stream.offsets import GIVE_NAME
 from leveret.broker.stream.stream import Stream
 from leveret.errors import NotFound, PreconditionFailed
+from leveret.management.api_route import NUMBER, ApiRoute
 from leveret.management.bodies import object_of
 from leveret.management.gate import asking_owner, may_change
+from leveret.management.rights import USER
 from leveret.management.routes.shared import (
     OPERATOR,
     Row,
@@ -123,9 +125,18 @@ def _row(request: web.Request, stats: NamedReaderStats) -> Row:
 
 
 ROUTES: Final = (
-    web.get("/api/streams/{vhost}/{name}/consumers", consumers),
-    web.get("/api/streams/{vhost}/{name}/consumers/{consumer}", consumer),
-    web.put("/api/streams/{vhost}/{name}/consumers/{consumer}", move),
-    web.delete("/api/streams/{vhost}/{name}/consumers/{consumer}", forget),
-    web.put("/api/streams/{vhost}/{name}/consumers/{consumer}/owner/{user}", give),
+    ApiRoute(
+        "GET", "/api/streams/{vhost}/{name}/consumers", consumers, USER, rows=True, heavy=True
+    ),
+    ApiRoute("GET", "/api/streams/{vhost}/{name}/consumers/{consumer}", consumer, USER),
+    ApiRoute(
+        "PUT",
+        "/api/streams/{vhost}/{name}/consumers/{consumer}",
+        move,
+        USER,
+        body={"offset": {"oneOf": [NUMBER, {"enum": ["first", "last", "next"]}]}},
+        required=("offset",),
+    ),
+    ApiRoute("DELETE", "/api/streams/{vhost}/{name}/consumers/{consumer}", forget, USER),
+    ApiRoute("PUT", "/api/streams/{vhost}/{name}/consumers/{consumer}/owner/{user}", give, USER),
 )

@@ -14,8 +14,10 @@ from aiohttp import web
 from leveret.broker.stats.streams import StreamStats, stream_rows
 from leveret.broker.stream.stream import Stream
 from leveret.errors import NotFound, PreconditionFailed
+from leveret.management.api_route import ApiRoute
 from leveret.management.gate import can_read, may_read
 from leveret.management.requests.slices import next_slice
+from leveret.management.rights import USER
 from leveret.management.routes.shared import (
     Row,
     found_vhost,
@@ -96,7 +98,7 @@ def row(vhost: str, stats: StreamStats) -> Row:
 
 
 ROUTES: Final = (
-    web.get("/api/streams/{vhost}", streams),
-    web.get("/api/streams/{vhost}/{name}", stream),
-    web.get("/api/streams/{vhost}/{name}/offset", offset),
+    ApiRoute("GET", "/api/streams/{vhost}", streams, USER, rows=True, heavy=True),
+    ApiRoute("GET", "/api/streams/{vhost}/{name}", stream, USER),
+    ApiRoute("GET", "/api/streams/{vhost}/{name}/offset", offset, USER),
 )

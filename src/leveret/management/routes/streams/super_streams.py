@@ -24,10 +24,12 @@ from leveret.broker.super_streams.super_stream import (
     super_stream_names,
 )
 from leveret.errors import NotFound
+from leveret.management.api_route import NUMBER, TABLE, ApiRoute
 from leveret.management.bodies import number_of, object_of, table_of
 from leveret.management.fields import plain
 from leveret.management.gate import ACCESS, can_read, may_read
 from leveret.management.operator import in_slices
+from leveret.management.rights import USER
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
@@ -111,8 +113,16 @@ def _row(stats: SuperStreamStats) -> Row:
 
 
 ROUTES: Final = (
-    web.get("/api/super-streams/{vhost}", super_streams),
-    web.get("/api/super-streams/{vhost}/{name}", super_stream),
-    web.put("/api/super-streams/{vhost}/{name}", declare),
-    web.delete("/api/super-streams/{vhost}/{name}", delete),
+    ApiRoute("GET", "/api/super-streams/{vhost}", super_streams, USER, rows=True, heavy=True),
+    ApiRoute("GET", "/api/super-streams/{vhost}/{name}", super_stream, USER),
+    ApiRoute(
+        "PUT",
+        "/api/super-streams/{vhost}/{name}",
+        declare,
+        USER,
+        body={"partitions": NUMBER, "arguments": TABLE},
+        required=("partitions",),
+        heavy=True,
+    ),
+    ApiRoute("DELETE", "/api/super-streams/{vhost}/{name}", delete, USER, heavy=True),
 )

@@ -9,8 +9,10 @@ from typing import Final
 
 from aiohttp import hdrs, web
 
+from leveret.management.api_route import ApiRoute
 from leveret.management.gate import ACCESS, VISIT
 from leveret.management.login.sessions import set_cookie
+from leveret.management.rights import ADMINISTRATION, LOOKING
 from leveret.management.routes.shared import BROKER, Row, json_response
 
 #: The salt of `rabbit_password_hashing_sha256`.
@@ -66,9 +68,9 @@ async def hash_password(request: web.Request) -> web.Response:
 
 
 ROUTES: Final = (
-    web.get("/api/whoami", whoami),
-    web.post("/api/login", login),
-    web.post("/api/logout", logout),
-    web.get("/api/auth", auth),
-    web.get("/api/auth/hash_password/{password}", hash_password),
+    ApiRoute("GET", "/api/whoami", whoami, LOOKING),
+    ApiRoute("POST", "/api/login", login, LOOKING, logged=False),
+    ApiRoute("POST", "/api/logout", logout, LOOKING, logged=False),
+    ApiRoute("GET", "/api/auth", auth, LOOKING),
+    ApiRoute("GET", "/api/auth/hash_password/{password}", hash_password, ADMINISTRATION),
 )

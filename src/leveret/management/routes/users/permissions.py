@@ -9,7 +9,9 @@ from aiohttp import web
 
 from leveret.broker.users.permissions import Permission, TopicPermission
 from leveret.errors import NotFound
+from leveret.management.api_route import TEXT, ApiRoute
 from leveret.management.bodies import object_of, text_of
+from leveret.management.rights import ADMINISTRATION
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
@@ -121,17 +123,55 @@ async def delete_topic(request: web.Request) -> web.Response:
 
 
 ROUTES: Final = (
-    web.get("/api/permissions", permissions),
-    web.get("/api/permissions/{vhost}/{user}", permission),
-    web.put("/api/permissions/{vhost}/{user}", put),
-    web.delete("/api/permissions/{vhost}/{user}", delete),
-    web.get("/api/vhosts/{vhost}/permissions", permissions),
-    web.get("/api/users/{user}/permissions", permissions),
-    web.get("/api/topic-permissions", topic_permissions),
-    web.get("/api/topic-permissions/{vhost}/{user}", topic_permissions),
-    web.put("/api/topic-permissions/{vhost}/{user}", put_topic),
-    web.delete("/api/topic-permissions/{vhost}/{user}", delete_topic),
-    web.delete("/api/topic-permissions/{vhost}/{user}/{exchange}", delete_topic),
-    web.get("/api/vhosts/{vhost}/topic-permissions", topic_permissions),
-    web.get("/api/users/{user}/topic-permissions", topic_permissions),
+    ApiRoute("GET", "/api/permissions", permissions, ADMINISTRATION, rows=True, heavy=True),
+    ApiRoute("GET", "/api/permissions/{vhost}/{user}", permission, ADMINISTRATION),
+    ApiRoute(
+        "PUT",
+        "/api/permissions/{vhost}/{user}",
+        put,
+        ADMINISTRATION,
+        body={"configure": TEXT, "write": TEXT, "read": TEXT},
+        required=("configure", "write", "read"),
+    ),
+    ApiRoute("DELETE", "/api/permissions/{vhost}/{user}", delete, ADMINISTRATION),
+    ApiRoute(
+        "GET", "/api/vhosts/{vhost}/permissions", permissions, ADMINISTRATION, rows=True, heavy=True
+    ),
+    ApiRoute(
+        "GET", "/api/users/{user}/permissions", permissions, ADMINISTRATION, rows=True, heavy=True
+    ),
+    ApiRoute(
+        "GET", "/api/topic-permissions", topic_permissions, ADMINISTRATION, rows=True, heavy=True
+    ),
+    ApiRoute(
+        "GET", "/api/topic-permissions/{vhost}/{user}", topic_permissions, ADMINISTRATION, rows=True
+    ),
+    ApiRoute(
+        "PUT",
+        "/api/topic-permissions/{vhost}/{user}",
+        put_topic,
+        ADMINISTRATION,
+        body={"exchange": TEXT, "write": TEXT, "read": TEXT},
+        required=("exchange", "write", "read"),
+    ),
+    ApiRoute("DELETE", "/api/topic-permissions/{vhost}/{user}", delete_topic, ADMINISTRATION),
+    ApiRoute(
+        "DELETE", "/api/topic-permissions/{vhost}/{user}/{exchange}", delete_topic, ADMINISTRATION
+    ),
+    ApiRoute(
+        "GET",
+        "/api/vhosts/{vhost}/topic-permissions",
+        topic_permissions,
+        ADMINISTRATION,
+        rows=True,
+        heavy=True,
+    ),
+    ApiRoute(
+        "GET",
+        "/api/users/{user}/topic-permissions",
+        topic_permissions,
+        ADMINISTRATION,
+        rows=True,
+        heavy=True,
+    ),
 )

@@ -10,7 +10,9 @@ from aiohttp import web
 
 from leveret.broker.broker import Broker
 from leveret.broker.stats.quota_use import user_quotas, vhost_quotas
+from leveret.management.api_route import ApiRoute
 from leveret.management.requests.slices import next_slice
+from leveret.management.rights import MONITORING
 from leveret.management.routes.shared import BROKER, Row, as_it_is, stream_slices
 
 
@@ -40,4 +42,4 @@ def _quotas(broker: Broker) -> Iterator[list[Row]]:
         yield vhost_quotas(broker, name) if name in broker.vhosts else []
 
 
-ROUTES: Final = (web.get("/api/quotas", quotas),)
+ROUTES: Final = (ApiRoute("GET", "/api/quotas", quotas, MONITORING, rows=True, heavy=True),)

@@ -11,7 +11,9 @@ from aiohttp import web
 
 from leveret.broker.users.users import ARGON2, SHA256, User
 from leveret.errors import PreconditionFailed
+from leveret.management.api_route import LIMIT, TAGS, TEXT, ApiRoute
 from leveret.management.bodies import number_of, object_of, text_of
+from leveret.management.rights import ADMINISTRATION
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
@@ -170,16 +172,43 @@ def _row(request: web.Request, user: User) -> Row:
 
 
 ROUTES: Final = (
-    web.get("/api/users", users),
-    web.get("/api/users/without-permissions", without_permissions),
-    web.post("/api/users/bulk-delete", bulk_delete),
-    web.get("/api/users/{user}", user),
-    web.put("/api/users/{user}", put),
-    web.delete("/api/users/{user}", delete),
-    web.get("/api/user-limits", limits),
-    web.get("/api/user-limits/{user}", limits),
-    web.put("/api/user-limits/{user}", put_limits),
-    web.delete("/api/user-limits/{user}", delete_limits),
-    web.put("/api/user-limits/{user}/{name}", put_limit),
-    web.delete("/api/user-limits/{user}/{name}", delete_limit),
+    ApiRoute("GET", "/api/users", users, ADMINISTRATION, rows=True, heavy=True),
+    ApiRoute(
+        "GET",
+        "/api/users/without-permissions",
+        without_permissions,
+        ADMINISTRATION,
+        rows=True,
+        heavy=True,
+    ),
+    ApiRoute(
+        "POST",
+        "/api/users/bulk-delete",
+        bulk_delete,
+        ADMINISTRATION,
+        body={"users": {"type": "array", "items": TEXT}},
+        required=("users",),
+    ),
+    ApiRoute("GET", "/api/users/{user}", user, ADMINISTRATION),
+    ApiRoute(
+        "PUT",
+        "/api/users/{user}",
+        put,
+        ADMINISTRATION,
+        body={"password": TEXT, "password_hash": TEXT, "hashing_algorithm": TEXT, "tags": TAGS},
+    ),
+    ApiRoute("DELETE", "/api/users/{user}", delete, ADMINISTRATION),
+    ApiRoute("GET", "/api/user-limits", limits, ADMINISTRATION, rows=True, heavy=True),
+    ApiRoute("GET", "/api/user-limits/{user}", limits, ADMINISTRATION, rows=True, heavy=True),
+    ApiRoute("PUT", "/api/user-limits/{user}", put_limits, ADMINISTRATION),
+    ApiRoute("DELETE", "/api/user-limits/{user}", delete_limits, ADMINISTRATION),
+    ApiRoute(
+        "PUT",
+        "/api/user-limits/{user}/{name}",
+        put_limit,
+        ADMINISTRATION,
+        body=LIMIT,
+        required=("value",),
+    ),
+    ApiRoute("DELETE", "/api/user-limits/{user}/{name}", delete_limit, ADMINISTRATION),
 )
