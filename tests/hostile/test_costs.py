@@ -11,7 +11,7 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduler.task import Task
 from leveret.broker.sinks.commit import COMMIT_KEY
 from leveret.management.metrics import totals
-from leveret.management.routes import shared
+from leveret.management.routes import lists
 from leveret.names import Name
 from leveret.session.client_session import ClientSession
 from leveret.session.publish.publisher import Publisher
@@ -179,8 +179,8 @@ def test_a_scrape_without_a_slice_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 
 @planted
 def test_a_list_over_http_without_a_slice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "SLICE_ROWS", 100_000)
-    monkeypatch.setattr(shared, "SLICE_VALUES", 1 << 30)
+    monkeypatch.setattr(lists, "SLICE_ROWS", 100_000)
+    monkeypatch.setattr(lists, "SLICE_VALUES", 1 << 30)
     gauge = Gauge()
     world = World(1, 1_000, gauge)
     world.build("queues")

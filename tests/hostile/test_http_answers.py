@@ -13,7 +13,7 @@ from typing import Final
 from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.limits import HTTP_HEAVY_REQUESTS_PER_USER_MAX
 from leveret.management.api import users_routes
-from leveret.management.routes.shared import GATHERED_ROW_BYTES
+from leveret.management.routes.lists import GATHERED_ROW_BYTES
 from leveret.names import Name
 from support.http.users_api import KERNEL_BYTES_MAX, RIGHT, Api80, head, run, until
 from support.node.core import Node

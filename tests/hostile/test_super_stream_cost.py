@@ -19,7 +19,8 @@ from leveret.limits import (
     SUPER_STREAM_PARTITIONS_MAX,
 )
 from leveret.management.gate import ACCESS, can_read
-from leveret.management.routes.shared import BROKER, permitted
+from leveret.management.routes.lists import permitted
+from leveret.management.routes.shared import BROKER
 from leveret.management.routes.streams.super_streams import super_streams
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk

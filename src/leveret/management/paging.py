@@ -134,6 +134,16 @@ class Wanted:
                 f"Page out of range, page: {self.page} page size: {self.page_size}, len: {count}"
             )
 
+    def cut(self, ordered: list[Item], found: int) -> list[Item]:
+        """Return the items of the page; `ordered` has all `found` items, or those up to its end.
+
+        Raises: PageOutOfRange (400 in HTTP).
+        """
+        if self.page is None:
+            return ordered
+        self.check_range(found)
+        return ordered[self.begin : self.end]
+
 
 def wanted_of(query: Mapping[str, str]) -> Wanted:
     """Return the options in a request's query.  Raises: PreconditionFailed (400 in HTTP)."""

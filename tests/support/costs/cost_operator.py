@@ -15,7 +15,7 @@ from leveret.broker.attributes.arguments import Arguments
 from leveret.broker.definitions.exports import definition_rows, sections_of
 from leveret.broker.queue.classic import ClassicQueue
 from leveret.errors import AmqpError
-from leveret.management.routes.shared import SLICE_ROWS
+from leveret.management.routes.lists import SLICE_ROWS
 from support.node.importing import Import
 
 if TYPE_CHECKING:

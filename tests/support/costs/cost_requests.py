@@ -16,7 +16,7 @@ from leveret.broker.parameters import OPERATOR_POLICY
 from leveret.broker.stats.bindings import binding_rows
 from leveret.broker.stats.stats import exchange_rows, queue_rows
 from leveret.errors import AmqpError
-from leveret.management.routes.shared import SLICE_ROWS
+from leveret.management.routes.lists import SLICE_ROWS
 from support.costs.cost_gauge import QuickPeer
 from support.costs.cost_hare import QuickHare, hare_request
 from support.costs.cost_http import HttpClient, http_request

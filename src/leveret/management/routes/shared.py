@@ -1,39 +1,26 @@
-"""Shared by the routes: the broker, JSON answers, and listings that are sent in slices."""
+"""Shared by the routes: the broker, the objects that a path names, and JSON answers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
-from itertools import islice
-from typing import Final, TypeVar
+from typing import Final
 
 from aiohttp import hdrs, web
 
 from leveret.broker.broker import Broker
-from leveret.broker.core import Core
-from leveret.broker.scheduler.costs import SLICE
 from leveret.broker.vhost.vhost import Vhost
 from leveret.clock import Clock
 from leveret.errors import AmqpError, NotFound, PreconditionFailed
-from leveret.limits import HTTP_WRITE_BYTES_MAX
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.direct import DirectChannel, direct_channel
-from leveret.management.gate import book, seen_vhosts, sees_vhost
+from leveret.management.gate import seen_vhosts
 from leveret.management.login.origin import is_page
 from leveret.management.operator import Operator
 from leveret.management.page import takes_gzip
-from leveret.management.paging import (
-    PageOutOfRange,
-    Wanted,
-    columns_of,
-    sort_key,
-    sorted_in_slices,
-    wanted_of,
-)
-from leveret.management.paging import filtered as filter_names
-from leveret.management.requests.slices import next_slice
+from leveret.management.paging import PageOutOfRange, columns_of
 from leveret.names import Name, cleaned
 
 #: The broker of an application.
@@ -42,18 +29,6 @@ BROKER: Final = web.AppKey("broker", Broker)
 #: The means to change the broker.
 OPERATOR: Final = web.AppKey("operator", Operator)
 
-#: Rows made and written per slice: a queue's row with all its fields takes some 700 lines of
-#: uncompiled code, so these are about 2 ms of work.
-SLICE_ROWS: Final = 100
-
-#: Values per slice, and the number of characters that costs as much as one value: the arguments of
-#: one queue alone may be thousands of values.
-SLICE_VALUES: Final = 2048
-_CHARACTERS_PER_VALUE: Final = 512
-
-#: The memory of a row in a sorted list: its sort key, and its snapshot (1,900 bytes for a queue).
-GATHERED_ROW_BYTES: Final = 2_000
-
 #: The clock of peers' timeouts; it stands still while the process is suspended.
 CLOCK: Final = web.AppKey("clock", Clock)
 
@@ -61,8 +36,6 @@ CLOCK: Final = web.AppKey("clock", Clock)
 CHUNKS: Final = web.AppKey("chunks", ChunkSource)
 
 Row = dict[str, object]
-Stats = TypeVar("Stats")
-Listed = TypeVar("Listed")
 
 #: The headers of every JSON answer.
 JSON_HEADERS: Final = {"Cache-Control": "no-cache", "Content-Type": "application/json"}
@@ -140,27 +113,6 @@ def number_of_query(request: web.Request, name: str, default: int | None, most: 
     return int(text)
 
 
-def listed(request: web.Request, of: Callable[[str | None], Iterator[Listed]]) -> Iterator[Listed]:
-    """Return the rows of a list: in the vhost of the path, or in all visible vhosts.
-
-    `of` begins the list of a vhost, or for None the list of all vhosts.
-
-    Raises: NotFound (404) for a missing vhost.
-    """
-    vhost = vhost_of(request)
-    names = seen_vhosts(request) if vhost is None else None
-    return of(vhost) if names is None else _listed_of(request, names, of)
-
-
-def _listed_of(
-    request: web.Request, names: Iterable[str], of: Callable[[str | None], Iterator[Listed]]
-) -> Iterator[Listed]:
-    for name in names:
-        # A vhost may have been deleted and redeclared meanwhile.
-        if sees_vhost(request, name):
-            yield from of(name)
-
-
 def seen(request: web.Request) -> list[Vhost]:
     """Return the vhost of the path, or all vhosts visible to the user.
 
@@ -186,26 +138,6 @@ def as_user(request: web.Request, vhost: str) -> AbstractAsyncContextManager[Dir
     return direct_channel(request, request.app[BROKER], opens, vhost)
 
 
-class RowSlices:
-    """Lets others run while the rows of a long list are made and written."""
-
-    def __init__(self) -> None:
-        self._left = SLICE_VALUES
-
-    async def made(self, row: Row, size: int) -> None:
-        """Count a row, all of whose fields were made and written as `size` characters."""
-        self._left -= values_in(row) + size // _CHARACTERS_PER_VALUE
-        if self._left < 0:
-            self._left = SLICE_VALUES
-            await next_slice()
-
-
-def values_in(holder: Mapping[str, object] | list[object]) -> int:
-    """Return the number of values in a row, including those in its tables and lists."""
-    values = holder.values() if isinstance(holder, Mapping) else holder
-    return sum(values_in(one) if isinstance(one, dict | list) else 1 for one in values)
-
-
 async def begins(request: web.Request, response: web.StreamResponse) -> bool:
     """Send the head of an answer; return whether to send a body, which is false for HEAD.
 
@@ -213,190 +145,6 @@ async def begins(request: web.Request, response: web.StreamResponse) -> bool:
     """
     await response.prepare(request)
     return request.method != hdrs.METH_HEAD
-
-
-async def stream_found(
-    request: web.Request, found: Iterator[Stats | None], row: Callable[[Stats], Row]
-) -> web.StreamResponse:
-    """Answer with an array of the found rows, without None; see `stream_slices`."""
-
-    async def taken(count: int) -> list[Stats]:
-        while looked := list(islice(found, count)):
-            if some := [one for one in looked if one is not None]:
-                return some
-            await next_slice()
-        return []
-
-    return await stream_slices(request, taken, row)
-
-
-async def stream_rows(
-    request: web.Request, take: Callable[[int], list[Stats]], row: Callable[[Stats], Row]
-) -> web.StreamResponse:
-    """Answer with an array of the rows that `take` returns; see `stream_slices`."""
-
-    async def taken(count: int) -> list[Stats]:
-        return take(count)
-
-    return await stream_slices(request, taken, row)
-
-
-async def stream_slices(
-    request: web.Request,
-    take: Callable[[int], Awaitable[list[Stats]]],
-    row: Callable[[Stats], Row],
-) -> web.StreamResponse:
-    """Answer with an array of the rows that `take` returns, in slices, so that others can run.
-
-    If the request wants a page or an order, the rows are collected and sorted first.
-    """
-    wanted = wanted_of(request.query)
-    if not wanted.plain:
-        return await _ordered_rows(request, wanted, take, row)
-    rows = RowWriter(request, wanted)
-    if await rows.begin():
-        while taken := await take(SLICE_ROWS):
-            for stats in taken:
-                await rows.add(row(stats))
-            await rows.flush()
-        await rows.end()
-    return rows.response
-
-
-async def permitted(
-    core: Core, items: list[Listed], permits: Callable[[Listed], bool]
-) -> list[Listed]:
-    """Return the permitted items of a list, checked in slices: each may take a slow regex.
-
-    `permits` checks one, and counts its steps.
-    """
-    found = []
-    last = core.scheduler.spent + SLICE
-    for item in items:
-        if permits(item):
-            found.append(item)
-        if core.scheduler.spent >= last:
-            await next_slice()
-            last = core.scheduler.spent + SLICE
-    return found
-
-
-def in_slices(items: Iterable[Listed]) -> Callable[[int], list[Listed]]:
-    """Return a function that takes a list in slices; its items may be made lazily."""
-    left = iter(items)
-    return lambda count: list(islice(left, count))
-
-
-def as_it_is(row: Row) -> Row:
-    """Return the row itself."""
-    return row
-
-
-#: The columns that lists are sorted by after those of the request, as in RabbitMQ.
-DEFAULT_SORTS: Final = ("vhost", "name")
-
-
-async def _ordered_rows(
-    request: web.Request,
-    wanted: Wanted,
-    take: Callable[[int], Awaitable[list[Stats]]],
-    row: Callable[[Stats], Row],
-) -> web.StreamResponse:
-    """Answer with the requested page of the rows from `take`, in the requested order."""
-    gathered: list[tuple[object, str, Stats]] = []
-    sorts = (*wanted.sort, *DEFAULT_SORTS)
-    slices = RowSlices()
-    while taken := await take(SLICE_ROWS):
-        book(request, len(taken) * GATHERED_ROW_BYTES)
-        for stats in taken:
-            shown = row(stats)
-            gathered.append((sort_key(shown, sorts), str(shown.get("name", "")), stats))
-            await slices.made(shown, 0)
-        await next_slice()
-    found = await filter_names(wanted, gathered, lambda item: item[1])
-    ordered = await sorted_in_slices(found, lambda item: item[0], wanted.reverse, wanted.end)
-    return await answer_with(
-        request, wanted, [item[2] for item in ordered], len(found), len(gathered), row
-    )
-
-
-async def answer_with(
-    request: web.Request,
-    wanted: Wanted,
-    ordered: list[Stats],
-    found: int,
-    total: int,
-    row: Callable[[Stats], Row],
-) -> web.StreamResponse:
-    """Answer with a sorted list: all of it, or the requested page.
-
-    `ordered` holds all `found` items, or at least those up to the end of the page.
-
-    Raises: PageOutOfRange (400 in HTTP).
-    """
-    if wanted.page is not None:
-        wanted.check_range(found)
-        ordered = ordered[wanted.begin : wanted.end]
-    rows = RowWriter(request, wanted)
-    if await rows.begin():
-        for stats in ordered:
-            await rows.add(row(stats))
-        await rows.end(found, total)
-    return rows.response
-
-
-class RowWriter:
-    """Writes the rows of a list in slices, as they are made, so that memory holds no whole list."""
-
-    def __init__(self, request: web.Request, wanted: Wanted) -> None:
-        self.response: Final = web.StreamResponse(headers=JSON_HEADERS)
-        self._request = request
-        self._wanted = wanted
-        self._slices = RowSlices()
-        #: Unsent JSON, and the number of rows written.
-        self._unsent = ""
-        self._count = 0
-
-    async def begin(self) -> bool:
-        """Begin the answer; return False for a HEAD request, which has no body."""
-        self._unsent = "[" if self._wanted.page is None else '{"items": ['
-        return await begins(self._request, self.response)
-
-    async def add(self, row: Row) -> None:
-        """Write a row with the requested columns."""
-        text = json.dumps(self._wanted.only(row), ensure_ascii=False)
-        self._unsent += f",{text}" if self._count else text
-        self._count += 1
-        # Rows may be long, and output for a client that does not read stays in memory.
-        if len(self._unsent) >= HTTP_WRITE_BYTES_MAX:
-            await self.flush()
-        await self._slices.made(row, len(text))
-
-    async def flush(self) -> None:
-        """Send what was written, and end the slice."""
-        part, self._unsent = self._unsent, ""
-        await self.response.write(part.encode())
-        await next_slice()
-
-    async def end(self, found: int = 0, total: int = 0) -> None:
-        """End the answer; a page gets the numbers of `found` rows and of all rows (`total`)."""
-        self._unsent += "]"
-        if self._wanted.page is not None:
-            head = json.dumps(self._wanted.paged(self._count, found, total))
-            self._unsent += f", {head[1:]}"
-        await self.response.write(self._unsent.encode())
-        await self.response.write_eof()
-
-
-async def rows_response(request: web.Request, rows: list[Row]) -> web.StreamResponse:
-    """Return a complete list, in the order and with the page that the request wants."""
-    wanted = wanted_of(request.query)
-    if wanted.plain:
-        return json_response([wanted.only(row) for row in rows])
-    found = await filter_names(wanted, rows, lambda row: str(row.get("name", "")))
-    sorts = (*wanted.sort, *DEFAULT_SORTS)
-    ordered = await sorted_in_slices(found, lambda row: sort_key(row, sorts), wanted.reverse)
-    return await answer_with(request, wanted, ordered, len(found), len(rows), as_it_is)
 
 
 async def shared_response(

@@ -12,19 +12,9 @@ from leveret.management.bodies import number_of, object_of
 from leveret.management.gate import access_of
 from leveret.management.requests.slices import next_slice
 from leveret.management.rights import ADMINISTRATION, LOOKING
+from leveret.management.routes.lists import SLICE_ROWS, as_it_is, stream_rows
 from leveret.management.routes.node.identity import check_node, node_name
-from leveret.management.routes.shared import (
-    BROKER,
-    OPERATOR,
-    SLICE_ROWS,
-    Row,
-    as_it_is,
-    found_vhost,
-    in_slices,
-    json_response,
-    seen,
-    stream_rows,
-)
+from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, json_response, seen
 from leveret.names import check_new
 
 #: Queues counted per slice (about a millisecond).
@@ -38,7 +28,7 @@ async def vhosts(request: web.Request) -> web.StreamResponse:
         rows.append(await _row(vhost))
         if number % SLICE_ROWS == 0:
             await next_slice()
-    return await stream_rows(request, in_slices(rows), as_it_is)
+    return await stream_rows(request, rows, as_it_is)
 
 
 async def vhost(request: web.Request) -> web.Response:
@@ -96,7 +86,7 @@ async def limits(request: web.Request) -> web.StreamResponse:
         for vhost in seen(request)
         if vhost.limits.by_name
     ]
-    return await stream_rows(request, in_slices(rows), as_it_is)
+    return await stream_rows(request, rows, as_it_is)
 
 
 async def put_limits(request: web.Request) -> web.Response:

@@ -20,18 +20,15 @@ from leveret.management.fields import plain
 from leveret.management.gate import may_read, may_write
 from leveret.management.requests.slices import next_slice
 from leveret.management.rights import LOOKING, MANAGEMENT
+from leveret.management.routes.lists import SLICE_ROWS, listed, stream_rows
 from leveret.management.routes.shared import (
     BROKER,
-    SLICE_ROWS,
     Row,
     as_user,
     exchange_of,
     found_vhost,
-    in_slices,
-    listed,
     name_of,
     row_response,
-    stream_rows,
 )
 from leveret.store.records.fields import encoded_table, identity_of
 from leveret.wire.method import Method
@@ -50,7 +47,7 @@ from leveret.wire.methods import (
 async def bindings(request: web.Request) -> web.StreamResponse:
     """Return all bindings, or those of a vhost."""
     rows = listed(request, partial(binding_rows, request.app[BROKER]))
-    return await stream_rows(request, in_slices(rows), row)
+    return await stream_rows(request, rows, row)
 
 
 def row(stats: BindingStats) -> Row:
@@ -128,7 +125,7 @@ class _Ends:
 
 async def between(request: web.Request) -> web.StreamResponse:
     """Return the bindings between two ends."""
-    return await stream_rows(request, in_slices(_Ends(request).rows(request)), row)
+    return await stream_rows(request, _Ends(request).rows(request), row)
 
 
 async def one(request: web.Request) -> web.Response:

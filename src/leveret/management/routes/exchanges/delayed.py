@@ -11,15 +11,8 @@ from leveret.errors import NotFound, PreconditionFailed
 from leveret.management.api_route import ApiRoute
 from leveret.management.gate import may_configure, may_read
 from leveret.management.rights import MANAGEMENT
-from leveret.management.routes.shared import (
-    OPERATOR,
-    Row,
-    found_vhost,
-    in_slices,
-    json_response,
-    name_of,
-    stream_rows,
-)
+from leveret.management.routes.lists import stream_rows
+from leveret.management.routes.shared import OPERATOR, Row, found_vhost, json_response, name_of
 
 #: The number of digits that always fits into 64 bits.
 _ID_DIGITS_MAX: Final = 18
@@ -30,7 +23,7 @@ async def delayed(request: web.Request) -> web.StreamResponse:
     vhost, name = found_vhost(request), name_of(request, "name")
     may_read(request, name, "exchange")
     rows = delayed_rows(vhost.name, vhost.exchanges.existing(name))
-    return await stream_rows(request, in_slices(rows), _row)
+    return await stream_rows(request, rows, _row)
 
 
 async def cancel(request: web.Request) -> web.Response:

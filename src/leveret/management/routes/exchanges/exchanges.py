@@ -19,16 +19,14 @@ from leveret.management.fields import plain
 from leveret.management.gate import may_configure
 from leveret.management.rights import LOOKING, MANAGEMENT
 from leveret.management.routes.exchanges.bindings import row as binding_row
+from leveret.management.routes.lists import listed, stream_rows
 from leveret.management.routes.shared import (
     BROKER,
     Row,
     as_user,
     exchange_of,
     found_vhost,
-    in_slices,
-    listed,
     row_response,
-    stream_rows,
 )
 from leveret.wire.methods import (
     ExchangeDeclare,
@@ -41,7 +39,7 @@ from leveret.wire.methods import (
 async def exchanges(request: web.Request) -> web.StreamResponse:
     """Return all exchanges, or those of a vhost."""
     rows = listed(request, partial(exchange_rows, request.app[BROKER]))
-    return await stream_rows(request, in_slices(rows), row)
+    return await stream_rows(request, rows, row)
 
 
 async def exchange(request: web.Request) -> web.Response:
@@ -99,7 +97,7 @@ async def bindings(request: web.Request) -> web.StreamResponse:
         raise PreconditionFailed("the path must end in source or destination")
     find = bindings_from if end == "source" else bindings_to_exchange
     rows = find(request.app[BROKER], vhost.name, name)
-    return await stream_rows(request, in_slices(rows), binding_row)
+    return await stream_rows(request, rows, binding_row)
 
 
 def row(stats: ExchangeStats) -> Row:

@@ -10,14 +10,9 @@ from leveret.errors import PreconditionFailed
 from leveret.management.api_route import TEXT, ApiRoute
 from leveret.management.bodies import object_of, text_of
 from leveret.management.rights import ADMINISTRATION, LOOKING
+from leveret.management.routes.lists import rows_response
 from leveret.management.routes.node.identity import CLUSTER_NAME, cluster_name
-from leveret.management.routes.shared import (
-    BROKER,
-    OPERATOR,
-    json_response,
-    row_response,
-    rows_response,
-)
+from leveret.management.routes.shared import BROKER, OPERATOR, json_response, row_response
 
 #: RabbitMQ's feature flags for behaviour that this broker has.
 _FLAGS: Final = {

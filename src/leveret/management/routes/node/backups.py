@@ -27,13 +27,8 @@ from leveret.management.api_route import ApiRoute, Schema
 from leveret.management.backup.backups import Backup, Backups, NoPlace, Unreadable
 from leveret.management.gate import access_of
 from leveret.management.rights import ADMINISTRATION
-from leveret.management.routes.shared import (
-    OPERATOR,
-    Row,
-    json_response,
-    number_of_query,
-    rows_response,
-)
+from leveret.management.routes.lists import rows_response
+from leveret.management.routes.shared import OPERATOR, Row, json_response, number_of_query
 
 #: `Retry-After`, in seconds, if the limit of backups is reached.
 _AGAIN_SECONDS: Final = "60"

@@ -11,15 +11,10 @@ from leveret.limits import CONSUMERS_SHOWN_MAX
 from leveret.management.api_route import ApiRoute
 from leveret.management.gate import only_of
 from leveret.management.rights import LOOKING
+from leveret.management.routes.lists import stream_rows
 from leveret.management.routes.node.consumers import row as consumer_row
 from leveret.management.routes.node.identity import node_name
-from leveret.management.routes.shared import (
-    BROKER,
-    Row,
-    row_response,
-    stream_found,
-    vhost_of,
-)
+from leveret.management.routes.shared import BROKER, Row, row_response, vhost_of
 from leveret.session import stats as sessions
 from leveret.session.stats import ChannelStats, Ends, find_connection
 
@@ -32,7 +27,7 @@ async def channels(request: web.Request) -> web.StreamResponse:
     if connection is not None and find_connection(broker, connection, user) is None:
         raise NotFound(f"no connection '{connection}'")
     found = sessions.channels(broker, vhost_of(request), user, connection)
-    return await stream_found(request, found, row)
+    return await stream_rows(request, found, row)
 
 
 async def channel(request: web.Request) -> web.Response:

@@ -12,15 +12,9 @@ from leveret.management.api_route import ApiRoute
 from leveret.management.fields import as_unicode, plain
 from leveret.management.gate import Barred, access_of, only_of
 from leveret.management.rights import LOOKING, MANAGEMENT, MONITORING_TAG
+from leveret.management.routes.lists import stream_rows
 from leveret.management.routes.node.identity import node_name
-from leveret.management.routes.shared import (
-    BROKER,
-    OPERATOR,
-    Row,
-    row_response,
-    stream_found,
-    vhost_of,
-)
+from leveret.management.routes.shared import BROKER, OPERATOR, Row, row_response, vhost_of
 from leveret.session import stats as sessions
 from leveret.session.stats import ConnectionStats, find_connection
 
@@ -29,7 +23,7 @@ async def connections(request: web.Request) -> web.StreamResponse:
     """Return all visible client connections, or those of a user or a vhost."""
     user = _user(request) if "user" in request.match_info else only_of(request)
     found = sessions.connections(request.app[BROKER], vhost_of(request), user)
-    return await stream_found(request, found, row)
+    return await stream_rows(request, found, row)
 
 
 async def connection(request: web.Request) -> web.Response:

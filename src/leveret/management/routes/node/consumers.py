@@ -10,8 +10,9 @@ from leveret.management.api_route import ApiRoute
 from leveret.management.fields import plain
 from leveret.management.gate import only_of
 from leveret.management.rights import LOOKING
+from leveret.management.routes.lists import stream_rows
 from leveret.management.routes.node.identity import node_name
-from leveret.management.routes.shared import BROKER, Row, stream_found, vhost_of
+from leveret.management.routes.shared import BROKER, Row, vhost_of
 from leveret.session import stats as sessions
 from leveret.session.stats import ConsumerStats
 
@@ -19,7 +20,7 @@ from leveret.session.stats import ConsumerStats
 async def consumers(request: web.Request) -> web.StreamResponse:
     """Return all visible consumers, or those of a vhost."""
     found = sessions.consumers(request.app[BROKER], vhost_of(request), only_of(request))
-    return await stream_found(request, found, row)
+    return await stream_rows(request, found, row)
 
 
 def row(stats: ConsumerStats) -> Row:

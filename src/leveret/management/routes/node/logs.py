@@ -17,13 +17,8 @@ from leveret.limits import (
 from leveret.management.api_route import ApiRoute
 from leveret.management.gate import access_of
 from leveret.management.rights import MONITORING
-from leveret.management.routes.shared import (
-    OPERATOR,
-    Row,
-    begins,
-    json_response,
-    rows_response,
-)
+from leveret.management.routes.lists import rows_response
+from leveret.management.routes.shared import OPERATOR, Row, begins, json_response
 from leveret.management.sampling.recent_log import Line, RecentLog
 
 #: The Accept header that requests the stream.

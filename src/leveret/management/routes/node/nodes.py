@@ -15,6 +15,7 @@ from leveret import machine
 from leveret.broker.broker import Broker
 from leveret.management.api_route import ApiRoute
 from leveret.management.rights import ADMINISTRATION, MONITORING
+from leveret.management.routes.lists import rows_response
 from leveret.management.routes.node.identity import (
     RUNTIME,
     RUNTIME_VERSION,
@@ -22,14 +23,7 @@ from leveret.management.routes.node.identity import (
     node_name,
 )
 from leveret.management.routes.node.overview import churn, exchange_types
-from leveret.management.routes.shared import (
-    BROKER,
-    OPERATOR,
-    Row,
-    row_response,
-    rows_response,
-    shared_response,
-)
+from leveret.management.routes.shared import BROKER, OPERATOR, Row, row_response, shared_response
 from leveret.management.sampling.node import NODE_COUNTS, node_counts
 from leveret.management.sampling.sampler import Sampler
 

@@ -18,6 +18,7 @@ from leveret.management.api_route import ApiRoute
 from leveret.management.gate import only_of, seen_vhosts
 from leveret.management.requests.slices import next_slice
 from leveret.management.rights import LOOKING
+from leveret.management.routes.lists import SLICE_ROWS
 from leveret.management.routes.node.identity import (
     RUNTIME,
     RUNTIME_VERSION,
@@ -27,7 +28,6 @@ from leveret.management.routes.node.identity import (
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
-    SLICE_ROWS,
     Row,
     columns_asked,
     row_response,

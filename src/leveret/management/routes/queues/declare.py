@@ -16,14 +16,8 @@ from leveret.management.bodies import flag_of, object_of, table_or_none
 from leveret.management.gate import may_configure
 from leveret.management.rights import LOOKING, MANAGEMENT
 from leveret.management.routes.exchanges.bindings import row as binding_row
-from leveret.management.routes.shared import (
-    BROKER,
-    as_user,
-    found_vhost,
-    in_slices,
-    name_of,
-    stream_rows,
-)
+from leveret.management.routes.lists import stream_rows
+from leveret.management.routes.shared import BROKER, as_user, found_vhost, name_of
 from leveret.wire.methods import QueueDeclare, QueueDeclareOk
 
 #: RabbitMQ's actions on mirrored queues; without mirrors they have no effect.
@@ -54,7 +48,7 @@ async def bindings(request: web.Request) -> web.StreamResponse:
     if name not in vhost.queues.by_name:
         raise NotFound(f"no queue '{name}'")
     rows = bindings_of_queue(request.app[BROKER], vhost.name, name)
-    return await stream_rows(request, in_slices(rows), binding_row)
+    return await stream_rows(request, rows, binding_row)
 
 
 async def act(request: web.Request) -> web.Response:

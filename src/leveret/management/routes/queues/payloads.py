@@ -23,7 +23,8 @@ from aiohttp import web
 from leveret.limits import HTTP_MESSAGES_BYTES_MAX, HTTP_WRITE_BYTES_MAX
 from leveret.management.fields import plain
 from leveret.management.requests.slices import next_slice
-from leveret.management.routes.shared import JSON_HEADERS, Row, RowSlices
+from leveret.management.routes.lists import RowSlices
+from leveret.management.routes.shared import JSON_HEADERS, Row
 from leveret.wire.properties import decode_properties
 
 #: Bytes of a body written or examined per slice (about a millisecond): a multiple of 3, so that

@@ -20,14 +20,8 @@ from leveret.errors import NotFound
 from leveret.management.api_route import ApiRoute
 from leveret.management.gate import asking_owner, is_administrator, may_change, may_see
 from leveret.management.rights import USER
-from leveret.management.routes.shared import (
-    OPERATOR,
-    Row,
-    found_vhost,
-    in_slices,
-    name_of,
-    stream_rows,
-)
+from leveret.management.routes.lists import stream_rows
+from leveret.management.routes.shared import OPERATOR, Row, found_vhost, name_of
 from leveret.management.routes.users.owners import (
     OFFERS,
     TAKES,
@@ -41,9 +35,7 @@ from leveret.management.routes.users.owners import (
 async def publishers(request: web.Request) -> web.StreamResponse:
     """Return the publishers of a queue or a stream."""
     queue = _queue(request)
-    return await stream_rows(
-        request, in_slices(publisher_rows(queue)), lambda stats: _row(request, stats)
-    )
+    return await stream_rows(request, publisher_rows(queue), lambda stats: _row(request, stats))
 
 
 async def forget(request: web.Request) -> web.Response:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.stats.queue_figures import FIGURES, Figures, queue_figures
+from leveret.broker.stats.queue_figures import FIGURES, queue_figures
 from leveret.broker.stats.stats import QueueStats, queue_names, queue_rows, queue_stats
 from leveret.broker.stats.totals import queue_changes
 from leveret.errors import NotFound
@@ -20,19 +19,16 @@ from leveret.management.gate import book, seen_vhosts
 from leveret.management.paging import Kept, Wanted, filtered, sorted_in_slices, wanted_of
 from leveret.management.requests.slices import next_slice
 from leveret.management.rights import LOOKING
+from leveret.management.routes.lists import listed, send_page, stream_rows
 from leveret.management.routes.node.consumers import row as consumer_row
 from leveret.management.routes.node.identity import node_name
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
     Row,
-    RowWriter,
     found_vhost,
-    in_slices,
-    listed,
     name_of,
     row_response,
-    stream_rows,
 )
 from leveret.management.sampling.rates import Ages, asked_ages, lengths, message_stats, rates_known
 from leveret.management.sampling.series import Series
@@ -56,6 +52,9 @@ _FIGURES_BYTES: Final = 250
 #: Names collected per slice (about a millisecond).
 _NAMES_AT_ONCE: Final = 10_000
 
+#: The vhost and the name of a queue.
+Place = tuple[str, str]
+
 
 async def queues(request: web.Request) -> web.StreamResponse:
     """Return all queues, or those of a vhost."""
@@ -67,25 +66,56 @@ async def queues(request: web.Request) -> web.StreamResponse:
     def shown(stats: QueueStats) -> Row:
         return row(stats, sampler.queue(stats.vhost, stats.name, ages.any), ages, sampler.now_ms())
 
-    if wanted.page is not None and wanted.sort and set(wanted.sort) <= SORTED:
-        return await _sorted_page(request, wanted, shown)
-    if wanted.page is not None and not wanted.sort:
-        return await _page(request, wanted, shown)
-    return await stream_rows(
-        request, in_slices(listed(request, partial(queue_rows, broker))), shown
-    )
+    if wanted.page is None or not SORTED.issuperset(wanted.sort):
+        return await stream_rows(request, listed(request, partial(queue_rows, broker)), shown)
+
+    # Whole rows are made only for the queues of the page.
+    find = _page_by_figures if wanted.sort else _page_by_name
+    page, found, total = await find(request, wanted)
+
+    def shown_if_there(place: Place) -> Row | None:
+        stats = queue_stats(broker, *place)
+        return None if stats is None else shown(stats)
+
+    return await send_page(request, wanted, page, found, total, shown_if_there)
 
 
-async def _page(
-    request: web.Request, wanted: Wanted, shown: Callable[[QueueStats], Row]
-) -> web.StreamResponse:
-    """Answer with a page in the order of vhosts and names; read only the queues of the page."""
-    names = await _in_order(request)
-    found = await filtered(wanted, names, _name_of) if wanted.name else names
-    return await _of_page(request, wanted, found, len(names), shown)
+async def _page_by_figures(request: web.Request, wanted: Wanted) -> tuple[list[Place], int, int]:
+    """Return a page in the order of some figures, and the counts of matching and of all queues.
+
+    Only these figures of each queue are kept.
+
+    Raises: PageOutOfRange (400 in HTTP).
+    """
+    figures = listed(request, partial(queue_figures, request.app[BROKER], wanted.sort))
+    kept = Kept(wanted.begin + wanted.page_size, wanted.reverse, _KEPT_ROWS_MAX)
+    total = 0
+    while taken := list(islice(figures, _FIGURES_AT_ONCE)):
+        if wanted.begin + wanted.page_size > _KEPT_ROWS_MAX:
+            book(request, len(taken) * _FIGURES_BYTES)
+        total += len(taken)
+        kept.add(await filtered(wanted, taken, lambda one: str(one[-1])))
+        await next_slice()
+    wanted.check_range(kept.count)
+    page = (await kept.ordered())[wanted.begin : wanted.end]
+    return [(str(one[-2]), str(one[-1])) for one in page], kept.count, total
 
 
-async def _in_order(request: web.Request) -> list[tuple[str, str]]:
+async def _page_by_name(request: web.Request, wanted: Wanted) -> tuple[list[Place], int, int]:
+    """Return a page in the order of vhosts and names; otherwise as `_page_by_figures`."""
+    names = await _names_in_order(request)
+    found = await filtered(wanted, names, lambda place: place[1]) if wanted.name else names
+    wanted.check_range(len(found))
+    if wanted.reverse:
+        # The list is shared, so it is not reversed itself.
+        end = len(found) - wanted.begin
+        page = found[max(end - wanted.page_size, 0) : end][::-1]
+    else:
+        page = found[wanted.begin : wanted.end]
+    return page, len(found), len(names)
+
+
+async def _names_in_order(request: web.Request) -> list[Place]:
     """Return the vhosts and names of the requested queues, in order.
 
     While no queue is declared or deleted, the sorted list is shared by all users with the same
@@ -99,7 +129,7 @@ async def _in_order(request: web.Request) -> list[tuple[str, str]]:
     mark = (vhost, *(int(count) for count in queue_changes(broker)))
     if shared and sampler.ordered is not None and sampler.ordered[0] == mark:
         return sampler.ordered[1]
-    names: list[tuple[str, str]] = []
+    names: list[Place] = []
     while taken := list(islice(rows, _NAMES_AT_ONCE)):
         book(request, len(taken) * _NAME_BYTES)
         names += taken
@@ -108,75 +138,6 @@ async def _in_order(request: web.Request) -> list[tuple[str, str]]:
     if shared:
         sampler.ordered = (mark, ordered)
     return ordered
-
-
-async def _sorted_page(
-    request: web.Request, wanted: Wanted, shown: Callable[[QueueStats], Row]
-) -> web.StreamResponse:
-    """Answer with a page in the order of some figures; keep only these of each queue."""
-    broker = request.app[BROKER]
-    figures = listed(request, partial(queue_figures, broker, wanted.sort))
-    kept = Kept(wanted.begin + wanted.page_size, wanted.reverse, _KEPT_ROWS_MAX)
-    total = 0
-    while taken := list(islice(figures, _FIGURES_AT_ONCE)):
-        if wanted.begin + wanted.page_size > _KEPT_ROWS_MAX:
-            book(request, len(taken) * _FIGURES_BYTES)
-        total += len(taken)
-        kept.add(await filtered(wanted, taken, _name_of_figures) if wanted.name else taken)
-        await next_slice()
-    wanted.check_range(kept.count)
-    ordered = await kept.ordered()
-    page = [(str(one[-2]), str(one[-1])) for one in ordered[wanted.begin :][: wanted.page_size]]
-    return await _answer(request, wanted, page, kept.count, total, shown)
-
-
-def _name_of_figures(figures: Figures) -> str:
-    return str(figures[-1])
-
-
-def _name_of(place: tuple[str, str]) -> str:
-    return place[1]
-
-
-async def _of_page(
-    request: web.Request,
-    wanted: Wanted,
-    ordered: list[tuple[str, str]],
-    total: int,
-    shown: Callable[[QueueStats], Row],
-) -> web.StreamResponse:
-    """Answer with a page of queues, by their vhosts and names.
-
-    Raises: PageOutOfRange (400 in HTTP).
-    """
-    wanted.check_range(len(ordered))
-    begin, end = wanted.begin, min(wanted.begin + wanted.page_size, len(ordered))
-    if wanted.reverse:
-        # The list itself is shared, so it is not reversed.
-        page = ordered[len(ordered) - end : len(ordered) - begin][::-1]
-    else:
-        page = ordered[begin:end]
-    return await _answer(request, wanted, page, len(ordered), total, shown)
-
-
-async def _answer(
-    request: web.Request,
-    wanted: Wanted,
-    page: list[tuple[str, str]],
-    found: int,
-    total: int,
-    shown: Callable[[QueueStats], Row],
-) -> web.StreamResponse:
-    """Answer with the queues of a page, and the counts of matching and of all queues."""
-    broker = request.app[BROKER]
-    rows = RowWriter(request, wanted)
-    if await rows.begin():
-        for of, name in page:
-            # The queue may have been deleted meanwhile.
-            if (stats := queue_stats(broker, of, name)) is not None:
-                await rows.add(shown(stats))
-        await rows.end(found, total)
-    return rows.response
 
 
 async def detailed(request: web.Request) -> web.StreamResponse:

@@ -35,13 +35,8 @@ from leveret.management.gate import (
 )
 from leveret.management.requests.slices import next_slice
 from leveret.management.rights import USER
-from leveret.management.routes.shared import (
-    OPERATOR,
-    Row,
-    found_vhost,
-    permitted,
-    stream_slices,
-)
+from leveret.management.routes.lists import permitted, stream_slices
+from leveret.management.routes.shared import OPERATOR, Row, found_vhost
 from leveret.management.routes.users.owners import (
     GIVES,
     OFFERS,

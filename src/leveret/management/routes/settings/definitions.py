@@ -19,14 +19,9 @@ from leveret.management.api_route import ApiRoute
 from leveret.management.definitions import DefinitionsWriter, read_in_slices
 from leveret.management.requests.slices import next_slice
 from leveret.management.rights import ADMINISTRATION
+from leveret.management.routes.lists import RowSlices
 from leveret.management.routes.node.identity import cluster_name
-from leveret.management.routes.shared import (
-    BROKER,
-    OPERATOR,
-    RowSlices,
-    begins,
-    json_response,
-)
+from leveret.management.routes.shared import BROKER, OPERATOR, begins, json_response
 
 #: Rows made per slice: each may have thousands of values.
 _ROWS_AT_ONCE: Final = 20

@@ -15,17 +15,8 @@ from leveret.management.bodies import object_of
 from leveret.management.gate import is_administrator, must_administer
 from leveret.management.requests.slices import next_slice
 from leveret.management.rights import ADMINISTRATION, POLICIES
-from leveret.management.routes.shared import (
-    BROKER,
-    OPERATOR,
-    SLICE_ROWS,
-    Row,
-    as_it_is,
-    in_slices,
-    json_response,
-    seen,
-    stream_rows,
-)
+from leveret.management.routes.lists import SLICE_ROWS, as_it_is, stream_rows
+from leveret.management.routes.shared import BROKER, OPERATOR, Row, json_response, seen
 from leveret.names import check_new
 
 
@@ -54,7 +45,7 @@ def _rows(request: web.Request) -> list[Row]:
 async def parameters(request: web.Request) -> web.StreamResponse:
     """Return all parameters, or those of a component, in all vhosts or one."""
     if "vhost" in request.match_info:
-        return await stream_rows(request, in_slices(_rows(request)), as_it_is)
+        return await stream_rows(request, _rows(request), as_it_is)
     broker = request.app[BROKER]
     wanted = request.match_info.get("component")
     names = [vhost.name for vhost in seen(request)]
@@ -63,7 +54,7 @@ async def parameters(request: web.Request) -> web.StreamResponse:
         rows += [_row(broker, *one) for one in found if wanted in (None, one[1])]
         if number % SLICE_ROWS == 0:
             await next_slice()
-    return await stream_rows(request, in_slices(rows), as_it_is)
+    return await stream_rows(request, rows, as_it_is)
 
 
 async def parameter(request: web.Request) -> web.Response:
@@ -104,7 +95,7 @@ async def delete(request: web.Request) -> web.Response:
 async def global_parameters(request: web.Request) -> web.StreamResponse:
     """Return all global parameters."""
     rows: list[Row] = [{"name": n, "value": value} for n, value in _seen(request).items()]
-    return await stream_rows(request, in_slices(rows), as_it_is)
+    return await stream_rows(request, rows, as_it_is)
 
 
 async def global_parameter(request: web.Request) -> web.Response:

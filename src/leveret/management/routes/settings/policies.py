@@ -14,16 +14,8 @@ from leveret.management.api_route import NUMBER, TABLE, TEXT, ApiRoute
 from leveret.management.bodies import number_of, object_of, table_of, text_of
 from leveret.management.fields import plain
 from leveret.management.rights import ADMINISTRATION, POLICIES, Right
-from leveret.management.routes.shared import (
-    OPERATOR,
-    Row,
-    as_it_is,
-    found_vhost,
-    in_slices,
-    json_response,
-    seen,
-    stream_rows,
-)
+from leveret.management.routes.lists import as_it_is, stream_rows
+from leveret.management.routes.shared import OPERATOR, Row, found_vhost, json_response, seen
 from leveret.names import check_new
 
 
@@ -43,7 +35,7 @@ async def policies(request: web.Request) -> web.StreamResponse:
         for vhost in seen(request)
         for policy in list(_of(request, vhost).values())
     )
-    return await stream_rows(request, in_slices(rows), as_it_is)
+    return await stream_rows(request, rows, as_it_is)
 
 
 async def policy(request: web.Request) -> web.Response:

@@ -19,13 +19,8 @@ from leveret.management.api_route import NUMBER, ApiRoute
 from leveret.management.bodies import object_of
 from leveret.management.gate import asking_owner, may_change
 from leveret.management.rights import USER
-from leveret.management.routes.shared import (
-    OPERATOR,
-    Row,
-    in_slices,
-    json_response,
-    stream_rows,
-)
+from leveret.management.routes.lists import stream_rows
+from leveret.management.routes.shared import OPERATOR, Row, json_response
 from leveret.management.routes.streams.streams import found_stream
 from leveret.management.routes.users.owners import (
     OFFERS,
@@ -43,7 +38,7 @@ _OFFSET_MAX: Final = 1 << 60
 async def consumers(request: web.Request) -> web.StreamResponse:
     """Return the named consumers with their offsets."""
     rows = named_reader_rows(found_stream(request))
-    return await stream_rows(request, in_slices(rows), lambda stats: _row(request, stats))
+    return await stream_rows(request, rows, lambda stats: _row(request, stats))
 
 
 async def consumer(request: web.Request) -> web.Response:

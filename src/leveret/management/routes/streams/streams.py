@@ -18,14 +18,13 @@ from leveret.management.api_route import ApiRoute
 from leveret.management.gate import can_read, may_read
 from leveret.management.requests.slices import next_slice
 from leveret.management.rights import USER
+from leveret.management.routes.lists import permitted, stream_slices
 from leveret.management.routes.shared import (
     Row,
     found_vhost,
     json_response,
     name_of,
     number_of_query,
-    permitted,
-    stream_slices,
 )
 
 #: The latest timestamp, in ms: it must fit into 64 bits.

@@ -30,6 +30,7 @@ from leveret.management.fields import plain
 from leveret.management.gate import ACCESS, can_read, may_read
 from leveret.management.operator import in_slices
 from leveret.management.rights import USER
+from leveret.management.routes.lists import permitted, stream_slices
 from leveret.management.routes.shared import (
     BROKER,
     OPERATOR,
@@ -37,8 +38,6 @@ from leveret.management.routes.shared import (
     found_vhost,
     json_response,
     name_of,
-    permitted,
-    stream_slices,
 )
 from leveret.names import Name, clean_argument
 

@@ -12,16 +12,8 @@ from leveret.errors import NotFound
 from leveret.management.api_route import TEXT, ApiRoute
 from leveret.management.bodies import object_of, text_of
 from leveret.management.rights import ADMINISTRATION
-from leveret.management.routes.shared import (
-    BROKER,
-    OPERATOR,
-    Row,
-    as_it_is,
-    found_vhost,
-    in_slices,
-    json_response,
-    stream_rows,
-)
+from leveret.management.routes.lists import as_it_is, stream_rows
+from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, json_response
 from leveret.names import cleaned
 
 Given = TypeVar("Given")
@@ -51,7 +43,7 @@ async def permissions(request: web.Request) -> web.StreamResponse:
     rows: Iterator[Row] = (
         permission.definition(user, vhost) for (user, vhost), permission in _wanted(request, found)
     )
-    return await stream_rows(request, in_slices(rows), as_it_is)
+    return await stream_rows(request, rows, as_it_is)
 
 
 async def permission(request: web.Request) -> web.Response:
@@ -98,7 +90,7 @@ async def topic_permissions(request: web.Request) -> web.StreamResponse:
         for (user, vhost), of_user in wanted
         for exchange, permission in list(of_user.items())
     )
-    return await stream_rows(request, in_slices(rows), as_it_is)
+    return await stream_rows(request, rows, as_it_is)
 
 
 async def put_topic(request: web.Request) -> web.Response:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from typing import Final
 
 from aiohttp import web
@@ -11,9 +10,9 @@ from aiohttp import web
 from leveret.broker.broker import Broker
 from leveret.broker.stats.quota_use import user_quotas, vhost_quotas
 from leveret.management.api_route import ApiRoute
-from leveret.management.requests.slices import next_slice
 from leveret.management.rights import MONITORING
-from leveret.management.routes.shared import BROKER, Row, as_it_is, stream_slices
+from leveret.management.routes.lists import as_it_is, stream_rows
+from leveret.management.routes.shared import BROKER, Row
 
 
 async def quotas(request: web.Request) -> web.StreamResponse:
@@ -21,25 +20,17 @@ async def quotas(request: web.Request) -> web.StreamResponse:
 
     Users and vhosts deleted meanwhile are left out.
     """
-    left = _quotas(request.app[BROKER])
-
-    async def take(count: int) -> list[Row]:
-        while judged := list(islice(left, count)):
-            if rows := [row for rows in judged for row in rows]:
-                return rows
-            # Users without limits and without objects have no rows.
-            await next_slice()
-        return []
-
-    return await stream_slices(request, take, as_it_is)
+    return await stream_rows(request, _quotas(request.app[BROKER]), as_it_is)
 
 
-def _quotas(broker: Broker) -> Iterator[list[Row]]:
-    """Yield the rows of each user and each vhost; a list may be empty."""
+def _quotas(broker: Broker) -> Iterator[Row | None]:
+    """Yield the rows of each user and each vhost; None for one without limits and objects."""
     for name in list(broker.users.by_name):
-        yield user_quotas(broker, name) if name in broker.users.by_name else []
+        rows = user_quotas(broker, name) if name in broker.users.by_name else []
+        yield from rows or (None,)
     for name in list(broker.vhosts):
-        yield vhost_quotas(broker, name) if name in broker.vhosts else []
+        rows = vhost_quotas(broker, name) if name in broker.vhosts else []
+        yield from rows or (None,)
 
 
 ROUTES: Final = (ApiRoute("GET", "/api/quotas", quotas, MONITORING, rows=True, heavy=True),)

@@ -14,22 +14,15 @@ from leveret.errors import PreconditionFailed
 from leveret.management.api_route import LIMIT, TAGS, TEXT, ApiRoute
 from leveret.management.bodies import number_of, object_of, text_of
 from leveret.management.rights import ADMINISTRATION
-from leveret.management.routes.shared import (
-    BROKER,
-    OPERATOR,
-    Row,
-    as_it_is,
-    in_slices,
-    json_response,
-    stream_rows,
-)
+from leveret.management.routes.lists import as_it_is, stream_rows
+from leveret.management.routes.shared import BROKER, OPERATOR, Row, json_response
 from leveret.names import check_new
 
 
 async def users(request: web.Request) -> web.StreamResponse:
     """Return all users."""
     found = list(request.app[BROKER].users.by_name.values())
-    return await stream_rows(request, in_slices(found), partial(_row, request))
+    return await stream_rows(request, found, partial(_row, request))
 
 
 async def user(request: web.Request) -> web.Response:
@@ -69,7 +62,7 @@ async def without_permissions(request: web.Request) -> web.StreamResponse:
     users = request.app[BROKER].users
     let_in = {user for user, _ in users.permissions}
     found = [user for user in users.by_name.values() if user.name not in let_in]
-    return await stream_rows(request, in_slices(found), partial(_row, request))
+    return await stream_rows(request, found, partial(_row, request))
 
 
 async def bulk_delete(request: web.Request) -> web.Response:
@@ -98,7 +91,7 @@ async def limits(request: web.Request) -> web.StreamResponse:
     rows: list[Row] = [
         {"user": one, "value": dict(users.limits[one])} for one in names if one in users.limits
     ]
-    return await stream_rows(request, in_slices(rows), as_it_is)
+    return await stream_rows(request, rows, as_it_is)
 
 
 async def put_limits(request: web.Request) -> web.Response:
