@@ -20,9 +20,13 @@ from typing import Final, Literal
 from xxhash import xxh3_128
 
 from leveret.clock import Clock
-from leveret.limits import BACKUP_PIECE_BYTES, BACKUP_SILENCE_SECONDS_MAX, BACKUPS_MAX
+from leveret.limits import (
+    BACKUP_BYTES_PER_SECOND_MAX,
+    BACKUP_PIECE_BYTES,
+    BACKUP_SILENCE_SECONDS_MAX,
+    BACKUPS_MAX,
+)
 from leveret.management.alarm import Alarm
-from leveret.management.backup.pace import Pace
 from leveret.management.backup.source import FileSource, Listed
 
 #: Access to backups over TCP: administrators over TLS or from the broker's machine, over any
@@ -38,6 +42,24 @@ class NoPlace(Exception):
 
 class Unreadable(Exception):
     """The data directory cannot be read."""
+
+
+class Pace:
+    """One send rate for all backups, so that the broker's clients get enough of the loop's time.
+
+    Unused capacity is not saved up.
+    """
+
+    def __init__(self, bytes_per_second: int = BACKUP_BYTES_PER_SECOND_MAX) -> None:
+        self._bytes_per_second = bytes_per_second
+        #: When the next piece may be sent, in seconds of the clock given to `wait_for`.
+        self._free = 0.0
+
+    def wait_for(self, size: int, now: float) -> float:
+        """Return how many seconds to wait before a piece of `size` bytes is sent."""
+        begin = max(self._free, now)
+        self._free = begin + size / self._bytes_per_second
+        return begin - now
 
 
 class _Digest:

@@ -15,7 +15,7 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.listening.doors import Accept, Doors, Make
@@ -24,12 +24,18 @@ from leveret.management.operator import Operator
 from leveret.session.admission import Admission
 
 if TYPE_CHECKING:
-    from aiohttp.web import AppRunner
+    from aiohttp import StreamReader
+    from aiohttp.abc import AbstractStreamWriter
+    from aiohttp.http import RawRequestMessage
+    from aiohttp.web import AppRunner, BaseRequest, RequestHandler, Server
 
     from leveret.broker.broker import Broker
 
 #: Takes a level and a text.
 Log = Callable[[str, str], None]
+
+#: The prefixes of paths whose trailing slash is removed.
+_ROUTES: Final = ("/api/", "/metrics/")
 
 
 class HttpListener(ABC):
@@ -92,11 +98,8 @@ class HttpListener(ABC):
         try:
             runner = self._runner = await self._loop.run_in_executor(None, self._load)
             await runner.setup()
-            # This import loads the framework, too.
-            from leveret.management.listening.slash import leave_out_slash
-
             assert runner.server is not None
-            leave_out_slash(runner.server)
+            _leave_out_slash(runner.server)
             make = self._make(runner)
             for sock in self._sockets:
                 accept = self._accept_of(sock)
@@ -170,3 +173,28 @@ class UnixListener(HttpListener):
             except OSError as error:
                 # The next start replaces it.
                 self._log("warning", f"the socket of the HTTP API cannot be removed: {error}")
+
+
+def _leave_out_slash(server: Server) -> None:
+    """Make `server`, which is set up, remove a trailing slash from the paths of its requests.
+
+    Some clients put one after the name of a list.  As in RabbitMQ, `/api/queues/` is equivalent to
+    `/api/queues`.  Only one slash is removed, since a second one would follow an empty name.  Files
+    of the page keep their one spelling.
+    """
+    make = server.request_factory
+
+    def made(
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: RequestHandler,
+        writer: AbstractStreamWriter,
+        task: asyncio.Task[None],
+    ) -> BaseRequest:
+        path = message.url.raw_path
+        if path.endswith("/") and path.startswith(_ROUTES):
+            url = message.url.with_path(path[:-1], encoded=True, keep_query=True)
+            message = message._replace(url=url)
+        return make(message, payload, protocol, writer, task)
+
+    server.request_factory = made

@@ -11,6 +11,7 @@ for those in lists.
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Final
@@ -22,11 +23,12 @@ from leveret.limits import (
     HISTORIES_MAX,
     RATES_MAX,
     SAMPLES_KEPT_SECONDS,
+    SHARED_ANSWER_MS_MAX,
+    SHARED_ANSWERS_MAX,
     UNASKED_QUEUES_MAX,
 )
 from leveret.management.metrics.totals import Totals, Walks
 from leveret.management.requests.slices import next_slice
-from leveret.management.sampling.answers import SharedAnswers
 from leveret.management.sampling.node import NODE_COUNTS, node_counts
 from leveret.management.sampling.series import DETAILED, LISTED, TOTALS, Series
 
@@ -55,6 +57,9 @@ _NEXT_MS: Final = int(SAMPLE_SECONDS * 900)
 
 #: The counters in a sample of the totals.
 TOTAL_NAMES: Final = (*QUEUE_COUNTS, *CHURN, *CLIENT_COUNTS, *NODE_COUNTS)
+
+#: Fast compression, because a page waits; higher levels gain little on text with many numbers.
+_GZIP_LEVEL: Final = 1
 
 
 def churn_counts(broker: Broker) -> list[int]:
@@ -257,3 +262,62 @@ class Sampler:
         watched = self.queues.pop(key, None)
         if watched is not None and watched.series.detailed:
             self._histories -= 1
+
+
+class SharedAnswer:
+    """One answer in JSON, and its time (ms)."""
+
+    def __init__(self, body: bytes, made_ms: int) -> None:
+        self.body: Final = body
+        self.made_ms: Final = made_ms
+        self._compressed: bytes | None = None
+
+    @property
+    def compressed(self) -> bytes:
+        """The answer as gzip."""
+        if self._compressed is None:
+            self._compressed = gzip.compress(self.body, _GZIP_LEVEL, mtime=0)
+        return self._compressed
+
+
+class SharedAnswers:
+    """Recent answers, shared by all pages that make the same request.
+
+    The broker's page is often open on several screens and in several tabs, and each makes the same
+    requests every other second.  An answer to one of them is reused for the others for a moment,
+    and compressed only once.  `now_ms` returns the wall time.
+
+    Invariants: only answers that are the same for all permitted users are kept here; there are
+    never more answers than `most`.
+    """
+
+    def __init__(self, now_ms: Callable[[], int], most: int = SHARED_ANSWERS_MAX) -> None:
+        self._now_ms = now_ms
+        self._most = most
+        #: By path with query, the oldest first.
+        self._by_path: dict[str, SharedAnswer] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_path)
+
+    def find(self, path: str) -> SharedAnswer | None:
+        """Return the answer to a path with its query; None if it is missing or too old."""
+        found = self._by_path.get(path)
+        if found is None or self._is_old(found):
+            return None
+        return found
+
+    def keep(self, path: str, body: bytes) -> SharedAnswer:
+        """Keep an answer for later requests, and return it."""
+        for old in [key for key, one in self._by_path.items() if self._is_old(one)]:
+            del self._by_path[old]
+        self._by_path.pop(path, None)
+        if len(self._by_path) >= self._most:
+            del self._by_path[next(iter(self._by_path))]
+        answer = SharedAnswer(body, self._now_ms())
+        self._by_path[path] = answer
+        return answer
+
+    def _is_old(self, answer: SharedAnswer) -> bool:
+        # The wall clock may have been set back.
+        return not 0 <= self._now_ms() - answer.made_ms < SHARED_ANSWER_MS_MAX
