@@ -12,7 +12,7 @@ import pytest
 
 from leveret.cli import exits
 from leveret.cli.ping import ping
-from leveret.management.listening import unix_socket
+from leveret.management import unix_socket
 from support.brokers.broker_process import BrokerProcess
 
 #: So long is waited for what must come, and so long for what must not.

@@ -15,7 +15,7 @@ import pytest
 from leveret.client import BasicProperties
 from leveret.client.blocking import Channel, Connection
 from leveret.config import MANAGEMENT_SOCKET
-from leveret.management.listening import unix_socket
+from leveret.management import unix_socket
 from support.brokers.broker_process import BrokerProcess
 from support.http.http_api import Api
 

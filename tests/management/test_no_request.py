@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from leveret.management.listening import unix_socket
+from leveret.management import unix_socket
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.secure import read_all
 from support.http.http_streams import http_port

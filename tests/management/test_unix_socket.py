@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from leveret.cli import exits
-from leveret.management.listening.unix_socket import (
+from leveret.management.unix_socket import (
     PATH_BYTES_MAX,
     ForeignSocket,
     check_listener,

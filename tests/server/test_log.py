@@ -19,7 +19,7 @@ import leveret
 from leveret.client.blocking import connect
 from leveret.config import MANAGEMENT_SOCKET
 from leveret.escaping import escaped
-from leveret.management.listening.unix_socket import connect as connect_unix
+from leveret.management.unix_socket import connect as connect_unix
 from leveret.wire.buffer import BUILD
 from support.brokers.broker_process import BrokerProcess
 from support.commands.command_process import run_leveret

@@ -15,7 +15,7 @@ from leveret.cli.contexts.remote import Remote
 from leveret.cli.place import URI_VARIABLE
 from leveret.errors import in_plain_words
 from leveret.limits import CLI_ANSWER_BYTES_MAX
-from leveret.management.listening.unix_socket import ForeignSocket, connect
+from leveret.management.unix_socket import ForeignSocket, connect
 
 #: The time limit for an answer; the first request makes the broker load the API.
 ANSWER_SECONDS_MAX: Final = 30.0

@@ -67,7 +67,7 @@ def ping(
 
 def _ask_api(path: Path, deadline: float) -> None:
     """Send a request to a management socket.  Raises: OSError; Failure if it is not a broker."""
-    from leveret.management.listening.unix_socket import connect
+    from leveret.management.unix_socket import connect
 
     with connect(path, max(deadline - time.monotonic(), 0.001)) as sock:
         sock.sendall(_REQUEST)

@@ -15,8 +15,8 @@ from aiohttp import web
 from leveret.management.api_route import route_of
 from leveret.management.connections.connection import HttpConnection
 from leveret.management.gate import ACCESS
-from leveret.management.listening.unix_socket import credentials
 from leveret.management.requests.steps import Steps
+from leveret.management.unix_socket import credentials
 
 #: Set for a request that has made some of its changes and may fail at the others.
 PARTLY_DONE: Final = web.RequestKey("partly_done", bool)

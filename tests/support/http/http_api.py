@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Final
 
-from leveret.management.listening import unix_socket
+from leveret.management import unix_socket
 
 #: The time limit of an answer, for a busy machine.
 ANSWER_SECONDS_MAX: Final = 120.0

@@ -14,7 +14,7 @@ from typing import Final, Self
 from leveret.cli import exits
 from leveret.cli.management_client import UnixConnection
 from leveret.limits import CLI_ANSWER_BYTES_MAX
-from leveret.management.listening.unix_socket import ForeignSocket
+from leveret.management.unix_socket import ForeignSocket
 
 #: The interval at which this process shows the broker that it is alive.
 _BEAT_SECONDS: Final = 2.0

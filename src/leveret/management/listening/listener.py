@@ -3,8 +3,8 @@
 The web framework costs 0.2 s of start-up and 13 MB of memory, which a broker without HTTP clients
 should not pay.  So the sockets listen from the start, and the first connection waits in the backlog
 while a thread loads the framework, which then accepts on the same sockets.
-This is the part common to the API's listeners: `unix_socket` serves the operator, `tcp` the
-broker's users.
+`HttpListener` is the part common to the API's listeners: `UnixListener` serves the operator, `tcp`
+the broker's users.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.listening.doors import Accept, Doors, Make
-from leveret.management.listening.unix_socket import listen
 from leveret.management.operator import Operator
+from leveret.management.unix_socket import listen
 from leveret.session.admission import Admission
 
 if TYPE_CHECKING:
