@@ -22,8 +22,7 @@ from leveret.broker.exchanges.exchange import Declared, Routing
 from leveret.errors import PreconditionFailed
 from leveret.routing.murmur import partition_of
 
-#: The bytes of a key that count as a look at a binding: compiled, hashing them takes less time than
-#: a look; in plain Python it takes fifty lines.
+#: The bytes of a key that count as a look at a binding; hashing them takes less time than a look.
 _BYTES_PER_LOOK: Final = 8
 
 
