@@ -119,6 +119,7 @@ LOOKS_AT_THE_SCHEDULER = {
     "hostile/test_counted.py": "the table of what requests count",
     "hostile/test_dead_letters.py": "the letters that wait hold messages",
     "hostile/test_long_operations.py": "the letters of a transaction wait",
+    "hostile/test_policy_cost.py": "the dead letters of a new length limit wait",
     "house/test_weight.py": "what the reader of sources finds",
     "model/operations.py": "starts an import as a route does",
     "model/stepped.py": "stops at each yield",

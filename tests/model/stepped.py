@@ -169,8 +169,9 @@ ROOMS = ("leveret.broker.queue", "leveret.broker.consumers", "leveret.broker.del
 
 #: What a broker and a vhost are made of, which the collector frees, also that of a trial's copy.
 PARTS = (
-    "Cancels", "ChunkReader", "Memory", "Scheduler", "Sinks", "StagingArea", "StagingIndex",
-    "Syncs", "Timers", "Turns", "WaitingLetters",
+    "Account", "Accounts", "Cancels", "ChunkReader", "MarkAccount", "Memory", "RetentionShare",
+    "Scheduler", "Sinks", "StagingArea", "StagingIndex", "StreamCache", "Syncs", "Timers", "Turns",
+    "UnackedShare", "WaitingLetters",
 )  # fmt: skip
 
 

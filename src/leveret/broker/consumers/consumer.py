@@ -56,7 +56,14 @@ class Source(Dispatcher):
     It delivers messages and handles their acks.  The name is one that was cleaned or kept.
     """
 
-    def __init__(self, core: Core, name: str, settings: QueueSettings) -> None:
+    def __init__(
+        self,
+        core: Core,
+        name: str,
+        settings: QueueSettings,
+        queue_id: i64 = 0,
+        recorded: bool = False,
+    ) -> None:
         super().__init__(core.scheduler)
         self.core: Final = core
         self.name = Name(name)
@@ -67,9 +74,10 @@ class Source(Dispatcher):
         self.has_offsets = False
         self.consumers: list[Consumer] = []
         self.deleted = False
-        #: The id of a queue, and whether its definition is in the journal; else 0 and False.
-        self.queue_id: i64 = 0
-        self.recorded = False
+        #: The id of a queue, or 0.
+        self.queue_id: i64 = queue_id
+        #: True if the journal holds the definition of the queue.
+        self.recorded = recorded
 
     @abstractmethod
     def subscribe(self, consumer: Consumer, where: str) -> None:

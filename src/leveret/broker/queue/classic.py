@@ -166,8 +166,10 @@ class ClassicQueue(WaitingQueue):
 
         Each of them is in memory, even if it was on disk before.
         """
-        letters = self.scheduler.letters.count()
-        return letters >= LETTERS_WAITING_MAX and self.settings.dead_letter_exchange is not None
+        return (
+            self.settings.dead_letter_exchange is not None
+            and self.scheduler.letters.count() >= LETTERS_WAITING_MAX
+        )
 
     def make_way(self) -> None:
         """Deliver as many messages as possible, and expire those that are due."""

@@ -47,8 +47,14 @@ class Queue(Source):
     target: Target
 
     def __init__(self, core: Core, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
-        super().__init__(core, name, QueueSettings(attributes.arguments))
-        self.queue_id = queue_id
+        super().__init__(
+            core,
+            name,
+            QueueSettings(attributes.arguments),
+            queue_id,
+            # An exclusive queue ends with its connection.
+            recorded=attributes.durable and not attributes.exclusive,
+        )
         self.durable = attributes.durable
         self.exclusive = attributes.exclusive
         self.auto_delete = attributes.auto_delete
@@ -61,8 +67,6 @@ class Queue(Source):
         #: The policies that apply to it (`vhost.policies`).
         self.policy: Policy | None = None
         self.operator_policy: Policy | None = None
-        #: True if the journal holds the queue's definition; an exclusive queue ends with its link.
-        self.recorded = attributes.durable and not attributes.exclusive
         #: The vhost that holds it.
         self.vhost: QueueHost | None = None
         self.expiry_of_queue: QueueExpiry | None = None
