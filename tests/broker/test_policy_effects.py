@@ -80,6 +80,18 @@ def test_a_length_drops_no_more_while_messages_expire(count: int) -> None:
     assert [item.message.body for item in all_waiting(node.classic("q"))] == [b"long"] * 30
 
 
+def test_a_length_set_while_messages_expire_is_applied_afterwards(node: Node, peer: Peer) -> None:
+    """Even without a consumer, which would make the queue look at its limits."""
+    peer.send(publish(1, "", "q", b"short", expiration="1000") * 200)
+    peer.send(publish(1, "", "q", b"long") * 30)
+    node.core.scheduler.slice_cost = 20
+    node.clock.advance(1001)
+    node.now()
+    node.vhost.policies.set(make_policy("short", "^q", {"max-length": 10}))
+    node.run()
+    assert waiting(node, "q") == [b"long"] * 10
+
+
 def test_a_ttl_counts_for_what_waits(node: Node, peer: Peer) -> None:
     put(peer, b"old")
     node.tick(500)
