@@ -17,7 +17,7 @@ import time
 from leveret.client import asynchronous, blocking
 from leveret.client.events import Replied, Token
 from leveret.client.recovery.revival import NoDeliveries
-from leveret.client.session.connection import Session
+from leveret.client.session.connection import ClientConnection
 from leveret.client.uri import Parameters
 from leveret.wire.buffer import COMPILED, BytesWriter
 from leveret.wire.frames import write_body, write_header, write_method
@@ -55,7 +55,7 @@ def written(*methods: tuple[int, Method]) -> bytes:
 
 def parse(count: int, body: bytes) -> float:
     """Return the seconds that a session takes for `count` deliveries in pieces of 64 KiB."""
-    session = Session(Parameters(), 0)
+    session = ClientConnection(Parameters(), 0)
     session.receive(written((0, ConnectionStart()), (0, ConnectionTune()), (0, ConnectionOpenOk())))
     session.open_channel(NoDeliveries(), Nobody())
     session.receive(written((1, ChannelOpenOk())))

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import leveret.spark
 from leveret.pipelines import route
 from leveret.pipelines.route.job import routed
-from leveret.pipelines.route.topology import Topology, read_topology
+from leveret.pipelines.route.topology import RecordedTopology, read_topology
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,7 +75,7 @@ def best(run: Callable[[], object], rounds: int) -> float:
 def measure(spark: SparkSession, path: Path, bindings: int, rounds: int) -> dict[str, float]:
     """Return the figures."""
     definitions = topology(bindings)
-    made: Topology = read_topology(definitions)
+    made: RecordedTopology = read_topology(definitions)
 
     def traffic() -> DataFrame:
         return spark.read.parquet(str(path))

@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from leveret.app.node import Node
+from leveret.app.node import RunningBroker
 from leveret.broker.broker import Broker
 from leveret.broker.users.permissions import Permission
 from leveret.broker.users.users import User, hash_password
@@ -134,7 +134,7 @@ def _be_broker(directory: Path, settings: dict[str, Any], ready: int, log: Path)
 
 
 async def _serve(settings: Settings, ready: int) -> int:
-    node = Node(settings)
+    node = RunningBroker(settings)
     try:
         await node.start()
     except (StorageFailure, OSError) as error:

@@ -13,12 +13,12 @@ __version__ = "0.1.0"
 
 _CLUSTERS = {
     "Acknowledgement": ("producer", "Acknowledgement"),
-    "BlockingConsumer": ("blocking", "Consumer"),
-    "BlockingProducer": ("blocking", "Producer"),
+    "BlockingConsumer": ("blocking", "BlockingConsumer"),
+    "BlockingProducer": ("blocking", "BlockingProducer"),
     "ClusterDeleted": ("outcome", "ClusterDeleted"),
     "ClusterMessage": ("message", "ClusterMessage"),
     "ClusterMismatch": ("outcome", "ClusterMismatch"),
-    "Consumer": ("consumer", "Consumer"),
+    "Consumer": ("consumer", "ClusterConsumer"),
     "DeliveryStatus": ("producer", "DeliveryStatus"),
     "HandlerStopped": ("outcome", "HandlerStopped"),
     "MemberInUse": ("outcome", "MemberInUse"),

@@ -1,8 +1,8 @@
 # The names of the package for type checkers; `__init__.py` loads them when they are used.
 
-from leveret.client.clusters.blocking import Consumer as BlockingConsumer
-from leveret.client.clusters.blocking import Producer as BlockingProducer
-from leveret.client.clusters.consumer import Consumer as Consumer
+from leveret.client.clusters.blocking import BlockingConsumer as BlockingConsumer
+from leveret.client.clusters.blocking import BlockingProducer as BlockingProducer
+from leveret.client.clusters.consumer import ClusterConsumer as Consumer
 from leveret.client.clusters.message import ClusterMessage as ClusterMessage
 from leveret.client.clusters.outcome import ClusterDeleted as ClusterDeleted
 from leveret.client.clusters.outcome import ClusterMismatch as ClusterMismatch

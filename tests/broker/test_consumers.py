@@ -9,7 +9,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.consumers.consumer import Consumer, DeliveryChannel
+from leveret.broker.consumers.consumer import DeliveryChannel, QueueConsumer
 from leveret.broker.consumers.order import ConsumerPriorities, RoundRobin
 from leveret.broker.consumers.single_active import SingleActive
 from leveret.message import Message
@@ -20,18 +20,18 @@ from support.wire.raw_codec import method, publish
 class Silent(DeliveryChannel):
     """A channel whose client gets nothing."""
 
-    def deliver(self, consumer: Consumer, message: Message, sequence: int, count: int) -> None:
+    def deliver(self, consumer: QueueConsumer, message: Message, sequence: int, count: int) -> None:
         """Send nothing."""
 
-    def cancelled(self, consumer: Consumer) -> None:
+    def cancelled(self, consumer: QueueConsumer) -> None:
         """Send nothing."""
 
 
-def make(node: Node, priority: int = 0) -> Consumer:
+def make(node: Node, priority: int = 0) -> QueueConsumer:
     """A consumer of a queue that nothing is published to."""
     link = node.connect().connection
     queue = node.vhost.queues.by_name["q"]
-    consumer = Consumer(Silent(link), queue, "c", True, False, 0, {})
+    consumer = QueueConsumer(Silent(link), queue, "c", True, False, 0, {})
     consumer.priority = priority
     return consumer
 
@@ -75,7 +75,7 @@ def test_the_highest_priority_takes_turns(steps: list[tuple[bool, int, int]]) ->
     """
     node = Node()
     node.connect().call(1, "queue.declare", queue="q")
-    consumers: list[Consumer] = []
+    consumers: list[QueueConsumer] = []
     turns = RoundRobin(consumers)
     for add, priority, number in steps:
         if add or not consumers:

@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.broker.backlog.message_table import MessageTable
-from leveret.broker.backlog.window import Returned
+from leveret.broker.backlog.window import RequeuedMessage
 from leveret.message import Address, Message
 
 #: Sequences in a few blocks, close together and far apart.
 SEQUENCES = [*range(1, 40), *range(16_380, 16_400), 10**12]
 
 
-def item(sequence: int) -> Returned:
-    return Returned(sequence, Message(Address(b"", b""), b"", b"%d" % sequence, 0, True), 0)
+def item(sequence: int) -> RequeuedMessage:
+    return RequeuedMessage(sequence, Message(Address(b"", b""), b"", b"%d" % sequence, 0, True), 0)
 
 
 @given(
@@ -22,7 +22,7 @@ def item(sequence: int) -> Returned:
 )
 def test_it_holds_what_a_dict_holds(steps: list[tuple[str, int]]) -> None:
     table = MessageTable()
-    model: dict[int, Returned] = {}
+    model: dict[int, RequeuedMessage] = {}
     for what, sequence in steps:
         if what == "put":
             model[sequence] = item(sequence)

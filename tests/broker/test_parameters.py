@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from leveret.broker.parameters import Parameters
+from leveret.broker.parameters import RuntimeParameters
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import PARAMETER_BYTES_MAX, PARAMETERS_MAX
 from support.brokers.broker_restarts import RESTARTS
@@ -26,11 +26,11 @@ VALUES: list[object] = [
 
 
 @pytest.fixture
-def parameters(node: Node) -> Parameters:
+def parameters(node: Node) -> RuntimeParameters:
     return node.broker.parameters
 
 
-def test_a_parameter_of_an_unknown_component_is_only_kept(parameters: Parameters) -> None:
+def test_a_parameter_of_an_unknown_component_is_only_kept(parameters: RuntimeParameters) -> None:
     parameters.set("/", "colour", "wall", "green", True)
     parameters.set("/", "colour", "wall", {"red": 5}, True)
     with pytest.raises(PreconditionFailed, match="component colour not found"):
@@ -40,7 +40,9 @@ def test_a_parameter_of_an_unknown_component_is_only_kept(parameters: Parameters
     assert parameters.of_vhost("/") == []
 
 
-def test_operator_policies_and_limits_are_parameters(node: Node, parameters: Parameters) -> None:
+def test_operator_policies_and_limits_are_parameters(
+    node: Node, parameters: RuntimeParameters
+) -> None:
     value = {"pattern": "^t", "definition": [["max-length", 9]], "priority": 2, "apply-to": "all"}
     parameters.set("/", "operator_policy", "o", value)
     parameters.set("/", "vhost-limits", "limits", [["max-queues", 5]])
@@ -89,14 +91,14 @@ def test_operator_policies_and_limits_are_parameters(node: Node, parameters: Par
     ],
 )
 def test_what_cannot_be_set(
-    parameters: Parameters, component: str, name: str, value: object, text: str
+    parameters: RuntimeParameters, component: str, name: str, value: object, text: str
 ) -> None:
     with pytest.raises(PreconditionFailed, match=text):
         parameters.set("/", component, name, value)
     assert parameters.of_vhost("/") == []
 
 
-def test_what_is_not_there(parameters: Parameters) -> None:
+def test_what_is_not_there(parameters: RuntimeParameters) -> None:
     with pytest.raises(NotFound, match="no vhost 'no'"):
         parameters.set("no", "colour", "n", 1, True)
     with pytest.raises(NotFound, match="no vhost 'no'"):
@@ -108,7 +110,7 @@ def test_what_is_not_there(parameters: Parameters) -> None:
         parameters.clear_global("n")
 
 
-def test_parameters_have_a_limit(parameters: Parameters) -> None:
+def test_parameters_have_a_limit(parameters: RuntimeParameters) -> None:
     for number in range(PARAMETERS_MAX):
         parameters.set("/", "colour", f"{number}", 1, True)
         parameters.set_global(f"{number}", 1)

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from leveret.broker.backlog.priorities import PriorityReady
 from leveret.broker.backlog.priority_pages import PriorityPage, PriorityPages
-from leveret.broker.backlog.window import Returned
+from leveret.broker.backlog.window import RequeuedMessage
 from leveret.broker.queue.browse import BrowseFilter, browse
 from leveret.broker.queue.classic import ClassicQueue
 from leveret.store.disks.recording import RecordingDisk
@@ -44,7 +44,7 @@ def ready_of(queue: ClassicQueue) -> PriorityReady:
     return ready
 
 
-def name(item: Returned) -> tuple[str, int]:
+def name(item: RequeuedMessage) -> tuple[str, int]:
     """What tells a body from all others, short enough to be read."""
     number, _, rest = item.message.body.partition(b".")
     return number.decode(), len(rest)

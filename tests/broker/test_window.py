@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.broker.backlog.window import NOTHING, Returned, Returns, Window, window_of
+from leveret.broker.backlog.window import NOTHING, RequeuedMessage, Returns, Window, window_of
 from leveret.message import Address, Message
 
 #: Taken places at which a window begins to move its messages (`window._COMPACT_AT`).
@@ -125,7 +125,7 @@ def returned(sequences: Iterable[int]) -> Returns:
     """Messages that came back once."""
     returns = Returns()
     for sequence in sequences:
-        returns.put(Returned(sequence, message(sequence), 1))
+        returns.put(RequeuedMessage(sequence, message(sequence), 1))
     return returns
 
 
@@ -138,7 +138,7 @@ class ReturnsModel:
 
     def put(self, sequence: int, count: int) -> None:
         if sequence not in self.model:
-            self.returns.put(Returned(sequence, message(sequence), count))
+            self.returns.put(RequeuedMessage(sequence, message(sequence), count))
             self.model[sequence] = count
 
     def take(self) -> None:
@@ -204,13 +204,13 @@ def in_order(returns: Returns) -> list[int]:
 def test_few_of_very_many_are_taken_out_of_the_middle_at_their_own_cost() -> None:
     """The rest is neither moved nor copied, and the messages are held no more."""
     returns = returned(range(10_000))
-    free = Returned(0, message(0), 1)
+    free = RequeuedMessage(0, message(0), 1)
     for sequence in range(5000, 5100):
         item = returns.remove(sequence)
         assert item is not None
         assert sys.getrefcount(item) == sys.getrefcount(free)
     for sequence in range(5000, 5100):
-        returns.put(Returned(sequence, message(sequence), 2))
+        returns.put(RequeuedMessage(sequence, message(sequence), 2))
     assert in_order(returns) == list(range(10_000))
     assert returns.blocks() == []
 
@@ -228,14 +228,14 @@ def test_nothing_that_grows_with_the_messages_that_came_back_moves_all_of_them()
     # So it is where blocks come and go behind the first.
     returns = returned([0])
     for _ in range(1000):
-        returns.put(Returned(5000, message(5000), 1))
+        returns.put(RequeuedMessage(5000, message(5000), 1))
         assert returns.remove(5000) is not None
     assert in_order(returns) == [0]
 
 
-def recovered(*sequences: int) -> list[Returned]:
+def recovered(*sequences: int) -> list[RequeuedMessage]:
     """Messages as recovery hands them over."""
-    return [Returned(sequence, message(sequence), 0) for sequence in sequences]
+    return [RequeuedMessage(sequence, message(sequence), 0) for sequence in sequences]
 
 
 @given(st.sets(st.integers(5, 40), min_size=1), st.integers(0, 20))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.cli.backup.hold import Hold
+from leveret.cli.backup.hold import BackupHold
 from leveret.client.blocking import connect
 from leveret.store.listing import FOLDERS
 from support.brokers.broker_process import BrokerProcess
@@ -187,7 +187,7 @@ def test_no_file_is_removed_while_it_is_held(tmp_path: Path) -> None:
             raise AssertionError(f"still there: {held & files_of(data)}")
 
         turn_over()
-        with Hold(data / "management.sock") as hold:
+        with BackupHold(data / "management.sock") as hold:
             held = files_of(data)
             assert held <= turn_over()
             hold.beat()
@@ -196,7 +196,7 @@ def test_no_file_is_removed_while_it_is_held(tmp_path: Path) -> None:
         until_gone(held)
 
         # It ends with the client that does not end it.
-        with Hold(data / "management.sock"):
+        with BackupHold(data / "management.sock"):
             held = files_of(data)
             assert held <= turn_over()
         until_gone(held)

@@ -16,7 +16,7 @@ from leveret.cli import exits
 from leveret.cli.contexts.kept import Context, Contexts
 from leveret.cli.contexts.remote import Remote
 from leveret.cli.management_client import read_body
-from leveret.cli.place import Place
+from leveret.cli.place import BrokerOptions
 from leveret.cli.root import app
 from leveret.limits import CLI_ANSWER_BYTES_MAX
 from support.brokers.broker_process import BrokerProcess
@@ -171,25 +171,25 @@ def test_what_is_nearest_to_the_command_counts(home: Path, monkeypatch: pytest.M
     contexts.by_name = {name: Context(api=f"https://{name}") for name in ("one", "two")}
     contexts.save()
     socket_of = Path("data/management.sock")
-    assert Place().find_api() == Path("leveret-data/management.sock")
+    assert BrokerOptions().find_api() == Path("leveret-data/management.sock")
     contexts.current = "one"
     contexts.save()
-    assert str(Place().find_api()) == "https://one:15671"
+    assert str(BrokerOptions().find_api()) == "https://one:15671"
     monkeypatch.setenv("LEVERET_DATA_DIR", "data")
-    assert Place().find_api() == socket_of
+    assert BrokerOptions().find_api() == socket_of
     monkeypatch.setenv("LEVERET_CONTEXT", "two")
     monkeypatch.delenv("LEVERET_DATA_DIR")
-    assert str(Place().find_api()) == "https://two:15671"
+    assert str(BrokerOptions().find_api()) == "https://two:15671"
     monkeypatch.setenv("LEVERET_API", "http://three/rabbit/")
-    assert str(Place().find_api()) == "http://three:15672/rabbit"
-    assert str(Place(context="one").find_api()) == "https://one:15671"
-    assert str(Place(api="https://[::1]:1").find_api()) == "https://[::1]:1"
-    assert Place(data_dir=Path("data")).find_api() == socket_of
+    assert str(BrokerOptions().find_api()) == "http://three:15672/rabbit"
+    assert str(BrokerOptions(context="one").find_api()) == "https://one:15671"
+    assert str(BrokerOptions(api="https://[::1]:1").find_api()) == "https://[::1]:1"
+    assert BrokerOptions(data_dir=Path("data")).find_api() == socket_of
 
 
 def test_a_broker_of_this_machine_and_of_another_is_one_too_many() -> None:
     with pytest.raises(exits.Failure, match="names a broker on this machine and --api another one"):
-        Place(data_dir=Path("data"), api="https://host").find_api()
+        BrokerOptions(data_dir=Path("data"), api="https://host").find_api()
 
 
 def test_an_option_before_the_command_comes_before_the_environment(

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from leveret.cli.demo.checks import Checks
-from leveret.cli.demo.lake import Archived, Lake, check_lake
+from leveret.cli.demo.lake import Archived, DemoLake, check_lake
 from leveret.cli.demo.lines import (
     LINES_MAX,
-    Line,
+    DemoMessage,
     read_input,
     severity,
     source_name,
@@ -22,7 +22,7 @@ from leveret.cli.demo.lines import (
 )
 from leveret.cli.demo.topology import WorkQueue, expected, work_queues
 from leveret.cli.exits import Failure
-from leveret.pipelines.report.result import Report, Traffic
+from leveret.pipelines.report.result import Report, TrafficRow
 from leveret.routing.topic import TopicTrie
 
 # -- lines -----------------------------------------------------------------------------------------
@@ -114,22 +114,22 @@ def test_what_a_queue_is_to_get_agrees_with_the_brokers_matcher(source: str, lev
 
 
 def test_a_queue_expects_the_lines_of_its_keys() -> None:
-    lines = (Line("a-1", "a", "a.error", b"1"), Line("b-1", "b", "b.info", b"2"))
+    lines = (DemoMessage("a-1", "a", "a.error", b"1"), DemoMessage("b-1", "b", "b.info", b"2"))
     assert expected(WorkQueue("q", ("*.error",)), lines) == {"a-1": lines[0]}
 
 
 # -- checks ----------------------------------------------------------------------------------------
 
-LINES = tuple(Line(f"a-{n}", "a", "a.info", b"x%d" % n) for n in range(3))
+LINES = tuple(DemoMessage(f"a-{n}", "a", "a.info", b"x%d" % n) for n in range(3))
 ROWS = tuple(Archived(n, line.message_id, "a.info", line.body) for n, line in enumerate(LINES))
 
 
-def lake(rows: tuple[Archived, ...]) -> Lake:
+def lake(rows: tuple[Archived, ...]) -> DemoLake:
     """Return a lake of some rows with a report that is right."""
     size = sum(len(row.body) for row in rows)
-    key = Traffic(None, "logs", "a.info", len(rows), size, 2, 2)
+    key = TrafficRow(None, "logs", "a.info", len(rows), size, 2, 2)
     report = Report("archive", 1, len(rows), size, (key,), 1, (key,), 1, (), 1)
-    return Lake(rows, 1, report)
+    return DemoLake(rows, 1, report)
 
 
 def holds(rows: tuple[Archived, ...], sent_again: set[str] | None = None) -> bool:
@@ -175,7 +175,7 @@ def test_a_wrong_report_does_not_hold() -> None:
         replace(right.report, keys=(replace(right.report.keys[0], messages=2),)),
     ):
         checks = Checks()
-        check_lake(Lake(ROWS, 1, wrong), LINES, set(), checks)
+        check_lake(DemoLake(ROWS, 1, wrong), LINES, set(), checks)
         assert not checks.hold
 
 

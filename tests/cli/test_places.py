@@ -14,7 +14,7 @@ import pytest
 
 from leveret.cli import exits
 from leveret.cli.contexts.kept import Context, Contexts
-from leveret.cli.place import LINE, Place
+from leveret.cli.place import LINE, BrokerOptions
 from leveret.cli.root import COMMANDS, NAMED_BY, app
 from support.brokers.broker_process import BrokerProcess
 from support.commands.command_process import run_leveret
@@ -100,7 +100,7 @@ def run(line: str) -> int:
     """Run a command in this process; return its exit code."""
     with pytest.raises(SystemExit) as end:
         app(line.split(), prog_name="leveret")
-    assert Place() == LINE.before, "what a line says ends with it"
+    assert BrokerOptions() == LINE.before, "what a line says ends with it"
     assert isinstance(end.value.code, int)
     return end.value.code
 

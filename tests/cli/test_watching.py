@@ -16,7 +16,7 @@ from rich.console import Console
 
 from leveret.cli import exits
 from leveret.cli.watching.figures import per_second, size, span
-from leveret.cli.watching.look import Look, rate
+from leveret.cli.watching.look import Snapshot, rate
 from leveret.cli.watching.screen import screen_of
 from leveret.cli.watching.top import PAUSES, Watch
 from leveret.client import blocking
@@ -200,19 +200,19 @@ def test_a_rate_is_the_brokers_or_what_counts_grew() -> None:
 def test_a_look_that_took_long_is_followed_by_a_long_pause() -> None:
     watch = Watch(Path("nowhere"), "", "messages", 2.0)
     assert watch.pause == 2.0
-    watch.look = Look(0.0, {}, None, (), 0.1)
+    watch.look = Snapshot(0.0, {}, None, (), 0.1)
     assert watch.pause == 2.0
-    watch.look = Look(0.0, {}, None, (), 3.0)
+    watch.look = Snapshot(0.0, {}, None, (), 3.0)
     assert watch.pause == 3.0 * PAUSES
 
 
 def test_a_screen_shows_what_grew_and_escapes_names() -> None:
-    def look(at: float, syncs: int, published: int) -> Look:
+    def look(at: float, syncs: int, published: int) -> Snapshot:
         queue = {
             "vhost": "/", "name": "a\x1b[2J[red]b", "type": "classic", "messages_ready": 1234,
             "message_stats": {"publish": published},
         }  # fmt: skip
-        return Look(at, {}, {"io_sync_count": syncs, "mem_alarm": True}, (queue,))
+        return Snapshot(at, {}, {"io_sync_count": syncs, "mem_alarm": True}, (queue,))
 
     out = io.StringIO()
     console = Console(file=out, width=200)

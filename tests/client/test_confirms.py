@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.client.errors import Nacked, PublishFailed, Returned
-from leveret.client.events import CameBack, ChannelEnded, Ended, Event, Settled, Token
+from leveret.client.events import CameBack, ChannelEnded, ConnectionEnded, Event, Settled, Token
 from leveret.client.message import Message, ReturnedMessage
 from leveret.client.session.channel import ChannelSession
-from leveret.client.session.confirms import Confirms
+from leveret.client.session.confirms import PublisherConfirms
 from leveret.limits import CLIENT_FAILURES_MAX
 from leveret.wire.methods import (
     BasicAck,
@@ -152,7 +152,7 @@ def test_a_phantom_confirm_closes_the_channel(peer: Peer) -> None:
 
 def test_a_confirm_without_confirm_mode_is_a_fault(peer: Peer) -> None:
     peer.channel()
-    assert isinstance(peer.feed(ack(1))[-1], Ended)
+    assert isinstance(peer.feed(ack(1))[-1], ConnectionEnded)
     assert peer.sent_one(ConnectionClose).reply_code == 503
 
 
@@ -175,7 +175,7 @@ def returned_message(key: str) -> ReturnedMessage:
 
 
 def test_failures_of_a_window_are_kept_until_they_are_taken() -> None:
-    confirms = Confirms()
+    confirms = PublisherConfirms()
     for _ in range(5):
         confirms.published(None, None)
     confirms.settle(2, True, False)
@@ -187,7 +187,7 @@ def test_failures_of_a_window_are_kept_until_they_are_taken() -> None:
 
 
 def test_returns_of_a_window_are_kept_until_they_are_taken() -> None:
-    confirms = Confirms()
+    confirms = PublisherConfirms()
     for key in "abc":
         confirms.published(None, ("e", key, b"body"))
     assert confirms.returned(returned_message("b"))
@@ -202,7 +202,7 @@ def test_returns_of_a_window_are_kept_until_they_are_taken() -> None:
 
 @pytest.mark.parametrize("count", [CLIENT_FAILURES_MAX, CLIENT_FAILURES_MAX + 1])
 def test_failures_are_kept_up_to_a_limit(count: int) -> None:
-    confirms = Confirms()
+    confirms = PublisherConfirms()
     for _ in range(count):
         confirms.published(None, None)
         confirms.published(None, ("e", "k", b"body"))
@@ -215,7 +215,7 @@ def test_failures_are_kept_up_to_a_limit(count: int) -> None:
 
 
 def test_a_window_knows_how_far_it_has_settled() -> None:
-    confirms = Confirms()
+    confirms = PublisherConfirms()
     assert confirms.settled_to(0)
     for _ in range(4):
         confirms.published(None, None)
@@ -230,7 +230,7 @@ def test_a_window_knows_how_far_it_has_settled() -> None:
 
 @given(st.data())
 def test_every_publish_settles_once_whatever_the_order(data: st.DataObject) -> None:
-    confirms = Confirms()
+    confirms = PublisherConfirms()
     tokens: dict[int, Waiter] = {}
     settled: list[Token] = []
     for _ in range(data.draw(st.integers(1, 40))):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.client.errors import ConnectionLost
-from leveret.client.events import Ended, Event
+from leveret.client.events import ConnectionEnded, Event
 from leveret.client.uri import Parameters
 from leveret.wire.frames import HEARTBEAT
 from leveret.wire.methods import ConnectionBlocked
@@ -70,7 +70,7 @@ def test_a_broker_that_is_silent_for_two_intervals_is_gone(beating: Peer) -> Non
     beating.feed(HEARTBEAT)
     assert run_to(beating, 2 * INTERVAL_MS) == []
     (ended,) = run_to(beating, 3 * INTERVAL_MS)
-    assert isinstance(ended, Ended)
+    assert isinstance(ended, ConnectionEnded)
     assert isinstance(ended.error, ConnectionLost)
     assert beating.session.next_tick_ms() is None
     assert beating.session.tick(4 * INTERVAL_MS) == []

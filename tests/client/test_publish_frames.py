@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.client.publish_frames import FRAME_END_OCTET, PublishFrames
-from leveret.client.session.output import Output, publish_frame
+from leveret.client.session.output import ClientOutput, publish_frame
 from leveret.limits import FRAME_BYTES_MIN
 from leveret.wire.basic_properties import BasicProperties
 from leveret.wire.methods.basic import BasicPublish
@@ -36,7 +36,7 @@ def test_the_parts_together_are_a_publish(
 ) -> None:
     properties = BasicProperties(headers=headers, delivery_mode=delivery_mode).encode()
     body = bytes(range(256)) * 51
-    output = Output()
+    output = ClientOutput()
     output.frame_max = FRAME_BYTES_MIN
     method = BasicPublish(exchange=exchange, routing_key=key, mandatory=mandatory)
     parts = PublishFrames(channel, FRAME_BYTES_MIN)

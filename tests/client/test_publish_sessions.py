@@ -26,7 +26,7 @@ from leveret.client import (
 )
 from leveret.client.events import Settled
 from leveret.client.recovery.recoverer import Recoverer
-from leveret.client.session.confirms import Confirms
+from leveret.client.session.confirms import PublisherConfirms
 from leveret.client.uri import Parameters
 from leveret.wire.content.publish_marks import NACKED, RETURNED, PublishMarks
 from leveret.wire.methods import (
@@ -142,7 +142,7 @@ def test_words_that_are_none_settle_nothing(bytewise: bool, marks: bytes) -> Non
 
 
 def test_marks_settle_among_what_was_settled_early() -> None:
-    confirms = Confirms()
+    confirms = PublisherConfirms()
     confirms.last = 10
     confirms.settle(7, False, True)
     confirms.settle(3, False, True)

@@ -30,7 +30,7 @@ from leveret.client import (
     blocking,
     connect,
 )
-from leveret.client.blocking.link import Link
+from leveret.client.blocking.link import SocketLink
 from leveret.errors import NotFound
 from support.wire.cut_proxy import CutProxy
 
@@ -415,14 +415,14 @@ def test_acks_that_meet_the_loss_leave_a_consumer_that_goes_on(
         second.ack()
         assert connection.acks_wait
         monkeypatch.setattr(delay, -1)
-        send = Link.send
+        send = SocketLink.send
 
-        def send_after_the_reset(link: Link, data: memoryview) -> int:
-            monkeypatch.setattr(Link, "send", send)
+        def send_after_the_reset(link: SocketLink, data: memoryview) -> int:
+            monkeypatch.setattr(SocketLink, "send", send)
             link.wait(False, SECONDS)
             return send(link, data)
 
-        monkeypatch.setattr(Link, "send", send_after_the_reset)
+        monkeypatch.setattr(SocketLink, "send", send_after_the_reset)
         proxy.reset()
         while len(bodies) < 10:
             bodies.add(next(consumer).body)

@@ -10,7 +10,7 @@ from leveret.client.message import delivered
 from leveret.client.numbering import PUBLISHER_PREFIX, Numbering
 from leveret.client.recovery.backoff import Backoff
 from leveret.client.recovery.recoverer import Recoverer
-from leveret.client.session.topology import Topology
+from leveret.client.session.topology import DeclaredTopology
 from leveret.client.uri import Parameters
 from leveret.wire.methods import (
     BasicAck,
@@ -138,7 +138,7 @@ def test_a_received_message_does_not_show_the_number_of_the_client() -> None:
 
 
 def test_what_is_deleted_is_forgotten_with_its_bindings() -> None:
-    topology = Topology()
+    topology = DeclaredTopology()
     topology.answered(ExchangeDeclare("x", "fanout", auto_delete=True), ExchangeDeclareOk())
     topology.answered(ExchangeDeclare("y", "fanout", passive=True), ExchangeDeclareOk())
     topology.answered(QueueDeclare(""), QueueDeclareOk("amq.gen-1"))

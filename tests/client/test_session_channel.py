@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.client.errors import Closed, NoFreeChannel
-from leveret.client.events import Cancelled, ChannelEnded, Ended, FlowChanged, Replied
+from leveret.client.events import Cancelled, ChannelEnded, ConnectionEnded, FlowChanged, Replied
 from leveret.client.session.states import ChannelState, ConnectionState
 from leveret.client.uri import Parameters
 from leveret.errors import NotFound, PreconditionFailed
@@ -115,7 +115,7 @@ def test_a_reply_that_was_not_asked_for_is_a_fault(peer: Peer, reply: Method, as
     ended_channel, ended = peer.feed(frame(1, reply))
     assert isinstance(ended_channel, ChannelEnded)
     assert len(ended_channel.tokens) == asked
-    assert isinstance(ended, Ended)
+    assert isinstance(ended, ConnectionEnded)
     assert peer.sent_one(ConnectionClose).reply_code == 503
 
 

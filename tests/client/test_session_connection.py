@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from leveret.client.errors import Closed, ConnectionLost
-from leveret.client.events import Blocked, ChannelEnded, Ended, Opened, Replied, Unblocked
-from leveret.client.session.connection import CAPABILITIES, Session
+from leveret.client.events import Blocked, ChannelEnded, ConnectionEnded, Opened, Replied, Unblocked
+from leveret.client.session.connection import CAPABILITIES, ClientConnection
 from leveret.client.session.states import ConnectionState
 from leveret.client.uri import Parameters
 from leveret.errors import (
@@ -50,7 +50,7 @@ from support.wire.client_peer import START, TUNE, Peer, Waiter, body, frame, hea
 def ended_by(peer: Peer, *data: bytes) -> Exception:
     """Return the error that ended the session when it was fed `data`."""
     events = peer.feed(*data)
-    ends = [event for event in events if isinstance(event, Ended)]
+    ends = [event for event in events if isinstance(event, ConnectionEnded)]
     assert len(ends) == 1
     assert events[-1] is ends[0]
     error = ends[0].error
@@ -74,7 +74,7 @@ def fault_of(peer: Peer, *data: bytes) -> AmqpError:
 
 
 def test_the_protocol_header_goes_first() -> None:
-    session = Session(Parameters(), 0)
+    session = ClientConnection(Parameters(), 0)
     assert session.data_to_send() == PROTOCOL_HEADER
     assert session.data_to_send() == b""
 
@@ -169,7 +169,7 @@ def test_the_login_refused_by_hanging_up(bytewise: bool) -> None:
     peer = Peer(bytewise)
     peer.feed(frame(0, START))
     (end,) = peer.session.lost("the broker hung up")
-    assert isinstance(end, Ended)
+    assert isinstance(end, ConnectionEnded)
     assert isinstance(end.error, ConnectionLost)
     assert "password" in str(end.error)
 
@@ -272,7 +272,7 @@ def test_the_broker_closes(peer: Peer) -> None:
     ended_channel, ended = peer.feed(frame(0, close))
     peer.sent_one(ConnectionCloseOk)
     assert isinstance(ended_channel, ChannelEnded)
-    assert isinstance(ended, Ended)
+    assert isinstance(ended, ConnectionEnded)
     assert isinstance(ended.error, ConnectionForced)
     assert str(ended.error) == "320 CONNECTION_FORCED - shutdown"
     assert ended.tokens == (token,)
@@ -298,7 +298,7 @@ def test_this_side_closes(peer: Peer) -> None:
     assert peer.feed(frame(0, ConnectionBlocked()), frame(1, BasicAck()), header(1, 5)) == []
     ended_channel, ended = peer.feed(frame(0, ConnectionCloseOk()))
     assert isinstance(ended_channel, ChannelEnded)
-    assert ended == Ended(None)
+    assert ended == ConnectionEnded(None)
     assert ended_channel.error is None
     assert channel.error is None
     with pytest.raises(Closed):
@@ -310,14 +310,14 @@ def test_both_sides_close_at_once(peer: Peer) -> None:
     peer.sent()
     assert peer.feed(frame(0, ConnectionClose(reply_code=320))) == []
     peer.sent_one(ConnectionCloseOk)
-    assert peer.feed(frame(0, ConnectionCloseOk())) == [Ended(None)]
+    assert peer.feed(frame(0, ConnectionCloseOk())) == [ConnectionEnded(None)]
 
 
 def test_the_socket_ends(peer: Peer) -> None:
     peer.channel()
     ended_channel, ended = peer.session.lost("the broker hung up")
     assert isinstance(ended_channel, ChannelEnded)
-    assert isinstance(ended, Ended)
+    assert isinstance(ended, ConnectionEnded)
     assert isinstance(ended.error, ConnectionLost)
     assert peer.session.lost("again") == []
     assert peer.feed(frame(0, ConnectionBlocked())) == []
@@ -325,12 +325,12 @@ def test_the_socket_ends(peer: Peer) -> None:
 
 def test_the_socket_ends_after_our_close(peer: Peer) -> None:
     peer.session.close()
-    assert peer.session.lost("the broker hung up") == [Ended(None)]
+    assert peer.session.lost("the broker hung up") == [ConnectionEnded(None)]
 
 
 def test_the_application_cannot_go_on(peer: Peer) -> None:
     error = RuntimeError("too much")
-    assert peer.session.abort(error) == [Ended(error)]
+    assert peer.session.abort(error) == [ConnectionEnded(error)]
     close = peer.sent_one(ConnectionClose)
     assert (close.reply_code, close.reply_text) == (506, "too much")
     with pytest.raises(RuntimeError, match="too much"):
@@ -343,7 +343,7 @@ def test_a_close_answered_for_a_channel_that_closes_too(peer: Peer) -> None:
     peer.session.close()
     peer.sent()
     assert len(peer.feed(frame(1, ChannelCloseOk()))) == 1
-    assert peer.feed(frame(0, ConnectionCloseOk())) == [Ended(None)]
+    assert peer.feed(frame(0, ConnectionCloseOk())) == [ConnectionEnded(None)]
 
 
 def test_texts_that_do_not_fit_are_cut(peer: Peer) -> None:

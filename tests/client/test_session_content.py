@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.client.events import CameBack, ChannelEnded, Ended, Replied
+from leveret.client.events import CameBack, ChannelEnded, ConnectionEnded, Replied
 from leveret.client.message import Message
 from leveret.client.session.states import ConnectionState
 from leveret.client.uri import Parameters
@@ -138,7 +138,7 @@ def test_content_out_of_sequence_is_an_unexpected_frame(peer: Peer, data: bytes)
     """Behaviour 9 (content order)."""
     peer.channel()
     events = peer.feed(data)
-    assert isinstance(events[-1], Ended)
+    assert isinstance(events[-1], ConnectionEnded)
     assert peer.sent_one(ConnectionClose).reply_code == 505
 
 
@@ -147,7 +147,7 @@ def test_a_content_header_that_is_too_short(peer: Peer, size: int, code: int) ->
     peer.channel()
     short = b"\x02\x00\x01" + size.to_bytes(4) + (b"\x00\x3c" + bytes(12))[:size] + b"\xce"
     events = peer.feed(frame(1, DELIVER), short)
-    assert isinstance(events[-1], Ended)
+    assert isinstance(events[-1], ConnectionEnded)
     assert peer.sent_one(ConnectionClose).reply_code == code
 
 

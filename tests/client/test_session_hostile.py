@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.client.events import ChannelEnded, Ended
-from leveret.client.session.connection import Session
+from leveret.client.events import ChannelEnded, ConnectionEnded
+from leveret.client.session.connection import ClientConnection
 from leveret.client.session.states import ConnectionState
 from leveret.client.uri import Parameters
 from leveret.wire.frames import HEARTBEAT
@@ -30,7 +30,7 @@ def test_any_frames_on_an_open_connection(frames: list[bytes]) -> None:
     for token in tokens:
         peer.channel().request(BasicQos(), token)
     events = [event for data in frames for event in peer.feed(data)]
-    ends = [event for event in events if isinstance(event, Ended)]
+    ends = [event for event in events if isinstance(event, ConnectionEnded)]
     assert len(ends) == (peer.session.state is ConnectionState.CLOSED)
     ended = [event.channel for event in events if isinstance(event, ChannelEnded)]
     assert len(ended) == len(set(map(id, ended)))
@@ -53,7 +53,7 @@ def test_frames_mean_the_same_whole_and_byte_by_byte(frames: list[bytes]) -> Non
 
 @given(st.lists(st.binary(), max_size=10))
 def test_any_bytes_from_the_start(pieces: list[bytes]) -> None:
-    session = Session(Parameters(), 0)
+    session = ClientConnection(Parameters(), 0)
     for piece in pieces:
         session.receive(piece)
     session.lost("end")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from leveret.client.errors import Nacked
 from leveret.client.publish_frames import PublishFrames
 from leveret.client.session.channel import ChannelSession
-from leveret.client.session.confirms import Confirms
+from leveret.client.session.confirms import PublisherConfirms
 from leveret.client.session.tally import Tally
 from leveret.errors import PreconditionFailed
 from leveret.wire.methods import BasicAck, BasicReturn, ConfirmSelect, ConfirmSelectOk
@@ -25,7 +25,7 @@ STEPS = st.lists(
 )
 
 
-def refuses(confirms: Confirms, sequence: int, multiple: bool, acked: bool) -> bool:
+def refuses(confirms: PublisherConfirms, sequence: int, multiple: bool, acked: bool) -> bool:
     """Settle; tell whether it was refused as never published."""
     try:
         confirms.settle(sequence, multiple, acked)
@@ -36,7 +36,7 @@ def refuses(confirms: Confirms, sequence: int, multiple: bool, acked: bool) -> b
 
 @given(STEPS)
 def test_it_counts_what_confirms_remember(steps: list[int | tuple[int, bool, bool]]) -> None:
-    tally, confirms = Tally(), Confirms()
+    tally, confirms = Tally(), PublisherConfirms()
     nacked: set[int] = set()
     for step in steps:
         if isinstance(step, int):

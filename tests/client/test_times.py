@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.client import BasicProperties, Timestamp, blocking
-from leveret.client.message import Content
+from leveret.client.message import MessageContent
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.tables import read_table, write_table
 
@@ -17,9 +17,9 @@ MOMENT = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
 SECONDS = int(MOMENT.timestamp())
 
 
-def content(properties: BasicProperties) -> Content:
+def content(properties: BasicProperties) -> MessageContent:
     """Return a message's content with these properties."""
-    return Content(properties.encode(), b"")
+    return MessageContent(properties.encode(), b"")
 
 
 def test_the_timestamp_is_a_datetime_in_and_out() -> None:

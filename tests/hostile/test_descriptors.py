@@ -22,7 +22,7 @@ from leveret.cli import exits
 from leveret.cli.ping import ping
 from leveret.limits import STORE_FILES_MAX
 from leveret.session.admission import FULL, ROOM, WAIT, Admission, Slot, network_of
-from leveret.store.disk import File, RealDisk, StorageFailure
+from leveret.store.disk import RealDisk, StorageFailure, StoreFile
 from leveret.store.disks.wrapping import WrappedFile
 from support.brokers.broker_process import BrokerProcess, BrokerProcessError
 from support.brokers.secure import port_of
@@ -288,7 +288,7 @@ def test_spare_descriptors_make_room_for_files(tmp_path: Path) -> None:
 class CountedFile(WrappedFile):
     """A file that counts as open until it is closed."""
 
-    def __init__(self, disk: CountingDisk, file: File) -> None:
+    def __init__(self, disk: CountingDisk, file: StoreFile) -> None:
         super().__init__(file)
         self._disk = disk
         self._open = True
@@ -307,7 +307,7 @@ class CountingDisk(RealDisk):
         self.now = self.most = 0
         super().__init__(directory)
 
-    def open(self, path: str, *, create: bool = False) -> File:
+    def open(self, path: str, *, create: bool = False) -> StoreFile:
         file = CountedFile(self, super().open(path, create=create))
         self.now += 1
         self.most = max(self.most, self.now)

@@ -26,7 +26,7 @@ from leveret.limits import (
     SHORT_STRING_BYTES_MAX,
 )
 from leveret.server.authentication import THREADS, PasswordAuthenticator, hash_argon2
-from leveret.server.backoff import HALVES_SECONDS, NETWORK_REFUSALS, PAIR_REFUSALS, Backoff
+from leveret.server.backoff import HALVES_SECONDS, NETWORK_REFUSALS, PAIR_REFUSALS, LoginThrottle
 from leveret.server.login_queue import NETWORK_KNOWN, PAIR_KNOWN, UNKNOWN, LoginQueue
 from leveret.session.authentication import Authenticator, Login
 from leveret.session.states import CLOSED
@@ -354,7 +354,7 @@ class Seconds:
 def test_refusals_make_the_next_one_wait() -> None:
     """Of the pair, and of the address; never of the user alone, and not for ever."""
     seconds = Seconds()
-    backoff = Backoff(seconds)
+    backoff = LoginThrottle(seconds)
     assert backoff.factor("a", "u") == 1
     for _ in range(PAIR_REFUSALS):
         backoff.refused("a", "u")
@@ -372,7 +372,7 @@ def test_refusals_make_the_next_one_wait() -> None:
 
 
 def test_a_right_login_forgives_its_pair() -> None:
-    backoff = Backoff(Seconds())
+    backoff = LoginThrottle(Seconds())
     for _ in range(50):
         backoff.refused("a", "u")
     backoff.accepted("a", "u")
@@ -381,7 +381,7 @@ def test_a_right_login_forgives_its_pair() -> None:
 
 def test_names_that_nobody_can_have_are_kept_as_long_as_one_can_be() -> None:
     """A stranger's names may have kilobytes, and each refused one is remembered."""
-    backoff = Backoff(lambda: 0.0)
+    backoff = LoginThrottle(lambda: 0.0)
     for number in range(PAIR_REFUSALS):
         backoff.refused("10.0.0.1", "x" * SHORT_STRING_BYTES_MAX + str(number))
     assert len(backoff.pairs) == 1
@@ -391,7 +391,7 @@ def test_names_that_nobody_can_have_are_kept_as_long_as_one_can_be() -> None:
 
 def test_what_is_remembered_of_logins_is_bounded() -> None:
     seconds = Seconds()
-    backoff = Backoff(seconds)
+    backoff = LoginThrottle(seconds)
     for number in range(2 * LOGIN_PAIRS_KNOWN_MAX):
         backoff.refused(str(number), "u")
         backoff.accepted(str(number), "u")

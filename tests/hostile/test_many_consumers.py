@@ -7,7 +7,7 @@ from itertools import islice
 
 import pytest
 
-from leveret.broker.consumers.consumer import Consumer, DeliveryChannel
+from leveret.broker.consumers.consumer import DeliveryChannel, QueueConsumer
 from leveret.broker.queue.classic import ClassicQueue
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduler.costs import SLICE
@@ -31,17 +31,17 @@ class Taking(DeliveryChannel):
         #: The tags of those that got a message, in order.
         self.tags: list[str] = []
 
-    def deliver(self, consumer: Consumer, message: Message, sequence: int, count: int) -> None:
+    def deliver(self, consumer: QueueConsumer, message: Message, sequence: int, count: int) -> None:
         """Note who got it."""
         consumer.unacked_count += 1
         self.unacked_count += 1
         self.tags.append(consumer.tag)
 
-    def cancelled(self, consumer: Consumer) -> None:
+    def cancelled(self, consumer: QueueConsumer) -> None:
         """Send nothing."""
 
 
-class Asked(Consumer):
+class Asked(QueueConsumer):
     """A consumer that notes how often it is asked."""
 
     asked = 0
@@ -58,9 +58,9 @@ def node() -> Node:
 
 def consume(
     queue: Queue, channel: Taking, counts: list[int], priorities: list[int] | None = None
-) -> list[Consumer]:
+) -> list[QueueConsumer]:
     """Subscribe a consumer for each of these counts; their tags are their places."""
-    made: list[Consumer] = []
+    made: list[QueueConsumer] = []
     for place, credit in enumerate(counts):
         consumer = Asked(channel, queue, str(place), False, False, credit, {})
         if priorities is not None:
@@ -244,7 +244,7 @@ def test_a_client_that_reads_on_has_its_consumers_looked_at_in_turns() -> None:
     for channel in peer.connection.channels.by_number.values():
         for number in range(count):
             tag = f"c{number}"
-            channel.consumers[tag] = Consumer(channel, queue, tag, True, False, 0, {})
+            channel.consumers[tag] = QueueConsumer(channel, queue, tag, True, False, 0, {})
     peer.declare("last")
     peer.send(method(10, "basic.consume", queue="last", consumer_tag="last", no_ack=True))
     peer.expect(10, "basic.consume-ok")

@@ -36,7 +36,7 @@ from leveret.management.rights import USER
 from leveret.management.routes.queues.sinks import give, sinks
 from leveret.management.routes.shared import BROKER, OPERATOR
 from leveret.message import Address, Message
-from leveret.wire.staged import Staged
+from leveret.wire.staged import StagedDestination
 from support.costs.cost_gauge import Excess, Gauge, GaugedNode, QuickPeer
 from support.costs.cost_http import HttpClient
 from support.costs.cost_worlds import World
@@ -46,7 +46,7 @@ from support.node.tags import set_tags
 from support.wire.raw_codec import method, publish
 
 if TYPE_CHECKING:
-    from leveret.management.keeper import Keeper
+    from leveret.management.keeper import GateKeeper
     from leveret.management.operator import Operator
 
 #: Staging queues: a walk over all of them for each of them is seen.
@@ -211,13 +211,13 @@ def test_routes_to_many_queues_are_not_kept_for_a_batch() -> None:
         peer.call(1, "queue.bind", queue=f"q{number}", exchange="amq.fanout")
     routes = StagedRoutes(node.vhost)
     booked = int(node.core.accounts.total())
-    route = routes.find(Staged(b"amq.fanout", b""))
+    route = routes.find(StagedDestination(b"amq.fanout", b""))
     message = Message(Address(b"amq.fanout", b""), b"\0\0", b"", 0, False)
     assert len(routes.destinations(route, message, []).targets) == most + 1
     assert route.found is None
     assert int(node.core.accounts.total()) == booked + ROUTE_BYTES + len("amq.fanout")
     peer.call(1, "queue.delete", queue="q0")
-    route = routes.find(Staged(b"amq.fanout", b""))
+    route = routes.find(StagedDestination(b"amq.fanout", b""))
     assert len(routes.destinations(route, message, []).targets) == most
     assert route.found is not None
     routes.clear()
@@ -478,7 +478,7 @@ def test_who_loses_his_rights_while_sinks_are_judged_changes_none(end: str) -> N
     request = make_mocked_request("PUT", "/", app=app, match_info=match_info)
 
     async def run() -> None:
-        gate = Gate(node.broker, cast("Keeper", None), print, node.clock)
+        gate = Gate(node.broker, cast("GateKeeper", None), print, node.clock)
         access = Access(users, "root", "/")
         asked = asyncio.create_task(give(request))
         visit = Visit(gate, access, USER, users.get("root"), asked)

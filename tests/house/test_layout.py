@@ -34,7 +34,7 @@ LONG_CLASSES = {
     "broker.backlog.fifo_pages.FifoPages": "one chain on the delivery path",
     "broker.queue.classic.ClassicQueue": "how messages go out, settle and count",
     "broker.stream.stream.Stream": "blocks and what readers see, after a queue's base",
-    "session.connection.connection.Connection": "what channels ask of it is its base",
+    "session.connection.connection.AmqpConnection": "what channels ask of it is its base",
     "session.haremq.connection.HareConnection": "what the broker asks of any client is too",
 }
 

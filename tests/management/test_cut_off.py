@@ -18,7 +18,7 @@ import pytest
 
 from leveret.app.embedded import Handles
 from leveret.client.blocking import connect
-from leveret.management.sampling.recent_log import Line
+from leveret.management.sampling.recent_log import LogLine
 from leveret.testing import Broker
 from support.node.uncollected import no_collector, objects_of
 
@@ -79,7 +79,7 @@ def in_memory() -> Counter[str]:
     """How many objects of requests there are, by their types."""
     found = objects_of(*ROOMS)
     # The log is kept.
-    del found[Line.__name__]
+    del found[LogLine.__name__]
     return found
 
 

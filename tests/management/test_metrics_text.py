@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from leveret.management.metrics import series as table
-from leveret.management.metrics.series import COUNTER, GAUGE, UNTYPED, Series
+from leveret.management.metrics.series import COUNTER, GAUGE, UNTYPED, MetricSeries
 from leveret.management.metrics.text import SLICE_SAMPLES, Histogram, Sample, histogram, pieces
 
 _LABELS = ("vhost", "queue", "a")
@@ -44,7 +44,7 @@ def expected(metric: Metric) -> bytes:
 )
 @given(samples=st.lists(st.tuples(st.tuples(_NAMES, _NAMES, _NAMES), _NUMBERS), max_size=5))
 def test_the_text_is_that_of_the_library(name: str, kind: str, samples: list[Sample]) -> None:
-    series = Series(name, kind, "What it is", _LABELS)
+    series = MetricSeries(name, kind, "What it is", _LABELS)
     metric = Metric(f"rabbitmq_{name}".removesuffix("_total"), series.help, kind)
     for values, number in samples:
         metric.add_sample(f"rabbitmq_{name}", dict(zip(_LABELS, values, strict=True)), number)
@@ -52,7 +52,7 @@ def test_the_text_is_that_of_the_library(name: str, kind: str, samples: list[Sam
 
 
 def test_a_long_series_has_its_head_once() -> None:
-    series = Series("depth", GAUGE, "What waits")
+    series = MetricSeries("depth", GAUGE, "What waits")
     samples: list[Sample] = [((), float(number)) for number in range(2 * SLICE_SAMPLES + 1)]
     metric = Metric("rabbitmq_depth", series.help, GAUGE)
     for _, number in samples:
@@ -64,7 +64,7 @@ def test_a_long_series_has_its_head_once() -> None:
 
 @given(counts=st.lists(st.integers(0, 2**63), min_size=3, max_size=3), total=_NUMBERS)
 def test_a_histogram_is_that_of_the_library(counts: list[int], total: float) -> None:
-    series = Series("sizes", table.HISTOGRAM, "How large")
+    series = MetricSeries("sizes", table.HISTOGRAM, "How large")
     metric = Metric("rabbitmq_sizes", series.help, table.HISTOGRAM)
     for end, count in (
         ("100.0", counts[0]),

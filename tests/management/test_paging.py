@@ -14,7 +14,7 @@ import pytest
 from leveret.errors import PreconditionFailed
 from leveret.limits import LIST_SORTS_MAX, PAGE_FILTER_CHARACTERS_MAX
 from leveret.management import paging
-from leveret.management.paging import Columns, Kept, columns_of, sort_key, wanted_of
+from leveret.management.paging import PageHeap, RowFields, columns_of, sort_key, wanted_of
 
 ROW = {"name": "q", "messages": 1, "arguments": {"x": {"y": 1, "z": 2}, "w": 3}}
 
@@ -39,7 +39,7 @@ def lines_of(call: Callable[[], object]) -> int:
     return count
 
 
-def asked(text: str) -> Columns:
+def asked(text: str) -> RowFields:
     """Return the columns of a query."""
     found = columns_of({"columns": text})
     assert found is not None
@@ -84,7 +84,7 @@ def test_what_is_kept_of_slices_is_the_beginning_of_the_sorted_whole(
 ) -> None:
     rng = random.Random(wanted)
     items = [(rng.randrange(3), f"{number}") for number in range(300)]
-    kept = Kept(wanted, reverse, most)
+    kept = PageHeap(wanted, reverse, most)
     left = list(items)
     while left:
         size = rng.randrange(1, 40)

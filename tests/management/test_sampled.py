@@ -13,13 +13,13 @@ from leveret.client.blocking import Channel
 from leveret.management.metrics.totals import Walks
 from leveret.management.routes.queues.queues import SORTED
 from leveret.management.sampling.sampler import Sampler
-from leveret.management.sampling.series import DETAILED, LISTED, Series
+from leveret.management.sampling.series import DETAILED, LISTED, Samples
 from support.http.http_api import Api
 from support.node.core import Node
 
 
 def test_a_series_tells_when_its_values_came() -> None:
-    series = Series(["ready"], LISTED)
+    series = Samples(["ready"], LISTED)
     assert series.changed_ms == 0
     for at, value in ((1_000, 1), (6_000, 1), (11_000, 2), (16_000, 2)):
         series.add(at, [value])
@@ -27,7 +27,7 @@ def test_a_series_tells_when_its_values_came() -> None:
 
 
 def test_a_rate_is_known_a_second_after_the_first_sample() -> None:
-    series = Series(["in", "out"], LISTED)
+    series = Samples(["in", "out"], LISTED)
     assert not series.has_rates(1_000)
     series.add(1_000, [10, 5])
     assert (series.has_rates(1_999), series.rate(["in"], 60, 1_999)) == (False, 0.0)
@@ -35,7 +35,7 @@ def test_a_rate_is_known_a_second_after_the_first_sample() -> None:
     series.add(6_000, [110, 5])
     # From the second sample on, those two count, whatever there is now.
     assert series.rate(["in", "out"], 999, 7_000) == 20.0
-    more = Series(["in", "out"], DETAILED)
+    more = Samples(["in", "out"], DETAILED)
     more.carry_on(series)
     assert more.rate(["in"], 999, 7_000) == 20.0
 

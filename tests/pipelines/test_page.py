@@ -17,7 +17,7 @@ from leveret.pipelines.deadletter.page import deadletter_page
 from leveret.pipelines.lifecycle.page import lifecycle_page
 from leveret.pipelines.pages.bars import BANDS_MAX
 from leveret.pipelines.pages.document import joined, json_text
-from leveret.pipelines.pages.origin import COMMAND_CHARACTERS, Origin, command_line
+from leveret.pipelines.pages.origin import COMMAND_CHARACTERS, PageOrigin, command_line
 from leveret.pipelines.pages.rows import ROWS_SHOWN, TEXT_CHARACTERS, table
 from leveret.pipelines.replay.page import replay_page
 from leveret.pipelines.report.page import report_page
@@ -145,7 +145,7 @@ def test_a_command_can_be_copied_and_has_no_password() -> None:
 
 
 def test_a_long_command_is_cut() -> None:
-    shown = Origin("s", "x" * (COMMAND_CHARACTERS + 1)).described()["command"]
+    shown = PageOrigin("s", "x" * (COMMAND_CHARACTERS + 1)).described()["command"]
     assert shown == "x" * COMMAND_CHARACTERS
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.pipelines.route.matchers import Traffic
+from leveret.pipelines.route.matchers import MessageKey
 from leveret.pipelines.route.router import (
     INTERNAL,
     NO_BINDING,
@@ -58,7 +58,9 @@ def router(**more: object) -> Router:
 
 
 def queues(exchange: str, key: str, **headers: str | None) -> str:
-    return "".join("abc"[n] for n in sorted(ROUTER.route(Traffic(exchange, key, headers)).queues))
+    return "".join(
+        "abc"[n] for n in sorted(ROUTER.route(MessageKey(exchange, key, headers)).queues)
+    )
 
 
 ROUTER = router()
@@ -109,12 +111,12 @@ def test_a_super_stream_takes_the_partition_of_the_key(
         for number, queue in enumerate("ab")
     ]
     asked = router(exchanges=[exchange], bindings=bindings)
-    found = [asked.route(Traffic("sales", f"hello{number}")).queues for number in (1, 2, 3, 4)]
+    found = [asked.route(MessageKey("sales", f"hello{number}")).queues for number in (1, 2, 3, 4)]
     assert ["".join("abc"[n] for n in one) for one in found] == expected
 
 
 def test_of_a_random_exchange_each_queue_gets_its_share() -> None:
-    outcome = ROUTER.route(Traffic("any", "k"))
+    outcome = ROUTER.route(MessageKey("any", "k"))
     assert outcome.queues == {0: 0.5, 1: 0.5}
 
 
@@ -128,7 +130,7 @@ def test_copies_are_more_keys() -> None:
 
 def test_it_is_said_why_a_message_goes_nowhere() -> None:
     def reason(exchange: str, key: str) -> str:
-        return ROUTER.route(Traffic(exchange, key)).reason
+        return ROUTER.route(MessageKey(exchange, key)).reason
 
     assert reason("direct", "k") == ""
     assert reason("gone", "k") == NO_EXCHANGE
@@ -136,12 +138,12 @@ def test_it_is_said_why_a_message_goes_nowhere() -> None:
     assert reason("headers", "") == NO_BINDING
     assert reason("", "gone") == NO_BINDING
     strict = router(metadata={"strict_keys": True})
-    assert strict.route(Traffic("topic", "a b")).reason == NOT_STRICT
-    assert strict.route(Traffic("topic", "a.b")).reason == ""
+    assert strict.route(MessageKey("topic", "a b")).reason == NOT_STRICT
+    assert strict.route(MessageKey("topic", "a.b")).reason == ""
 
 
 def test_bindings_that_matched_are_told() -> None:
-    outcome = ROUTER.route(Traffic("direct", "t"))
+    outcome = ROUTER.route(MessageKey("direct", "t"))
     assert set(outcome.bindings) == {1, 2, 3}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from leveret.pipelines.refusals import JobError
-from leveret.pipelines.replay.checkpoint import Checkpoint
+from leveret.pipelines.replay.checkpoint import ReplayProgress
 from leveret.pipelines.replay.sending import (
     Destination,
     job_name,
@@ -42,17 +42,17 @@ def test_rows_go_on_a_tenth_of_a_second_at_a_time() -> None:
 
 def test_a_checkpoint_is_replaced_whole_and_read_again(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "checkpoint"
-    kept = Checkpoint(path, "replay-1")
+    kept = ReplayProgress(path, "replay-1")
     assert kept.next_offset("s") == 0
     kept.advance("s", 70)
     kept.advance("t", 5)
-    again = Checkpoint(path, "replay-1")
+    again = ReplayProgress(path, "replay-1")
     assert (again.next_offset("s"), again.next_offset("t"), again.next_offset("u")) == (70, 5, 0)
     assert [entry.name for entry in path.parent.iterdir()] == ["checkpoint"]
 
 
 def test_without_a_file_it_is_kept_for_the_run_alone() -> None:
-    kept = Checkpoint(None, "replay-1")
+    kept = ReplayProgress(None, "replay-1")
     kept.advance("s", 7)
     assert kept.next_offset("s") == 7
 
@@ -61,17 +61,17 @@ def test_without_a_file_it_is_kept_for_the_run_alone() -> None:
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "c").write_text(text)
     with pytest.raises(JobError, match="not a checkpoint"):
-        Checkpoint(tmp_path / "c", "n")
+        ReplayProgress(tmp_path / "c", "n")
 
 
 def test_a_stream_that_was_declared_again_is_told(tmp_path: Path) -> None:
     """Its messages below the offset of the old one would be left out in silence."""
     path = tmp_path / "c"
-    kept = Checkpoint(path, "replay-1")
+    kept = ReplayProgress(path, "replay-1")
     kept.meet("s", "01")
     kept.meet("t", None)
     kept.advance("s", 70)
-    again = Checkpoint(path, "replay-1")
+    again = ReplayProgress(path, "replay-1")
     again.meet("s", "01")
     again.meet("t", "07")
     with pytest.raises(JobError, match="'s' was deleted and declared again since: its id was 01"):
@@ -81,18 +81,18 @@ def test_a_stream_that_was_declared_again_is_told(tmp_path: Path) -> None:
 def test_a_checkpoint_of_an_older_release_adopts_the_ids(tmp_path: Path) -> None:
     path = tmp_path / "c"
     path.write_text('{"name": "replay-1", "next_offsets": {"s": 70}}')
-    kept = Checkpoint(path, "replay-1")
+    kept = ReplayProgress(path, "replay-1")
     kept.meet("s", "01")
     assert kept.next_offset("s") == 70
     kept.advance("s", 71)
     with pytest.raises(JobError):
-        Checkpoint(path, "replay-1").meet("s", "02")
+        ReplayProgress(path, "replay-1").meet("s", "02")
 
 
 def test_the_checkpoint_of_another_job_is_refused(tmp_path: Path) -> None:
-    Checkpoint(tmp_path / "c", "replay-1").advance("s", 1)
+    ReplayProgress(tmp_path / "c", "replay-1").advance("s", 1)
     with pytest.raises(JobError, match="is of replay-1, and this is replay-2"):
-        Checkpoint(tmp_path / "c", "replay-2")
+        ReplayProgress(tmp_path / "c", "replay-2")
 
 
 def test_the_options_of_a_sink() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.pipelines.route.topology import Binding, TopologyError, read_topology
+from leveret.pipelines.route.topology import RecordedBinding, TopologyError, read_topology
 
 Rows = list[dict[str, object]]
 
@@ -34,7 +34,7 @@ def test_a_file_of_one_vhost_names_none() -> None:
     )
     topology = read_topology({**held, "original_vhost_name": "shop"})
     assert (topology.vhost, topology.queues) == ("shop", ("a",))
-    assert topology.bindings == (Binding("amq.topic", "a", True, ""),)
+    assert topology.bindings == (RecordedBinding("amq.topic", "a", True, ""),)
     assert {name: e.kind for name, e in topology.exchanges.items()} == {
         "amq.direct": "direct",
         "amq.fanout": "fanout",

@@ -7,7 +7,7 @@ from pathlib import Path
 from leveret.limits import SLICE_MESSAGES
 from leveret.server.start_progress import LINE_MS, StartProgress
 from leveret.store.disks.recording import RecordingDisk
-from leveret.store.recovery.recovery import Recovery
+from leveret.store.recovery.recovery import StoreRecovery
 from support.brokers.broker_process import BrokerProcess
 from support.store.store_model import NOW, UUID, State, Store, message
 
@@ -46,7 +46,7 @@ def full_disk() -> RecordingDisk:
 def recovered(step_ms: int) -> Machine:
     """Recover on a machine where each step takes so long."""
     machine, disk = Machine(step_ms), full_disk()
-    recovery = Recovery(disk, State(), UUID, NOW)
+    recovery = StoreRecovery(disk, State(), UUID, NOW)
     progress = StartProgress(recovery, disk, machine.monotonic_ms, machine.say)
     for _ in recovery.run():
         progress.look()

@@ -320,7 +320,7 @@ def test_a_broker_that_is_restarted_with_http_is_found(tmp_path: Path) -> None:
     """No HTTP is not for the life of the process: the driver's is long."""
     need_own_broker()
     clock = iter((0.0, 0.0, http_link.ABSENT_SECONDS - 1, http_link.ABSENT_SECONDS))
-    addresses = http_link.Addresses(lambda: next(clock))
+    addresses = http_link.HttpAddresses(lambda: next(clock))
     with BrokerProcess(tmp_path / "broker", flags=["--no-http"]) as broker:
         parameters = parse_uri(broker.uri)
         with pytest.raises(NoHttp):

@@ -21,7 +21,7 @@ from leveret.client import BasicProperties, Timestamp
 from leveret.errors import SyntaxFault
 from leveret.message import Address, Message
 from leveret.session.channel.delivery_headers import with_delivery_headers
-from leveret.spark.columns.chunks import ROWS_PER_DISTINCT, ChunkBatchBuilder, Pieces, StoredChunk
+from leveret.spark.columns.chunks import ROWS_PER_DISTINCT, ChunkBatchBuilder, ColumnChunk, Pieces
 from leveret.spark.columns.messages import BatchBuilder
 from leveret.spark.columns.properties import find_properties
 from leveret.spark.columns.schema import PROPERTIES, ROW
@@ -277,7 +277,7 @@ def test_a_chunk_that_comes_again_yields_nothing_again() -> None:
 def test_a_harmed_message_is_missing_and_its_neighbours_are_not() -> None:
     messages = plain(9)
     whole = stored(messages)
-    chunk = StoredChunk(whole)
+    chunk = ColumnChunk(whole)
     at = whole.index(b"000004")
     for harmed, flipped in ((4, at), (8, whole.index(b"000008"))):
         broken = bytearray(whole)
@@ -310,7 +310,7 @@ def test_forged_figures_raise_nothing_but_damage() -> None:
         forged[104:112] = xxh3_64_digest(bytes(forged[CHUNK_HEADER_BYTES : layout.properties_at]))
         forged[120:128] = xxh3_64_digest(bytes(forged[:120]))
         try:
-            StoredChunk(bytes(forged))
+            ColumnChunk(bytes(forged))
         except ChunkDamaged:
             continue
         try:

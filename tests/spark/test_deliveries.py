@@ -16,14 +16,14 @@ from leveret.spark.columns.messages import BatchBuilder
 from leveret.spark.columns.schema import PROPERTIES, ROW
 from leveret.spark.transport import Piece
 from leveret.wire.buffer import BytesWriter
-from leveret.wire.content.deliveries import Columns, DeliveryScanner
+from leveret.wire.content.deliveries import DeliveryColumns, DeliveryScanner
 from leveret.wire.frames import FrameReader, write_body, write_header, write_method
 from leveret.wire.methods.basic import BasicDeliver
 from support.spark.live_stream import LiveStream, Sent
 from support.spark.memory_stream import Delivery
 
 
-def columns_of(messages: Sequence[Delivery], with_properties: bool = True) -> Columns:
+def columns_of(messages: Sequence[Delivery], with_properties: bool = True) -> DeliveryColumns:
     """Return messages as they are when they have come from a broker."""
     w = BytesWriter()
     for tag, message in enumerate(messages, 1):

@@ -14,7 +14,7 @@ from leveret.limits import LAKE_FILES_OPEN_MAX
 from leveret.pipelines import archive
 from leveret.pipelines.lakes import FORMATS, LakeOptions, open_lake
 from leveret.pipelines.lakes.files import PartitionedFiles
-from leveret.pipelines.lakes.sink import LakeWriter, Written
+from leveret.pipelines.lakes.sink import LakeWriter, WrittenFiles
 from leveret.pipelines.refusals import JobError
 from leveret.pipelines.source import read_archive
 from support.spark.live_stream import LiveStream
@@ -79,7 +79,7 @@ class TestWriter:
     def test_another_query_has_batches_of_its_own(self, tmp_path: Path, format_: str) -> None:
         for query in ("first", "second"):
             written = self.writer(tmp_path, format_).write(iter([rows(0)]))
-            self.writer(tmp_path, format_).commit([Written(query, written.files)], 0)
+            self.writer(tmp_path, format_).commit([WrittenFiles(query, written.files)], 0)
         assert in_table(tmp_path, format_) == [0, 0]
 
     def test_a_batch_of_nothing_commits_nothing(self, tmp_path: Path, format_: str) -> None:

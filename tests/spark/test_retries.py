@@ -11,14 +11,14 @@ import pytest
 
 from leveret.errors import AmqpError, NotFound
 from leveret.spark.columns.schema import ROW
-from leveret.spark.connection.retries import Pause, Retries, Unreachable, ask
+from leveret.spark.connection.retries import BrokerUnreachable, ConnectionRetries, Pause, ask
 from leveret.spark.offsets import from_json
 from leveret.spark.options.read import Options, parse_options
 from leveret.spark.stream.batch import BatchReader
 from leveret.spark.stream.finder import StreamAccess
 from leveret.spark.stream.planner import OffsetRange
 from leveret.spark.stream.ranges import read_range
-from leveret.spark.stream.stream import StreamReader
+from leveret.spark.stream.stream import SparkStreamReader
 from leveret.spark.transport import Interrupted
 from leveret.spark.transports import open_transport
 from leveret.spark.write.link import close_link, open_link
@@ -34,14 +34,14 @@ URI = "amqp://user:secret@broker.example:5673/%2F"
 AWAY_SECONDS = 60.0
 
 
-def never(pause: Pause, **options: str) -> Unreachable:
+def never(pause: Pause, **options: str) -> BrokerUnreachable:
     """Ask a broker that is away, and return what that ends with."""
     parsed = parse_options({"uri": URI, "stream": "s", **options})
 
     def question() -> None:
         raise Interrupted("ConnectionRefusedError: nobody listens")
 
-    with pytest.raises(Unreachable) as caught:
+    with pytest.raises(BrokerUnreachable) as caught:
         ask(parsed, "stream 's'", question, pause)
     return caught.value
 
@@ -87,7 +87,7 @@ def test_the_error_names_address_cause_and_option_and_no_password() -> None:
 
 def test_progress_gives_new_patience() -> None:
     pause = StepPause()
-    retries = Retries(parse_options({"uri": URI, "stream": "s"}), "it", pause)
+    retries = ConnectionRetries(parse_options({"uri": URI, "stream": "s"}), "it", pause)
     for _ in range(40):
         retries.failed(Interrupted("once"))
         pause.pass_by(100)
@@ -103,7 +103,7 @@ def test_who_has_given_up_inside_is_not_asked_again_outside() -> None:
     def question() -> None:
         raise Interrupted("as the test wants it")
 
-    with pytest.raises(Unreachable):
+    with pytest.raises(BrokerUnreachable):
         ask(options, "outer", lambda: ask(options, "inner", question, pause), pause)
     assert sum(pause.waits) == 120.0
 
@@ -148,7 +148,7 @@ def planned_batch(options: Options, pause: Pause) -> int:
 
 
 def planned_stream(options: Options, pause: Pause) -> int:
-    reader = StreamReader(options, ROW, StreamAccess(pause=pause))
+    reader = SparkStreamReader(options, ROW, StreamAccess(pause=pause))
     start: Any = reader.initialOffset()
     try:
         end = from_json(reader.latestOffset(start, reader.getDefaultReadLimit()))

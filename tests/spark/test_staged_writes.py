@@ -23,7 +23,7 @@ from leveret.spark.transport import Interrupted
 from leveret.spark.write.link import WriteError
 from leveret.spark.write.result import WriteResult, read_results
 from leveret.spark.write.staging import COMMIT_KEY, commit, discard
-from leveret.spark.write.task import Written
+from leveret.spark.write.task import WrittenRows
 from support.brokers.brokers import Broker
 from support.spark.live_stream import LiveStream
 from support.spark.sink_order import Killed, Sink, fail, kill_this_process, sink_for
@@ -64,7 +64,7 @@ def settled(channel: Channel, queue: str, count: int) -> list[bytes]:
 
 def queues_of(sink: Sink) -> list[str]:
     """Return the staging queues that the tasks of the last attempt told of."""
-    written = [message for message in sink.messages if isinstance(message, Written)]
+    written = [message for message in sink.messages if isinstance(message, WrittenRows)]
     return [message.staged.queue for message in written if message.staged is not None]
 
 
@@ -443,7 +443,7 @@ def test_batches_that_come_faster_than_they_are_handed_on_wait(
         sink.batch(number, [[numbers(number, number + 1)]], query=name)
     sink.batch(most, [[numbers(most, most + 1)]], query=name, crash="before commit")
     (message,) = sink.messages
-    assert isinstance(message, Written)
+    assert isinstance(message, WrittenRows)
     assert message.staged is not None
     waits: list[float] = []
 

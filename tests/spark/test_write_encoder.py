@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from leveret.client import BasicProperties
 from leveret.client.publish_frames import PublishFrames
-from leveret.client.session.output import Output, publish_frame
+from leveret.client.session.output import ClientOutput, publish_frame
 from leveret.limits import FRAME_BYTES_MIN, SPARK_WRITE_PIECE_BYTES, SPARK_WRITE_PIECE_RECORDS
 from leveret.spark.write.encoder import Encoder, Envelope
 from leveret.spark.write.rows import RowError
@@ -104,7 +104,7 @@ def one_by_one(
     rows: list[dict[str, Any]], layout: Layout, envelope: Envelope, ids: list[int]
 ) -> bytes:
     """Return what a channel of the client writes for the rows."""
-    output = Output()
+    output = ClientOutput()
     output.frame_max = FRAME_BYTES_MIN
     for row, number in zip(rows, ids, strict=True):
         exchange = row["exchange"] if layout.exchange is None else layout.exchange

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from leveret.limits import ADDRESSES_KNOWN_MAX
 from leveret.message import Address
-from leveret.store.records.record import Addresses
+from leveret.store.records.record import AddressCache
 
 
-def look_up(addresses: Addresses, wire: bytes) -> Address:
+def look_up(addresses: AddressCache, wire: bytes) -> Address:
     """Return the address that two short strings stand for."""
     key = 1 + wire[0]
     return addresses.address(b"before" + wire + b"after", 7, 7 + key, 6 + len(wire))
@@ -19,7 +19,7 @@ def wire_of(number: int) -> bytes:
 
 
 def test_the_same_bytes_are_one_address() -> None:
-    addresses = Addresses()
+    addresses = AddressCache()
     found = look_up(addresses, wire_of(1))
     assert (found.exchange, found.routing_key) == (b"exchange", b"key-1")
     assert look_up(addresses, wire_of(1)) is found
@@ -27,7 +27,7 @@ def test_the_same_bytes_are_one_address() -> None:
 
 
 def test_beyond_the_limit_the_memory_starts_afresh() -> None:
-    addresses = Addresses()
+    addresses = AddressCache()
     first = look_up(addresses, wire_of(0))
     for number in range(1, ADDRESSES_KNOWN_MAX):
         look_up(addresses, wire_of(number))

@@ -17,7 +17,7 @@ from leveret.store.disk import DiskFull, StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import Image, RecordingDisk, crash_states
 from leveret.store.journal.files import JournalFiles
-from leveret.store.journal.journal import Group
+from leveret.store.journal.journal import JournalGroup
 from support.store.store_model import Store, message
 
 
@@ -36,7 +36,7 @@ def filled(room: int, ballast: int = 0) -> tuple[RecordingDisk, Store]:
     return disk, store
 
 
-def sealed(store: Store, body: bytes) -> Group:
+def sealed(store: Store, body: bytes) -> JournalGroup:
     """A group with one message of the queue."""
     store.publish(message(body), 1)
     group = store.journal.seal()

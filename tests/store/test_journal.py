@@ -11,7 +11,7 @@ from leveret.limits import (
     JOURNAL_FILE_BYTES,
     TABLE_DEPTH_MAX,
 )
-from leveret.store.journal.journal import Group, Journal
+from leveret.store.journal.journal import Journal, JournalGroup
 from leveret.store.journal.scan import JournalScan
 from leveret.store.records.record import (
     ACK,
@@ -31,14 +31,14 @@ from support.store.store_model import Told, content, message
 SEED = 0x1234_5678_9ABC
 
 
-def sealed(journal: Journal) -> Group:
+def sealed(journal: Journal) -> JournalGroup:
     """Return the next group, which must be there."""
     group = journal.seal()
     assert group is not None
     return group
 
 
-def told(group: Group, seed: int = SEED) -> tuple[list[int], list[tuple[object, ...]]]:
+def told(group: JournalGroup, seed: int = SEED) -> tuple[list[int], list[tuple[object, ...]]]:
     """Return the kinds of a group's records and what a replay is told of them."""
     scan = JournalScan(group.data, seed, "test", group.file_number, group.number)
     replay = Told()

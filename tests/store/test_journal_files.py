@@ -17,7 +17,7 @@ from leveret.store.disk import StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import RecordingDisk, crash_states
 from leveret.store.journal.files import JournalFiles, journal_name, journal_number
-from leveret.store.journal.journal import Group, Journal
+from leveret.store.journal.journal import Journal, JournalGroup
 from support.store.store_model import Store, message
 
 
@@ -116,7 +116,7 @@ def test_a_failed_write_that_was_cut_short_is_torn_for_the_next_start() -> None:
     assert len(after.report.torn) == 1
 
 
-def sealed(journal: Journal, size: int) -> Group:
+def sealed(journal: Journal, size: int) -> JournalGroup:
     """Return a group of one message with a body of `size` bytes."""
     journal.target(1, int(journal.group))
     journal.publish(message(b"x" * size))

@@ -11,7 +11,7 @@ from leveret.limits import SLICE_MESSAGES
 from leveret.store.disk import DiskLocked, RealDisk
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.journal.files import journal_path
-from leveret.store.recovery.recovery import Recovery, recover
+from leveret.store.recovery.recovery import StoreRecovery, recover
 from leveret.wire.buffer import COMPILED
 from support.store.store_model import NOW, UUID, State, Store, content, message
 
@@ -113,7 +113,7 @@ def test_recovery_goes_in_slices() -> None:
     for _ in range(3 * SLICE_MESSAGES):
         store.publish(message(b"x"), 1)
     store.sync()
-    recovery = Recovery(RecordingDisk(image_of(store)), State(), UUID, NOW)
+    recovery = StoreRecovery(RecordingDisk(image_of(store)), State(), UUID, NOW)
     assert sum(1 for _ in recovery.run()) >= 3
     assert recovery.report.records == 3 * SLICE_MESSAGES + 1
 

@@ -29,7 +29,7 @@ import uvloop
 
 from leveret.app.embedded import EmbeddedParts, embedded_settings
 from leveret.app.listeners import CannotListen
-from leveret.app.node import Node
+from leveret.app.node import RunningBroker
 from leveret.config import ConfigError
 from leveret.testing import Broker, NotRunning
 from leveret.testing.thread import BrokerThread
@@ -55,7 +55,9 @@ def taken(url: str, queue: str = "q") -> bytes | None:
 def left_over() -> list[object]:
     """Return what is left of brokers that were stopped."""
     gc.collect()
-    return [each for each in gc.get_objects() if issubclass(type(each), Node | EmbeddedParts)]
+    return [
+        each for each in gc.get_objects() if issubclass(type(each), RunningBroker | EmbeddedParts)
+    ]
 
 
 def refused(broker: Broker) -> bool:

@@ -22,7 +22,7 @@ from leveret.limits import CERTIFICATE_FILE_BYTES_MAX, SNI_CERTIFICATES_MAX
 from leveret.server.opening.certificates import (
     BadCertificates,
     Certificates,
-    TlsFiles,
+    ServerTlsFiles,
     make_context,
     read_material,
 )
@@ -34,7 +34,7 @@ from support.brokers.secure import Pki, handshake, port_of, uri_of
 PASSPHRASE = b"correct horse"
 
 
-def fault(files: TlsFiles) -> str:
+def fault(files: ServerTlsFiles) -> str:
     """Return what is wrong with files."""
     with pytest.raises(BadCertificates) as error:
         make_context(files, read_material(files))
@@ -50,10 +50,10 @@ def encrypted(pki: Pki, folder: Path) -> Path:
     return made
 
 
-def files_of(pki: Pki, **more: object) -> TlsFiles:
+def files_of(pki: Pki, **more: object) -> ServerTlsFiles:
     """Return the broker's files with some others."""
     values: dict[str, object] = {"certificate": pki.broker.certificate, "key": pki.broker.key}
-    return TlsFiles(**(values | more))  # type: ignore[arg-type]
+    return ServerTlsFiles(**(values | more))  # type: ignore[arg-type]
 
 
 def test_a_file_that_is_not_there_is_named(pki: Pki, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ class Replaced:
 
     def __init__(self, pki: Pki, folder: Path) -> None:
         self.folder = folder
-        self.files = TlsFiles(folder / "shown.pem", folder / "shown.key")
+        self.files = ServerTlsFiles(folder / "shown.pem", folder / "shown.key")
         self.put(pki.broker)
 
     def put(self, made: Certificate) -> None:

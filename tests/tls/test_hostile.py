@@ -12,7 +12,7 @@ import pytest
 from leveret.client import blocking
 from leveret.limits import OUTPUT_BYTES_HIGH, OUTPUT_BYTES_MAX, TLS_PIECE_BYTES
 from leveret.server.amqp import ClientProtocol
-from leveret.server.opening.handshakes import Handshake, Handshakes
+from leveret.server.opening.handshakes import Handshakes, OpeningHandshake
 from leveret.testing import Broker
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.secure import Pki, client_hello, handshake, port_of, read_all, stalled, uri_of
@@ -95,7 +95,7 @@ async def _output_of_all(handles: object) -> int:
     return total
 
 
-class Counted(Handshake):
+class Counted(OpeningHandshake):
     """A handshake that notes when it is calculated."""
 
     def __init__(self, name: str, order: list[str], ended: asyncio.Event) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from leveret.app.embedded import EmbeddedParts, embedded_settings
-from leveret.app.node import Node
+from leveret.app.node import RunningBroker
 from leveret.client.asynchronous import connect
 from leveret.clock import Clock
 from support.brokers.secure import Pki, client_hello
@@ -27,10 +27,10 @@ class _Parts(EmbeddedParts):
         return LoopClock()
 
 
-async def _serving(pki: Pki, work: Callable[[Node], Awaitable[None]]) -> None:
+async def _serving(pki: Pki, work: Callable[[RunningBroker], Awaitable[None]]) -> None:
     """Work with a broker that serves."""
     settings = embedded_settings({**pki.settings, "handshake_seconds": SECONDS})
-    node = Node(settings, _Parts(settings, in_memory=True))
+    node = RunningBroker(settings, _Parts(settings, in_memory=True))
     await node.start()
     try:
         await work(node)
@@ -42,7 +42,7 @@ async def _serving(pki: Pki, work: Callable[[Node], Awaitable[None]]) -> None:
 def test_who_dribbles_is_cut_off_within_the_limit(pki: Pki, protocol: str) -> None:
     hello = client_hello(pki.trusting())
 
-    async def work(node: Node) -> None:
+    async def work(node: RunningBroker) -> None:
         port = node.port if protocol == "amqp" else node.listeners.tls_port
         said = AMQP if protocol == "amqp" else hello
         # Not all at once: a look at the clock once a second would be late for some of them.
@@ -61,7 +61,7 @@ def test_who_dribbles_is_cut_off_within_the_limit(pki: Pki, protocol: str) -> No
 def test_who_has_logged_in_stays(pki: Pki) -> None:
     """Longer than the limit, and a session that is gone by then is not looked at."""
 
-    async def work(node: Node) -> None:
+    async def work(node: RunningBroker) -> None:
         port = node.port
         gone = await connect(f"amqp://guest:guest@127.0.0.1:{port}")
         await gone.close()

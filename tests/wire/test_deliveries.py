@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from leveret.errors import ContentTooLarge, SyntaxFault, UnexpectedFrame
 from leveret.limits import CLIENT_MESSAGE_BYTES_MAX
 from leveret.wire.buffer import BytesWriter
-from leveret.wire.content.deliveries import NO_OFFSET, NO_TIMESTAMP, Columns, DeliveryScanner
+from leveret.wire.content.deliveries import (
+    NO_OFFSET,
+    NO_TIMESTAMP,
+    DeliveryColumns,
+    DeliveryScanner,
+)
 from leveret.wire.frames import (
     FRAME_BODY,
     FRAME_END,
@@ -90,7 +95,9 @@ def other_frames(reader: FrameReader) -> list[bytes]:
     return found
 
 
-def scanned(pieces: list[bytes], with_properties: bool = True) -> tuple[list[Columns], list[bytes]]:
+def scanned(
+    pieces: list[bytes], with_properties: bool = True
+) -> tuple[list[DeliveryColumns], list[bytes]]:
     """Return the columns after each piece and the frames that were left to the session."""
     scanner = DeliveryScanner(CHANNEL, with_properties)
     reader = FrameReader()
@@ -113,7 +120,7 @@ def texts(found: tuple[bytes, bytes]) -> list[bytes]:
     return [data[a:b] for a, b in pairwise(places)]
 
 
-def rows(several: list[Columns]) -> list[Sent]:
+def rows(several: list[DeliveryColumns]) -> list[Sent]:
     """Return columns as the messages that they hold."""
     found = []
     for one in several:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.config import Settings
-from leveret.server.opening.certificates import BadCertificates, Certificates, TlsFiles
+from leveret.server.opening.certificates import BadCertificates, Certificates, ServerTlsFiles
 from leveret.server.opening.opening import Say
 
 #: Settings that have no effect without a certificate; setting one implies that TLS is expected.
@@ -25,7 +25,7 @@ def make_certificates(settings: Settings, say: Say) -> Certificates | None:
     if settings.tls_certificate is None:
         _check_nothing_set(settings)
         return None
-    files = TlsFiles(
+    files = ServerTlsFiles(
         certificate=settings.tls_certificate,
         key=settings.tls_key,
         passphrase=settings.tls_key_passphrase.get_secret_value().encode(),

@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from leveret.app.engine import Engine
-from leveret.app.node import Node
+from leveret.app.node import RunningBroker
 from leveret.app.parts import Parts, SystemClock, SystemTokens
 from leveret.broker.broker import Broker
 from leveret.broker.users.users import User, hash_password
@@ -23,13 +23,13 @@ from leveret.config import Settings, given
 from leveret.management.operator import ended
 from leveret.server.amqp import Log
 from leveret.server.faults.listener import FaultyListener
-from leveret.server.faults.traffic import Refusal, Traffic
+from leveret.server.faults.traffic import InjectedFaults, Refusal
 from leveret.server.listener import AmqpListener
 from leveret.server.log import forward_log
 from leveret.server.runner import Runner
 from leveret.session.admission import Admission
 from leveret.session.authentication import Authenticator
-from leveret.session.connection.connection import Connection
+from leveret.session.connection.connection import AmqpConnection
 from leveret.session.settings import SessionSettings
 from leveret.store.disk import Disk, RealDisk
 from leveret.store.disks.fillable import FillableDisk
@@ -105,7 +105,7 @@ class EmbeddedParts(Parts):
         super().__init__(settings)
         self._memory = MemoryDisk() if in_memory else None
         self.movable_clock = MovableClock()
-        self.traffic = Traffic()
+        self.traffic = InjectedFaults()
         self.fillable: FillableDisk | None = None
 
     def log(self) -> structlog.typing.FilteringBoundLogger:
@@ -158,7 +158,7 @@ class EmbeddedParts(Parts):
 class Handles:
     """Operations on the embedded broker; all run in the broker's event loop."""
 
-    def __init__(self, node: Node, parts: EmbeddedParts) -> None:
+    def __init__(self, node: RunningBroker, parts: EmbeddedParts) -> None:
         self._node = node
         self._parts = parts
 
@@ -271,7 +271,7 @@ class Handles:
             if not heartbeats:
                 for shell in runner.shells:
                     connection = shell.connection
-                    if isinstance(connection, Connection):
+                    if isinstance(connection, AmqpConnection):
                         connection.heartbeat.input_ms = self._node.clock.monotonic_ms()
             runner.clock_moved()
             await self._settle()

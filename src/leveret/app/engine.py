@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from leveret.app.ground import Ground
-from leveret.app.recovery import Recovered
+from leveret.app.recovery import RecoveryResult
 from leveret.config import Settings
 from leveret.server.authentication import PasswordAuthenticator
 from leveret.server.runner import DiskThreads, Runner
@@ -17,7 +17,7 @@ from leveret.server.upkeep import Upkeep, UpkeepLimits
 from leveret.store.ballast import Ballast
 from leveret.store.disk import StorageFailure
 from leveret.store.journal.files import JournalFiles
-from leveret.store.journal.journal import Group
+from leveret.store.journal.journal import JournalGroup
 
 
 def upkeep_limits(settings: Settings) -> UpkeepLimits:
@@ -30,7 +30,7 @@ def upkeep_limits(settings: Settings) -> UpkeepLimits:
 class Engine:
     """The working parts of one broker; created in the broker's event loop."""
 
-    def __init__(self, ground: Ground, recovered: Recovered) -> None:
+    def __init__(self, ground: Ground, recovered: RecoveryResult) -> None:
         settings = ground.settings
         ending = ground.ending
         loop = asyncio.get_running_loop()
@@ -110,7 +110,7 @@ class Engine:
 
     # -- in the sync thread ------------------------------------------------------------------------
 
-    def _write_group(self, group: Group) -> None:
+    def _write_group(self, group: JournalGroup) -> None:
         """Write a group to the journal, and sync it if the `sync` setting says so."""
         began = time.monotonic_ns()
         self._files.append(group)

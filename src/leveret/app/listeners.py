@@ -21,7 +21,7 @@ from leveret.management.backup.backups import Backups
 from leveret.management.backup.source import FileSource, listed
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.connections.address import ListenAddress
-from leveret.management.keeper import Keeper
+from leveret.management.keeper import GateKeeper
 from leveret.management.listening.doors import Doors
 from leveret.management.listening.listeners import HttpListeners
 from leveret.management.login.host import own_names
@@ -98,7 +98,7 @@ class Listeners:
         chunks = ChunkSource(engine.runner.read_part)
         doors = self._make_doors(limits)
         self.http = HttpListeners(ground.broker, self._make_operator(), chunks, doors, self._say)
-        self._keeper: Keeper | None = None
+        self._keeper: GateKeeper | None = None
         self._start_http()
         self._amqp_settings = self._session_settings()
         self._direct = DirectClients(
@@ -156,7 +156,7 @@ class Listeners:
         tls = (settings.https_host, settings.https_port) if https else None
         if plain is not None or tls is not None:
             delay_ms = settings.login_failure_delay_ms
-            self._keeper = Keeper(
+            self._keeper = GateKeeper(
                 self._judge,
                 is_loopback,
                 settings.loopback_users,

@@ -42,7 +42,7 @@ STOP_SECONDS: Final = 2.0
 FAILED_SECONDS: Final = 0.6
 
 
-class Node:
+class RunningBroker:
     """One broker.
 
     Before `start` it has the parts that follow from its settings (`Ground`); `start` restores its

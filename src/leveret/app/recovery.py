@@ -10,25 +10,25 @@ from leveret.broker.events import Events
 from leveret.broker.recovery.restore import Restore
 from leveret.server.start_progress import StartProgress
 from leveret.store.checkpoint.checkpoint import CheckpointStore
-from leveret.store.recovery.recovery import Recovery, RecoveryReport
+from leveret.store.recovery.recovery import RecoveryReport, StoreRecovery
 
 
 @dataclass(frozen=True)
-class Recovered:
+class RecoveryResult:
     """The results of recovery, and the checkpoints that continue from them."""
 
     report: RecoveryReport
     checkpoints: CheckpointStore
 
 
-def recover(ground: Ground) -> Recovered:
+def recover(ground: Ground) -> RecoveryResult:
     """Lock the data directory and restore the broker's state.
 
     Raises: StorageFailure when the data directory cannot be used.
     """
     restore = Restore(ground.broker)
     disk = ground.disk
-    recovery = Recovery(disk, restore, secrets.token_bytes(16), ground.clock.wall_ms())
+    recovery = StoreRecovery(disk, restore, secrets.token_bytes(16), ground.clock.wall_ms())
     began_ms = ground.clock.monotonic_ms()
     progress = StartProgress(recovery, disk, ground.clock.monotonic_ms, ground.log.info)
     for _ in recovery.run():
@@ -40,7 +40,7 @@ def recover(ground: Ground) -> Recovered:
     restore.finish(not report.clean_stop)
     _tell(ground, report, restore)
     _count(ground, report, restore, began_ms)
-    return Recovered(report, checkpoints)
+    return RecoveryResult(report, checkpoints)
 
 
 def _equip(ground: Ground, report: RecoveryReport, checkpoints: CheckpointStore) -> None:

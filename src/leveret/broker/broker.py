@@ -12,7 +12,7 @@ from mypy_extensions import i64
 from leveret.broker.attributes.arguments import Arguments
 from leveret.broker.core import Core
 from leveret.broker.eviction import Eviction
-from leveret.broker.parameters import Parameters
+from leveret.broker.parameters import RuntimeParameters
 from leveret.broker.policies.keys import utf8_size
 from leveret.broker.publishers.publish_sessions import PublishSessions
 from leveret.broker.queue.waiting import WaitingQueue
@@ -75,7 +75,7 @@ class Broker:
         self._links_of_vhosts: dict[str, dict[Link, None]] = {}
         self.users = Users(self.core, self.vhosts, self.links)
         self.eviction = Eviction(self.core, self.vhosts)
-        self.parameters = Parameters(self.core, self.vhosts)
+        self.parameters = RuntimeParameters(self.core, self.vhosts)
         self.publish_sessions = PublishSessions(self.core)
         #: True while a task applies the retention of all streams.
         self._retains = False

@@ -47,7 +47,7 @@ _POLICY_FIELDS: Final = ("pattern", "definition", "priority", "apply-to")
 
 
 @final
-class Parameters:
+class RuntimeParameters:
     """The parameters of all vhosts, and the global ones."""
 
     def __init__(self, core: Core, vhosts: dict[str, Vhost]) -> None:

@@ -8,7 +8,7 @@ so it is the same after a restart, and can purge the queue, delete it or limit i
 A quota refuses new objects and never removes existing ones; imports by the operator are counted and
 not refused.
 
-Messages are not counted one by one.  Every queue knows how many it holds; its `Share` has the
+Messages are not counted one by one.  Every queue knows how many it holds; its `QuotaShare` has the
 number at the last count.  While a quota is far from its limit, a queue is counted again after at
 most `QUOTA_SLACK_MESSAGES` messages or `QUOTA_SLACK_BYTES` bytes, and its publishers pay nothing.
 If all queues together could reach the quota before they are counted again, it is *watched*: then
@@ -45,7 +45,7 @@ QUOTAS: Final = (MAX_QUEUES, MAX_BINDINGS, MAX_MESSAGES, MAX_MESSAGE_BYTES)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Share:
+class QuotaShare:
     """The part of one queue in the message counts of its user and its vhost."""
 
     def __init__(self, vhost: Use, queues: i64) -> None:
@@ -204,11 +204,11 @@ class Use:
         #: True while a message quota may be near its limit.
         self.watched = False
         #: The queues whose messages count, and the index of the one to count again next.
-        self.shares: list[Share] = []
+        self.shares: list[QuotaShare] = []
         self._next: i64 = 0
         #: True while all queues are being counted, and the queues left to count.
         self._counts_all = False
-        self._uncounted: list[Share] = []
+        self._uncounted: list[QuotaShare] = []
         #: Queues that may still be counted again while `Scheduler.full_at` has this value.
         self._recounts_left: i64 = QUOTA_RECOUNT_QUEUES
         self._recounts_until: i64 = 0
@@ -226,7 +226,7 @@ class Use:
         """Return whether nothing is counted."""
         return self.queues == 0 and self.bindings == 0 and not self.shares
 
-    def add_share(self, share: Share) -> None:
+    def add_share(self, share: QuotaShare) -> None:
         """Count the messages of a queue from now on.
 
         The shares are in a list: a very large dict would move all entries when it grows.
@@ -234,7 +234,7 @@ class Use:
         self._put(share, len(self.shares))
         self.shares.append(share)
 
-    def remove_share(self, share: Share) -> None:
+    def remove_share(self, share: QuotaShare) -> None:
         """Stop counting the messages of a queue, if they are counted."""
         if not self.has_share(share):
             return
@@ -245,15 +245,15 @@ class Use:
             self._put(last, place)
         self._put(share, -1)
 
-    def has_share(self, share: Share) -> bool:
+    def has_share(self, share: QuotaShare) -> bool:
         """Return whether the messages of a queue are counted."""
         place = self._place(share)
         return 0 <= place < len(self.shares) and self.shares[place] is share
 
-    def _place(self, share: Share) -> i64:
+    def _place(self, share: QuotaShare) -> i64:
         return share.vhost_place if self.owner is None else share.user_place
 
-    def _put(self, share: Share, place: i64) -> None:
+    def _put(self, share: QuotaShare, place: i64) -> None:
         if self.owner is None:
             share.vhost_place = place
         else:

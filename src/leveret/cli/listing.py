@@ -12,7 +12,7 @@ from urllib.parse import quote
 import typer
 
 from leveret.cli import exits
-from leveret.cli.place import Api, Config, ContextName, DataDir, Place, PlaceGroup
+from leveret.cli.place import Api, BrokerOptions, Config, ContextName, DataDir, PlaceGroup
 
 #: The default columns.
 COLUMNS: Final = {
@@ -135,7 +135,7 @@ def _where(
     It calls the broker's HTTP API, as named by --data-dir, --config, --api or --context, and does
     not read LEVERET_URI.
     """
-    context.obj = Place(data_dir, config, api, name)
+    context.obj = BrokerOptions(data_dir, config, api, name)
 
 
 def app() -> typer.Typer:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from leveret.cli import exits
-from leveret.cli.place import LINE, URI_VARIABLE, Place, find_uri
+from leveret.cli.place import LINE, URI_VARIABLE, BrokerOptions, find_uri
 from leveret.sizes import read_size
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _find_uri(context: typer.Context, value: str) -> str:
     given = value if source is not None and source.name == "COMMANDLINE" else ""
     uri, found = find_uri(given, DEFAULT_URI)
     if given:
-        LINE.add(context, Place(uri=given))
+        LINE.add(context, BrokerOptions(uri=given))
     for field, variable in VARIABLES.items():
         if path := getattr(found, field):
             set_variable(context, variable, path)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from leveret.cli import exits, options
-from leveret.cli.place import Config, DataDir, Place
+from leveret.cli.place import BrokerOptions, Config, DataDir
 from leveret.cli.printing import output
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def ping(
     if not 0 < timeout <= SECONDS_MAX:
         text = f"--timeout {timeout:g}: more than 0 and at most {SECONDS_MAX:g} seconds"
         raise exits.Failure(text, exits.USAGE)
-    path = Place(data_dir, config).find_socket()
+    path = BrokerOptions(data_dir, config).find_socket()
     parameters = options.read_uri(uri)
     where = str(path or f"{parameters.host}:{parameters.port}")
     began = time.monotonic()

@@ -64,7 +64,7 @@ CONTEXT_VARIABLE: Final = "LEVERET_CONTEXT"
 
 
 @dataclass(frozen=True)
-class Place:
+class BrokerOptions:
     """The options of a command that name its broker; an empty one was not given."""
 
     data_dir: Path | None = None
@@ -78,7 +78,7 @@ class Place:
         """The names of the options that were given."""
         return frozenset(each.name for each in fields(self) if getattr(self, each.name))
 
-    def over(self, further: Place) -> Place:
+    def over(self, further: BrokerOptions) -> BrokerOptions:
         """Return the options of both; these override those of `further`, which come earlier."""
         return replace(further, **{name: getattr(self, name) for name in self.said})
 
@@ -132,7 +132,7 @@ class Place:
         place = self.checked()
         return _settings(place.data_dir, place.config)
 
-    def checked(self) -> Place:
+    def checked(self) -> BrokerOptions:
         """Return the options of the whole command line, including those before the command.
 
         Raises: Failure if they name two brokers.
@@ -149,13 +149,13 @@ class Place:
         return whole
 
 
-class _Line:
+class _BrokerOptions:
     """The options that name a broker and precede the command's own options."""
 
     def __init__(self) -> None:
-        self.before = Place()
+        self.before = BrokerOptions()
 
-    def add(self, command: typer.Context, said: Place) -> None:
+    def add(self, command: typer.Context, said: BrokerOptions) -> None:
         """Add options to the line until the command ends; they override earlier ones."""
         before = self.before
         self.before = said.over(before)
@@ -166,11 +166,11 @@ class _Line:
         command.call_on_close(put_back)
 
 
-LINE: Final = _Line()
+LINE: Final = _BrokerOptions()
 
 
 def option_of(name: str) -> str:
-    """Return the option of a field of `Place`."""
+    """Return the option of a field of `BrokerOptions`."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -195,7 +195,7 @@ def find_uri(given: str, default: str) -> tuple[str, Context]:
 
     Raises: Failure.
     """
-    place = Place(uri=given).checked()
+    place = BrokerOptions(uri=given).checked()
     if place.context:
         named = contexts().get(place.context)
         if place.uri:

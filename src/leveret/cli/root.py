@@ -22,7 +22,16 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from leveret.cli.exits import INTERNAL, INTERRUPTED, IO_FAILED, NOT_READ, OK, SYSTEM, USAGE, Failure
-from leveret.cli.place import LINE, Api, Config, ContextName, DataDir, Place, contexts, option_of
+from leveret.cli.place import (
+    LINE,
+    Api,
+    BrokerOptions,
+    Config,
+    ContextName,
+    DataDir,
+    contexts,
+    option_of,
+)
 from leveret.cli.printing import output
 from leveret.cli.printing.pipe import leave_broken_pipe
 from leveret.cli.suggesting import SafeGroup
@@ -76,7 +85,7 @@ TRACEBACK_VARIABLE: Final = "LEVERET_TRACEBACK"
 Command = TyperCommand | TyperGroup
 
 
-class Commands(MutableMapping[str, Any]):
+class LazyCommands(MutableMapping[str, Any]):
     """The commands by name, each imported on first use."""
 
     def __init__(self, places: dict[str, str]) -> None:
@@ -150,7 +159,7 @@ class Root(SafeGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = Commands(dict(COMMANDS))
+        self.commands = LazyCommands(dict(COMMANDS))
 
     def main(
         self,
@@ -300,7 +309,7 @@ def _root(
     broker: ContextName = "",
 ) -> None:
     """Leveret, an AMQP 0-9-1 message broker whose streams are tables to Spark."""
-    said = Place(data_dir, config, api, broker, uri)
+    said = BrokerOptions(data_dir, config, api, broker, uri)
     LINE.add(context, said)
     said.checked()
     if broker:

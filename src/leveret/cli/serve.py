@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from leveret.cli import exits
-from leveret.cli.place import Place
+from leveret.cli.place import BrokerOptions
 from leveret.config import ConfigError, Setting, describe_settings, load
 
 _HELP = """Run a broker until SIGTERM or SIGINT.
@@ -28,7 +28,7 @@ It prints its address, and "Server startup complete" when it accepts connections
 
 def serve(**flags: object) -> int:
     """Run a broker; return the exit code.  Raises: Failure."""
-    before = Place().checked()
+    before = BrokerOptions().checked()
     options = {"data_dir": before.data_dir, "config_file": before.config} | {
         name: value for name, value in flags.items() if value is not None
     }

@@ -40,7 +40,7 @@ class Token(ABC):
         """Record that the wait is over, and its error if any."""
 
 
-class Owner(Receiver):
+class ChannelOwner(Receiver):
     """A shell's channel, which receives the events of its session."""
 
     @abstractmethod
@@ -82,7 +82,7 @@ class OwnedChannel(ABC):
 
     __slots__ = ("number", "owner")
 
-    def __init__(self, number: int, owner: Owner) -> None:
+    def __init__(self, number: int, owner: ChannelOwner) -> None:
         self.number = number
         self.owner = owner
 
@@ -101,7 +101,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ConnectionEnded:
     """The connection has ended; `error` is None if this side closed it.
 
     `tokens` are those of requests on the connection itself; each channel's end is reported before.
@@ -147,7 +147,7 @@ class Replied:
 class Delivered:
     """Deliveries of one consumer that arrived together; `size` is their counted size in bytes."""
 
-    owner: Owner
+    owner: ChannelOwner
     consumer_tag: str
     messages: list[Message]
     size: int
@@ -197,7 +197,7 @@ class Settled:
 Event = (
     Opened
     | Delivered
-    | Ended
+    | ConnectionEnded
     | Lost
     | Blocked
     | Unblocked

@@ -26,7 +26,7 @@ log = logging.getLogger("leveret.client")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Content:
+class MessageContent:
     """A body with its property bytes."""
 
     __slots__ = ("_properties", "body", "raw_properties")
@@ -81,7 +81,7 @@ class Receiver:
 
 
 @final
-class Origin:
+class MessageOrigin:
     """The origin of messages: a consumer, an exchange and a routing key.
 
     The consumer's tag is empty for a message from basic.get.
@@ -94,7 +94,7 @@ class Origin:
 
 
 @final
-class Message(Content):
+class Message(MessageContent):
     """A message from a queue; it must be acked unless its consumer has `no_ack`.
 
     `processed` is True after `ack`, `nack` or `reject` of this message; `delivery_tag` is the
@@ -116,7 +116,7 @@ class Message(Content):
     def __init__(
         self,
         owner: Receiver,
-        origin: Origin,
+        origin: MessageOrigin,
         delivery_tag: i64,
         redelivered: bool,
         raw_properties: bytes,
@@ -213,7 +213,7 @@ def delivered(
     acks: Acks | None = None,
 ) -> Message:
     """Return the message of a basic.deliver."""
-    origin = Origin(method.consumer_tag, method.exchange, method.routing_key)
+    origin = MessageOrigin(method.consumer_tag, method.exchange, method.routing_key)
     tag = method.delivery_tag
     return Message(owner, origin, tag, method.redelivered, raw_properties, body, acks)
 
@@ -222,7 +222,7 @@ def got(
     owner: Receiver, method: BasicGetOk, raw_properties: bytes, body: bytes, acks: Acks | None
 ) -> Message:
     """Return the message of a basic.get-ok."""
-    origin = Origin("", method.exchange, method.routing_key)
+    origin = MessageOrigin("", method.exchange, method.routing_key)
     tag, count = method.delivery_tag, method.message_count
     return Message(
         owner, origin, tag, method.redelivered, raw_properties, body, acks, message_count=count
@@ -282,7 +282,7 @@ class Processing:
 
 
 @final
-class ReturnedMessage(Content):
+class ReturnedMessage(MessageContent):
     """An unroutable mandatory message that was returned."""
 
     __slots__ = ("exchange", "reply_code", "reply_text", "routing_key")

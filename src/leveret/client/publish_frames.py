@@ -7,8 +7,8 @@ are the bytes that a channel writes for one message.  Each part depends on few v
 can be created once and reused.  A body larger than `body_bytes_max` needs several frames: then
 `long_body` replaces both `body_start` and the body.
 
-Invariant: the concatenated parts equal the output of `Output.publish` byte for byte (a property
-test compares them).
+Invariant: the concatenated parts equal the output of `ClientOutput.publish` byte for byte (a
+property test compares them).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.client.names import checked
-from leveret.client.session.output import BASIC, Output
+from leveret.client.session.output import BASIC, ClientOutput
 from leveret.limits import FRAME_OVERHEAD_BYTES
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.frames import (
@@ -50,7 +50,7 @@ class PublishFrames:
 
     def method(self, exchange: str, routing_key: str, mandatory: bool) -> bytes:
         """Return the frame of basic.publish.  Raises: ValueError for an invalid name."""
-        output = Output()
+        output = ClientOutput()
         output.frame_max = self.frame_max
         publish = BasicPublish(
             exchange=checked("exchange", exchange),

@@ -53,7 +53,7 @@ from leveret.management.login.credentials import (
 )
 from leveret.management.login.host import Misdirected, check_host
 from leveret.management.login.origin import check_origin, check_session
-from leveret.management.login.sessions import Session, Sessions, cookie_of
+from leveret.management.login.sessions import LoginSession, Sessions, cookie_of
 from leveret.management.requests.share import Booking, RequestShare
 from leveret.management.rights import MANAGING, USER, Right
 from leveret.names import Name
@@ -61,7 +61,7 @@ from leveret.names import Name
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker
     from leveret.broker.users.users import User
-    from leveret.management.keeper import Keeper
+    from leveret.management.keeper import GateKeeper
 
 #: The request key of the user's permissions; not set for the operator.
 ACCESS: Final = web.RequestKey("access", Access)
@@ -91,11 +91,11 @@ class Visit:
         right: Right,
         user: User,
         task: asyncio.Task[object] | None,
-        session: Session | None = None,
+        session: LoginSession | None = None,
     ) -> None:
         self.access: Final = access
         #: The session that the request uses; None with credentials.
-        self.session: Final[Session | None] = session
+        self.session: Final[LoginSession | None] = session
         #: The right that its route needs.
         self.right: Final[Right] = right
         self.gate: Final[Gate] = gate
@@ -158,7 +158,7 @@ class Gate(RightsWatcher):
     def __init__(
         self,
         broker: Broker,
-        keeper: Keeper,
+        keeper: GateKeeper,
         log: Callable[[str, str], None],
         clock: Clock,
         requests_per_user: int = HTTP_REQUESTS_PER_USER_MAX,
@@ -293,7 +293,7 @@ class Gate(RightsWatcher):
         self.check_login(user, (known.password_hash, known.algorithm))
         return user, known
 
-    def _session_of(self, request: web.Request, token: str) -> Session:
+    def _session_of(self, request: web.Request, token: str) -> LoginSession:
         """Return the session of a request.
 
         Raises: Unauthorized (401) if it is over; AccessRefused (403) for a request from another
@@ -353,7 +353,7 @@ class Gate(RightsWatcher):
             if other is not visit and session is not None and not self._sessions.holds(session):
                 other.look()
 
-    def check_goes_on(self, session: Session | None) -> None:
+    def check_goes_on(self, session: LoginSession | None) -> None:
         """Check that a session, if there is one, is not over.  Raises: Unauthorized (401)."""
         if session is not None and not self._sessions.holds(session):
             raise Unauthorized("the session is over; log in again")

@@ -12,7 +12,7 @@ def _usual(_user: str, _address: str) -> int:
 
 
 @dataclass
-class Keeper:
+class GateKeeper:
     """The login policy of a gate.
 
     `judge` returns whether a user at an address has this password, or None if too many logins wait;

@@ -44,7 +44,7 @@ class PageOutOfRange(PreconditionFailed):
     """A page after the last one (400)."""
 
 
-class Columns:
+class RowFields:
     """The fields of each row that are requested; `a.b` is the field b of the value of a.
 
     The cost of a field does not depend on the number of columns: the client chooses them, and
@@ -53,14 +53,14 @@ class Columns:
 
     def __init__(self, paths: Iterable[Sequence[str]] = ()) -> None:
         #: The requested part of each field; None for the whole field.
-        self.fields: Final[dict[str, Columns | None]] = {}
+        self.fields: Final[dict[str, RowFields | None]] = {}
         for path in paths:
             self._add(path)
 
     def _add(self, path: Sequence[str]) -> None:
         columns = self
         for part in path[:-1]:
-            within = columns.fields.setdefault(part, Columns())
+            within = columns.fields.setdefault(part, RowFields())
             if within is None:
                 # The whole field is requested already.
                 return
@@ -83,7 +83,7 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PageQuery:
     """The options in a request's query; `page` is None for the whole list."""
 
     page: int | None
@@ -92,7 +92,7 @@ class Wanted:
     pattern: Pattern | None
     sort: tuple[str, ...]
     reverse: bool
-    columns: Columns | None
+    columns: RowFields | None
 
     @property
     def plain(self) -> bool:
@@ -145,7 +145,7 @@ class Wanted:
         return ordered[self.begin : self.end]
 
 
-def wanted_of(query: Mapping[str, str]) -> Wanted:
+def wanted_of(query: Mapping[str, str]) -> PageQuery:
     """Return the options in a request's query.  Raises: PreconditionFailed (400 in HTTP)."""
     page = _number(query, "page")
     size = _number(query, "page_size")
@@ -160,7 +160,7 @@ def wanted_of(query: Mapping[str, str]) -> Wanted:
     if len(name) > PAGE_FILTER_CHARACTERS_MAX:
         raise PreconditionFailed(f"the filter exceeds {PAGE_FILTER_CHARACTERS_MAX} characters")
     regex = query.get("use_regex", "").lower() == "true"
-    return Wanted(
+    return PageQuery(
         page,
         PAGE_ROWS if size is None else size,
         name,
@@ -171,12 +171,12 @@ def wanted_of(query: Mapping[str, str]) -> Wanted:
     )
 
 
-def columns_of(query: Mapping[str, str]) -> Columns | None:
+def columns_of(query: Mapping[str, str]) -> RowFields | None:
     """Return the columns in a request's query; None for all."""
     text = query.get("columns")
     if text is None:
         return None
-    return Columns([part for part in one.split(".") if part] for one in text.split(","))
+    return RowFields([part for part in one.split(".") if part] for one in text.split(","))
 
 
 def _sorts_of(query: Mapping[str, str]) -> tuple[str, ...]:
@@ -216,7 +216,7 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
 
 
 async def filtered(
-    wanted: Wanted, items: Sequence[Item], name_of: Callable[[Item], str]
+    wanted: PageQuery, items: Sequence[Item], name_of: Callable[[Item], str]
 ) -> list[Item]:
     """Return the items whose names match the filter, case-insensitively.
 
@@ -273,7 +273,7 @@ async def sorted_in_slices(
     return ordered
 
 
-class Kept:
+class PageHeap:
     """The first `count` of all items, or the last with `reverse`; items are added slice by slice.
 
     If `count` is at most `most`, items that cannot be among them are dropped at once.  Otherwise

@@ -18,10 +18,12 @@ from leveret.pipelines.lifecycle.result import Lifecycle
 from leveret.pipelines.replay.job import replay
 from leveret.pipelines.replay.sending import Destination, Sent
 from leveret.pipelines.report.job import report, traffic
-from leveret.pipelines.report.result import Report, Traffic
+from leveret.pipelines.report.result import Report
+from leveret.pipelines.report.result import TrafficRow as Traffic
 from leveret.pipelines.route.job import route, routed
 from leveret.pipelines.route.result import Routes
-from leveret.pipelines.route.topology import Topology, read_topology
+from leveret.pipelines.route.topology import RecordedTopology as Topology
+from leveret.pipelines.route.topology import read_topology
 from leveret.pipelines.source import read_archive
 
 __all__ = [

@@ -32,20 +32,20 @@ _NO_LIMIT: Final[i64] = 1 << 60
 
 
 @final
-class Node:
+class TrieNode:
     """The end of a path of words, with the targets bound by exactly that path."""
 
     def __init__(self, repeats: bool) -> None:
-        self.words: dict[str, Node] = {}
-        self.one_word: Node | None = None
-        self.any_words: Node | None = None
+        self.words: dict[str, TrieNode] = {}
+        self.one_word: TrieNode | None = None
+        self.any_words: TrieNode | None = None
         self.targets: dict[object, int] = {}
         #: Reached by `#`: whichever word follows, this node stays reached.
         self.repeats = repeats
         #: The step that last reached this node, so that each step contains it once.
         self.step: i64 = 0
 
-    def child(self, word: str) -> Node | None:
+    def child(self, word: str) -> TrieNode | None:
         """Return the node reached by `word` of a binding key, if it exists."""
         if word == ONE_WORD:
             return self.one_word
@@ -53,11 +53,11 @@ class Node:
             return self.any_words
         return self.words.get(word)
 
-    def grow(self, word: str) -> Node:
+    def grow(self, word: str) -> TrieNode:
         """Return the node reached by `word` of a binding key; create it if needed."""
         node = self.child(word)
         if node is None:
-            node = Node(word == ANY_WORDS)
+            node = TrieNode(word == ANY_WORDS)
             if word == ONE_WORD:
                 self.one_word = node
             elif word == ANY_WORDS:
@@ -90,7 +90,7 @@ class TopicTrie:
     """
 
     def __init__(self) -> None:
-        self._root = Node(repeats=False)
+        self._root = TrieNode(repeats=False)
         self.nodes: i64 = 0
         self._step: i64 = 0
         self.states_visited: i64 = 0
@@ -168,7 +168,7 @@ class TopicTrie:
         """Return whether nothing is bound: then only the root is left."""
         return self._root.is_bare()
 
-    def _prune(self, path: list[Node], words: list[str]) -> None:
+    def _prune(self, path: list[TrieNode], words: list[str]) -> None:
         """Remove the nodes at the end of `path` that became bare."""
         depth = len(words)
         while depth > 0 and path[depth].is_bare():
@@ -176,20 +176,20 @@ class TopicTrie:
             path[depth].cut(words[depth])
             self.nodes -= 1
 
-    def _first_states(self) -> list[Node]:
+    def _first_states(self) -> list[TrieNode]:
         """Return the states before the first word."""
-        states: list[Node] = []
+        states: list[TrieNode] = []
         self._step += 1
         self._reach(self._root, states)
         self.states_visited += len(states)
         return states
 
-    def _next_states(self, states: list[Node], word: str, last: i64) -> list[Node]:
+    def _next_states(self, states: list[TrieNode], word: str, last: i64) -> list[TrieNode]:
         """Return the states reached from `states` by one more word.
 
         It stops early when `states_visited` exceeds `last`.
         """
-        following: list[Node] = []
+        following: list[TrieNode] = []
         self._step += 1
         room = last - self.states_visited
         for node in states:
@@ -204,7 +204,7 @@ class TopicTrie:
         self.states_visited += len(following)
         return following
 
-    def _reach(self, node: Node | None, states: list[Node]) -> None:
+    def _reach(self, node: TrieNode | None, states: list[TrieNode]) -> None:
         """Add `node` and the nodes that its `#` edges reach with no word; each once a step."""
         step = self._step
         while node is not None and node.step != step:
@@ -213,7 +213,7 @@ class TopicTrie:
             node = node.any_words
 
 
-def _targets_of(states: list[Node]) -> dict[object, int]:
+def _targets_of(states: list[TrieNode]) -> dict[object, int]:
     """Return the distinct targets of the states as keys; one node's targets are its own dict."""
     found: dict[object, int] | None = None
     several = False

@@ -19,7 +19,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from leveret.server.closing.lingering import Entry
+from leveret.server.closing.lingering import LingeringAccept
 from leveret.server.opening.opening import Open
 from leveret.session.admission import FULL, ROOM, Admission, Slot, network_of
 
@@ -163,7 +163,7 @@ class Acceptor:
         self._admission.enter(slot, self._authenticated)
         if self._before is not None:
             protocol = self._before(protocol, slot, self._admission)
-        entry = Entry(protocol, slot, self._admission)
+        entry = LingeringAccept(protocol, slot, self._admission)
         task = self._loop.create_task(self._open(sock, entry, slot))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)

@@ -28,8 +28,8 @@ from typing import Final
 from leveret import machine
 from leveret.broker.users.users import ARGON2, User, Users
 from leveret.limits import LOGINS_REMEMBERED_MAX, LOGINS_REMEMBERED_SECONDS
-from leveret.server.backoff import Backoff
-from leveret.server.login_queue import Entry, LoginQueue
+from leveret.server.backoff import LoginThrottle
+from leveret.server.login_queue import LoginQueue, PendingLogin
 from leveret.session.authentication import Authenticator, Login
 
 #: OWASP's minimum for Argon2id: memory in KiB, rounds, lanes.
@@ -95,7 +95,7 @@ class PasswordAuthenticator(Authenticator):
         #: Passwords in the queue or being verified, and the logins that wait for each.
         self.asked: dict[bytes, list[Login]] = {}
         self.queue = LoginQueue()
-        self.backoff = Backoff(loop.time)
+        self.backoff = LoginThrottle(loop.time)
         self._verifying: set[bytes] = set()
         # Counters.
         self.passwords_verified = 0
@@ -140,7 +140,7 @@ class PasswordAuthenticator(Authenticator):
             # Not from here: the rejected session may be in the middle of its own work.
             self._loop.call_soon(self._turn_away, entry)
 
-    def _turn_away(self, entry: Entry) -> None:
+    def _turn_away(self, entry: PendingLogin) -> None:
         """Tell the logins of a queue entry that too many wait."""
         waiting = self.asked.get(entry.place, [])
         if entry.place in self._verifying:

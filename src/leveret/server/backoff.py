@@ -59,7 +59,7 @@ class _Counts:
         return len(self._counts)
 
 
-class Backoff:
+class LoginThrottle:
     """The failed and known logins of one broker; `now` returns monotonic seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:

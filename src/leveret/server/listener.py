@@ -16,7 +16,7 @@ from leveret.server.runner import Runner
 from leveret.session.admission import Admission, Slot
 from leveret.session.authentication import Authenticator
 from leveret.session.client_session import ClientSession
-from leveret.session.connection.connection import Connection
+from leveret.session.connection.connection import AmqpConnection
 from leveret.session.settings import Peer, SessionSettings, Tokens
 
 #: Connections that the kernel may queue before they are accepted.
@@ -116,7 +116,7 @@ class AmqpListener(Listener):
 
     def connect(self, peer: Peer) -> ClientSession:
         """Return the session of a new connection."""
-        return Connection(
+        return AmqpConnection(
             self._broker,
             self.settings,
             self._authenticator,

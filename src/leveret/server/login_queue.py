@@ -35,7 +35,7 @@ NETWORK_KNOWN: Final = 1
 UNKNOWN: Final = 2
 
 
-class Entry:
+class PendingLogin:
     """One password of a user to verify for an address; `place` identifies the password."""
 
     def __init__(self, network: str, user: str, place: bytes) -> None:
@@ -49,23 +49,23 @@ class _Group:
 
     def __init__(self) -> None:
         #: Oldest first.
-        self.entries: dict[Entry, None] = {}
+        self.entries: dict[PendingLogin, None] = {}
         #: The same by user; the first user is next in turn.
-        self.users: dict[str, dict[Entry, None]] = {}
+        self.users: dict[str, dict[PendingLogin, None]] = {}
         self._newest_next = True
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: PendingLogin) -> None:
         self.entries[entry] = None
         self.users.setdefault(entry.user, {})[entry] = None
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: PendingLogin) -> None:
         del self.entries[entry]
         own = self.users[entry.user]
         del own[entry]
         if not own:
             del self.users[entry.user]
 
-    def take(self) -> Entry:
+    def take(self) -> PendingLogin:
         """Take the newest entry, or the newest one of the user whose turn it is."""
         newest = self._newest_next
         self._newest_next = not newest
@@ -79,7 +79,7 @@ class _Group:
         self.remove(entry)
         return entry
 
-    def turn_away(self) -> Entry:
+    def turn_away(self) -> PendingLogin:
         """Take the oldest entry of the user with the most entries."""
         own = max(self.users.values(), key=len)
         entry = next(iter(own))
@@ -87,14 +87,14 @@ class _Group:
         return entry
 
 
-class _Line:
+class _TurnQueue:
     """Groups that take turns; every other turn goes to the newest entry."""
 
     def __init__(self, group_max: int) -> None:
         self._group_max = group_max
         self._groups: dict[str, _Group] = {}
         #: All waiting entries, oldest first, and their groups.
-        self._order: dict[Entry, str] = {}
+        self._order: dict[PendingLogin, str] = {}
         self._newest_next = True
 
     @property
@@ -102,14 +102,14 @@ class _Line:
         """The number of waiting entries."""
         return len(self._order)
 
-    def put(self, name: str, entry: Entry) -> list[Entry]:
+    def put(self, name: str, entry: PendingLogin) -> list[PendingLogin]:
         """Add an entry; return the entries rejected for it."""
         group = self._groups.get(name)
         if group is None:
             group = self._groups[name] = _Group()
         group.put(entry)
         self._order[entry] = name
-        away: list[Entry] = []
+        away: list[PendingLogin] = []
         own = group.users[entry.user]
         if len(own) > LOGINS_WAITING_PER_USER_MAX:
             oldest = next(iter(own))
@@ -123,14 +123,14 @@ class _Line:
             del self._order[one]
         return away
 
-    def _turn_away(self) -> Entry:
+    def _turn_away(self) -> PendingLogin:
         name, group = max(self._groups.items(), key=lambda item: len(item[1].entries))
         entry = group.turn_away()
         if not group.entries:
             del self._groups[name]
         return entry
 
-    def take(self) -> Entry:
+    def take(self) -> PendingLogin:
         """Take the newest entry, or an entry of the group whose turn it is; there must be one."""
         newest = self._newest_next
         self._newest_next = not newest
@@ -154,9 +154,9 @@ class LoginQueue:
 
     def __init__(self) -> None:
         self._lines = (
-            _Line(LOGINS_WAITING_PER_USER_MAX),
-            _Line(LOGINS_WAITING_PER_NETWORK_MAX),
-            _Line(LOGINS_WAITING_PER_NETWORK_MAX),
+            _TurnQueue(LOGINS_WAITING_PER_USER_MAX),
+            _TurnQueue(LOGINS_WAITING_PER_NETWORK_MAX),
+            _TurnQueue(LOGINS_WAITING_PER_NETWORK_MAX),
         )
         self._waiting: set[tuple[str, bytes]] = set()
         self._next = 0
@@ -165,7 +165,7 @@ class LoginQueue:
         """Return the number of waiting entries."""
         return len(self._waiting)
 
-    def put(self, network: str, user: str, place: bytes, standing: int) -> list[Entry]:
+    def put(self, network: str, user: str, place: bytes, standing: int) -> list[PendingLogin]:
         """Add a password; return the entries rejected for it, perhaps itself.
 
         `standing` is `PAIR_KNOWN`, `NETWORK_KNOWN` or `UNKNOWN`.
@@ -173,14 +173,14 @@ class LoginQueue:
         if (network, place) in self._waiting:
             return []
         self._waiting.add((network, place))
-        entry = Entry(network, user, place)
+        entry = PendingLogin(network, user, place)
         name = f"{network} {user}" if standing == PAIR_KNOWN else network
         away = self._lines[standing].put(name, entry)
         for one in away:
             self._waiting.discard((one.network, one.place))
         return away
 
-    def take(self) -> Entry | None:
+    def take(self) -> PendingLogin | None:
         """Take the next entry to verify, if any waits."""
         for _ in self._lines:
             line = self._lines[self._next]

@@ -30,7 +30,7 @@ from leveret.server.chunk_files import ChunkFiles
 from leveret.server.client_socket import ClientSocket
 from leveret.store.checkpoint.checkpoint import Checkpoint, CheckpointWork
 from leveret.store.disk import DiskFull, StorageFailure
-from leveret.store.journal.journal import Group
+from leveret.store.journal.journal import JournalGroup
 from leveret.store.segments.segments import ChunkRef
 from leveret.store.segments.spill import SpillBatch
 
@@ -167,7 +167,7 @@ class Runner:
         broker: Broker,
         clock: LivedClock,
         threads: DiskThreads,
-        write_group: Callable[[Group], None],
+        write_group: Callable[[JournalGroup], None],
         chunks: ChunkFiles,
         broken: Callable[[BaseException], None],
     ) -> None:

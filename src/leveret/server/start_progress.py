@@ -11,7 +11,7 @@ from typing import Final
 from leveret.store.disk import Disk, StorageFailure
 from leveret.store.format import JOURNAL_DIR, STATE_DIR
 from leveret.store.journal.files import journal_number
-from leveret.store.recovery.recovery import Recovery
+from leveret.store.recovery.recovery import StoreRecovery
 from leveret.store.snapshot import state_generation
 
 #: The time between two lines, and before the first one.
@@ -27,7 +27,7 @@ class StartProgress:
     """Watches one recovery; `look` is called after each of its steps."""
 
     def __init__(
-        self, recovery: Recovery, disk: Disk, monotonic_ms: Callable[[], int], say: Say
+        self, recovery: StoreRecovery, disk: Disk, monotonic_ms: Callable[[], int], say: Say
     ) -> None:
         self._recovery = recovery
         self._disk = disk

@@ -9,9 +9,9 @@ from mypy_extensions import i64
 
 from leveret.broker.broker import Broker
 from leveret.broker.counters import LinkCounts
-from leveret.session.channel.channel import Channel
+from leveret.session.channel.channel import ServerChannel
 from leveret.session.client_session import ClientSession
-from leveret.session.connection.connection import Connection
+from leveret.session.connection.connection import AmqpConnection
 from leveret.session.stats import sessions
 
 #: The number of channels that costs a walk as much as one connection.
@@ -37,7 +37,7 @@ class ChannelLevels:
         self.prefetch: i64 = 0
         self.consumer_prefetch: i64 = 0
 
-    def add(self, channel: Channel) -> None:
+    def add(self, channel: ServerChannel) -> None:
         """Add one channel."""
         self.channels += 1
         self.publishers += 1 if channel.publishes else 0
@@ -73,7 +73,7 @@ class LinkWalk:
         levels = self.levels
         if link.vhost_name:
             levels.connections += 1
-        if isinstance(link, Connection):
+        if isinstance(link, AmqpConnection):
             for channel in link.channels.by_number.values():
                 levels.add(channel)
         else:
@@ -105,7 +105,7 @@ class ConnectionRow:
 class ChannelRow:
     """One channel with its levels."""
 
-    def __init__(self, connection: str, channel: Channel) -> None:
+    def __init__(self, connection: str, channel: ServerChannel) -> None:
         self.name: Final = f"{connection} ({channel.number})"
         self.levels: Final = ChannelLevels()
         self.levels.add(channel)
@@ -134,12 +134,12 @@ class LinkRows:
                 self.rows.append(ConnectionRow(link))
             else:
                 self.omitted += 1
-            if isinstance(link, Connection):
+            if isinstance(link, AmqpConnection):
                 taken += len(link.channels.by_number) // _CHANNELS_LIKE_CONNECTION
                 self._take_channels(link)
             yield taken
 
-    def _take_channels(self, connection: Connection) -> None:
+    def _take_channels(self, connection: AmqpConnection) -> None:
         for channel in connection.channels.by_number.values():
             if len(self.channels) < self._limit:
                 self.channels.append(ChannelRow(connection.name, channel))

@@ -11,13 +11,13 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.broker import Broker
-from leveret.broker.consumers.consumer import Consumer, DeliveryChannel
+from leveret.broker.consumers.consumer import DeliveryChannel, QueueConsumer
 from leveret.broker.queue.queue import Queue
 from leveret.broker.stats.stats import find_queue
 from leveret.limits import HAREMQ_FRAME_BYTES_MAX
-from leveret.session.channel.channel import CONFIRM, TX, Channel
+from leveret.session.channel.channel import CONFIRM, TX, ServerChannel
 from leveret.session.client_session import ClientSession
-from leveret.session.connection.connection import Connection
+from leveret.session.connection.connection import AmqpConnection
 from leveret.session.haremq.channel import HareChannel
 from leveret.session.haremq.connection import HareConnection
 from leveret.session.states import CLOSING, HALT_ALARM, HALT_OUTPUT, HALT_SPILL, HALT_SYNC, OPEN
@@ -52,7 +52,7 @@ class ConnectionStats:
         self.received_count: Final = int(counts.received_packets)
         self.sent_count: Final = int(counts.sent_packets)
         self.unsent_bytes: Final = int(connection.account.output_bytes)
-        if isinstance(connection, Connection):
+        if isinstance(connection, AmqpConnection):
             self.protocol = "AMQP 0-9-1"
             self.mechanism = connection.handshake.mechanism
             self.channels_max = int(connection.channels_max)
@@ -71,7 +71,7 @@ class ConnectionStats:
 
 def _state(connection: ClientSession) -> str:
     """Return a connection's state in RabbitMQ's words."""
-    if isinstance(connection, Connection):
+    if isinstance(connection, AmqpConnection):
         if connection.state < OPEN:
             return "starting"
         if connection.state >= CLOSING:
@@ -143,7 +143,7 @@ class ChannelStats:
         self.transactional = False
         self.uncommitted = 0
         self.acks_uncommitted = 0
-        if isinstance(channel, Channel):
+        if isinstance(channel, ServerChannel):
             self.prefetch_count = int(channel.prefetch_next)
             self.unacked = int(channel.unacked.count)
             self.unconfirmed = int(channel.confirms.unconfirmed())
@@ -168,7 +168,7 @@ class ChannelStats:
 class ConsumerStats:
     """One consumer; `number` is that of its channel."""
 
-    def __init__(self, ends: Ends, number: i64, consumer: Consumer) -> None:
+    def __init__(self, ends: Ends, number: i64, consumer: QueueConsumer) -> None:
         self.ends: Final = ends
         self.number: Final = int(number)
         source = consumer.queue
@@ -193,7 +193,7 @@ class ConsumerStats:
 def _channels(session: ClientSession) -> list[DeliveryChannel]:
     """Return the channels of a connection."""
     found: list[DeliveryChannel] = []
-    if isinstance(session, Connection):
+    if isinstance(session, AmqpConnection):
         found.extend(session.channels.by_number.values())
     elif isinstance(session, HareConnection):
         found.extend(session.channels.values())
@@ -202,22 +202,22 @@ def _channels(session: ClientSession) -> list[DeliveryChannel]:
 
 def _number(channel: DeliveryChannel, place: i64) -> i64:
     """Return a channel's number, or its position among the others if it has none."""
-    return channel.number if isinstance(channel, Channel) else place
+    return channel.number if isinstance(channel, ServerChannel) else place
 
 
-def _consumers(channel: DeliveryChannel) -> list[Consumer]:
+def _consumers(channel: DeliveryChannel) -> list[QueueConsumer]:
     """Return the consumers of a channel."""
-    if isinstance(channel, Channel):
+    if isinstance(channel, ServerChannel):
         return list(channel.consumers.values())
     if isinstance(channel, HareChannel) and channel.consumer is not None:
         return [channel.consumer]
     return []
 
 
-def _is_there(consumer: Consumer) -> bool:
+def _is_there(consumer: QueueConsumer) -> bool:
     """Return whether a consumer has not ended."""
     channel = consumer.channel
-    if isinstance(channel, Channel):
+    if isinstance(channel, ServerChannel):
         return channel.consumers.get(consumer.tag) is consumer
     return isinstance(channel, HareChannel) and channel.consumer is consumer
 

@@ -21,7 +21,7 @@ from leveret.spark.queue.stream import QueueStreamReader
 from leveret.spark.redaction import hide_uris
 from leveret.spark.stream.batch import BatchReader, PrunedBatchReader
 from leveret.spark.stream.finder import STREAM_ACCESS, StreamAccess
-from leveret.spark.stream.stream import StreamReader
+from leveret.spark.stream.stream import SparkStreamReader
 from leveret.spark.write.destination import check_destination
 from leveret.spark.write.options import parse_write_options
 from leveret.spark.write.writer import BatchWriter, StreamWriter
@@ -64,13 +64,13 @@ class LeveretDataSource(DataSource):
 
     def streamReader(  # noqa: N802  Spark's name
         self, schema: StructType
-    ) -> StreamReader | QueueStreamReader:
+    ) -> SparkStreamReader | QueueStreamReader:
         """Return the reader of a stream.  Raises: OptionError; SchemaError."""
         options = self._parsed()
         check_schema(schema, options.columns)
         if options.queue is not None:
             return QueueStreamReader(options, schema)
-        return StreamReader(options, schema, self.access())
+        return SparkStreamReader(options, schema, self.access())
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Check that the destination exists, and return the writer of a batch save.

@@ -66,7 +66,7 @@ class DiskFull(StorageFailure):
     """There was no space for a write; its beginning was removed, so that it may be repeated."""
 
 
-class File(ABC):
+class StoreFile(ABC):
     """An open file of the store.  Every method raises `StorageFailure`."""
 
     @abstractmethod
@@ -118,7 +118,7 @@ class Disk(ABC):
         """Return the names in the directory `path`, sorted."""
 
     @abstractmethod
-    def open(self, path: str, *, create: bool = False) -> File:
+    def open(self, path: str, *, create: bool = False) -> StoreFile:
         """Open the file `path` to read and write; `create` creates it if it does not exist."""
 
     @abstractmethod
@@ -159,7 +159,7 @@ class Disk(ABC):
         """Release the locks and the spare descriptors."""
 
 
-def append_whole(file: File, parts: list[bytes], end: int) -> None:
+def append_whole(file: StoreFile, parts: list[bytes], end: int) -> None:
     """Append all of `parts` at `end`, the end of the file, or nothing.
 
     Raises: DiskFull: there was no space, and the end of the file is unchanged.  StorageFailure.
@@ -173,7 +173,7 @@ def append_whole(file: File, parts: list[bytes], end: int) -> None:
         raise DiskFull(failure.verb, failure.path, str(failure), failure.errno) from failure
 
 
-def make_file(disk: Disk, path: str) -> File:
+def make_file(disk: Disk, path: str) -> StoreFile:
     """Open the file `path`, and create it if it does not exist.
 
     Raises: DiskFull: there was no space for a new file.  StorageFailure.
@@ -193,7 +193,7 @@ UNBOUNDED: Final = 1 << 62
 PARTS_MAX: Final = min(1024, os.sysconf("SC_IOV_MAX"))
 
 
-class RealFile(File):
+class RealFile(StoreFile):
     """A file of the operating system.
 
     It tracks its end itself, because with `O_APPEND` Linux would make `pwrite` append too.
@@ -373,7 +373,7 @@ class RealDisk(Disk):
         except OSError as error:
             raise StorageFailure.of("list", path, error) from error
 
-    def open(self, path: str, *, create: bool = False) -> File:
+    def open(self, path: str, *, create: bool = False) -> StoreFile:
         """Open the file `path` to read and write; `create` creates it."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
@@ -461,7 +461,7 @@ class ReadDisk(RealDisk):
         if not os.path.isdir(full):
             raise StorageFailure("open", path or full, "there is no such directory", errno.ENOENT)
 
-    def open(self, path: str, *, create: bool = False) -> File:
+    def open(self, path: str, *, create: bool = False) -> StoreFile:
         """Open the file `path` read-only; the system refuses every change."""
         if create:
             raise StorageFailure("open", path, "nothing is made here", errno.EROFS)

@@ -13,7 +13,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from leveret.testing.broker import Broker, BrokerFailed, NotRunning, VirtualHost
+    from leveret.testing.broker import BrokerFailed, NotRunning, VirtualHost
+    from leveret.testing.broker import EmbeddedBroker as Broker
 
 __all__ = ["Broker", "BrokerFailed", "NotRunning", "VirtualHost"]
 
@@ -22,4 +23,5 @@ def __getattr__(name: str) -> object:
     """Load a name of this package on first use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("leveret.testing.broker"), name)
+    module = importlib.import_module("leveret.testing.broker")
+    return getattr(module, "EmbeddedBroker" if name == "Broker" else name)

@@ -19,7 +19,7 @@ from typing import Final, Self, TypeVar
 from leveret.app.embedded import EmbeddedParts, Handles, embedded_settings
 from leveret.app.listeners import CannotListen
 from leveret.client import asynchronous, blocking
-from leveret.testing.thread import BrokerThread, Ended
+from leveret.testing.thread import BrokerEnded, BrokerThread
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class BrokerFailed(RuntimeError):
     """The broker failed; the exception's cause is the reason."""
 
 
-class Broker:
+class EmbeddedBroker:
     """A broker for tests: `with Broker() as broker`, or `async with` in an asyncio program.
 
     It listens on a free port of `127.0.0.1` and keeps its data in memory; with `temporary_dir` in a
@@ -394,7 +394,7 @@ class Broker:
         thread = self._check_running()
         try:
             return thread.call(work)
-        except Ended as ended:
+        except BrokerEnded as ended:
             if ended.__cause__ is not None:
                 raise BrokerFailed(f"the broker failed: {ended.__cause__}") from ended.__cause__
             raise NotRunning("the broker was stopped meanwhile") from None
@@ -417,7 +417,7 @@ class Broker:
 class VirtualHost:
     """A vhost by its name; use `broker` to inject faults."""
 
-    def __init__(self, broker: Broker, name: str) -> None:
+    def __init__(self, broker: EmbeddedBroker, name: str) -> None:
         self.broker = broker
         self.name = name
 

@@ -17,7 +17,7 @@ import pytest
 
 if TYPE_CHECKING:
     from leveret.client.blocking import Connection
-    from leveret.testing.broker import Broker, VirtualHost
+    from leveret.testing.broker import EmbeddedBroker, VirtualHost
 
 
 @pytest.fixture(scope="session")
@@ -27,16 +27,16 @@ def leveret_settings() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def leveret_server(leveret_settings: dict[str, Any]) -> Iterator[Broker]:
+def leveret_server(leveret_settings: dict[str, Any]) -> Iterator[EmbeddedBroker]:
     """Yield the broker of the session; it stops after the last test."""
-    from leveret.testing.broker import Broker
+    from leveret.testing.broker import EmbeddedBroker
 
-    with Broker(**leveret_settings) as broker:
+    with EmbeddedBroker(**leveret_settings) as broker:
         yield broker
 
 
 @pytest.fixture
-def leveret(leveret_server: Broker) -> Iterator[VirtualHost]:
+def leveret(leveret_server: EmbeddedBroker) -> Iterator[VirtualHost]:
     """Yield a vhost used by this test only; faults of the broker end with the test."""
     from leveret.errors import NotFound
 

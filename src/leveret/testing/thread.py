@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Final, TypeVar
 
 from leveret.app.embedded import EmbeddedParts, Handles
-from leveret.app.node import Node
+from leveret.app.node import RunningBroker
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ GRACE_SECONDS: Final = 0.1
 JOIN_SECONDS: Final = 30.0
 
 
-class Ended(Exception):
+class BrokerEnded(Exception):
     """The broker has ended or is ending; the cause is its failure, if any."""
 
 
@@ -40,7 +40,7 @@ class BrokerThread:
         self.ended: Future[None] = Future()
         self._parts = parts
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._node: Node | None = None
+        self._node: RunningBroker | None = None
         self._handles: Handles | None = None
         self._killed = False
         #: The error that made the broker fail.
@@ -84,17 +84,17 @@ class BrokerThread:
         Raises: Ended: the broker ended meanwhile.  Also the exceptions of `work`.
         """
         if self._loop is None or self._handles is None:
-            raise Ended from self._failure
+            raise BrokerEnded from self._failure
         working = _work(work, self._handles)
         try:
             done = asyncio.run_coroutine_threadsafe(working, self._loop)
         except RuntimeError:
             working.close()
-            raise Ended from self._failure
+            raise BrokerEnded from self._failure
         try:
             return done.result()
         except CancelledError:
-            raise Ended from self._failure
+            raise BrokerEnded from self._failure
 
     # -- in the thread -----------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class BrokerThread:
             self.ended.set_result(None)
 
     async def _serve(self) -> None:
-        node = Node(self._parts.settings, self._parts)
+        node = RunningBroker(self._parts.settings, self._parts)
         try:
             await node.start()
         except BaseException:

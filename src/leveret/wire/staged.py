@@ -29,7 +29,7 @@ _STRING: Final = 0x53
 
 
 @final
-class Staged:
+class StagedDestination:
     """The destination of a message: an exchange's name, without line ends, and a routing key."""
 
     def __init__(self, exchange: bytes, routing_key: bytes) -> None:
@@ -37,7 +37,7 @@ class Staged:
         self.routing_key: Final = routing_key
 
 
-def read_staged(properties: bytes) -> Staged:
+def read_staged(properties: bytes) -> StagedDestination:
     """Return the destination in the two headers.
 
     Raises: PreconditionFailed (406) unless both exist, as texts of at most 255 bytes, and for an
@@ -65,7 +65,7 @@ def read_staged(properties: bytes) -> Staged:
             "invalid message: a staged message has the headers x-staged-exchange and "
             f"x-staged-routing-key, texts of at most {SHORT_STRING_BYTES_MAX} bytes"
         )
-    return Staged(cleaned_bytes(exchange), routing_key)
+    return StagedDestination(cleaned_bytes(exchange), routing_key)
 
 
 def _text(data: bytes, place: i64, end: i64) -> bytes | None:

@@ -31,7 +31,7 @@ if __name__ == "__main__":
     # The helpers that all tests share are two folders up.
     sys.path[0] = str(Path(__file__).parents[2])
 
-from leveret.app.node import Node
+from leveret.app.node import RunningBroker
 from leveret.app.parts import Parts, SystemClock
 from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.broker import Broker
@@ -152,7 +152,7 @@ class BrokenParts(Parts):
         return source
 
 
-class BrokenNode(Node):
+class BrokenNode(RunningBroker):
     """A broker with the fault given in `sys.argv`."""
 
     kind = ""

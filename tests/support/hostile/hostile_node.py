@@ -38,7 +38,7 @@ from leveret.management.backup.source import FileSource, Listed, listed
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.connections.address import ListenAddress
 from leveret.management.definitions import read_definitions, write_definitions
-from leveret.management.keeper import Keeper
+from leveret.management.keeper import GateKeeper
 from leveret.management.listening.doors import Doors
 from leveret.management.listening.listener import UnixListener
 from leveret.management.listening.tcp import TcpListener
@@ -409,7 +409,7 @@ class HostileNode:
             backups=self.backups,
         )
         chunks = ChunkSource(part)
-        keeper = Keeper(judged, lambda _address: True, ("guest",), 0)
+        keeper = GateKeeper(judged, lambda _address: True, ("guest",), 0)
         socket = self._directory / "management.sock"
         doors = Doors(accepting(self._said), SystemClock(), accepting(self._said))
         broker = node.broker

@@ -14,7 +14,7 @@ from leveret.management.api import make_users_runner
 from leveret.management.chunk_source import ChunkSource
 from leveret.management.connections.connection import HttpConnections
 from leveret.management.gate import Gate
-from leveret.management.keeper import Keeper
+from leveret.management.keeper import GateKeeper
 from leveret.management.metrics.totals import Walks
 from leveret.management.operator import Operator
 from leveret.management.requests.slices import Slices
@@ -106,7 +106,7 @@ async def listening(
 
     sampler = Sampler(Walks(node.broker, node.clock))
     hands: Any = (node.now, nothing, nothing, nothing, node.now, repr, sampler)
-    keeper = Keeper(judged, lambda _: True, (), 0)
+    keeper = GateKeeper(judged, lambda _: True, (), 0)
     clock = clock or node.clock
     gate = Gate(node.broker, keeper, ignored, clock, requests_per_user, api_requests_per_user)
     operator = Operator(*hands)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from leveret.broker.attributes.arguments import Arguments
-from leveret.broker.backlog.window import Returned, WindowPart
+from leveret.broker.backlog.window import RequeuedMessage, WindowPart
 from leveret.broker.broker import Broker
 from leveret.broker.queue.classic import ClassicQueue
 from leveret.broker.queue.waiting import WaitingQueue
@@ -43,7 +43,7 @@ from leveret.limits import (
 )
 from leveret.names import Name
 from leveret.session.authentication import Authenticator, Login
-from leveret.session.connection.connection import Connection
+from leveret.session.connection.connection import AmqpConnection
 from leveret.session.settings import Peer as PeerAddress
 from leveret.session.settings import SessionSettings, Tokens
 from leveret.store.checkpoint.checkpoint import (
@@ -58,7 +58,7 @@ from leveret.store.checkpoint.files import CheckpointFiles
 from leveret.store.disk import Disk
 from leveret.store.disks.recording import Image, RecordingDisk, crash_states
 from leveret.store.journal.files import JournalFiles
-from leveret.store.journal.journal import Group, Journal
+from leveret.store.journal.journal import Journal, JournalGroup
 from leveret.store.recovery.mending import read_best
 from leveret.store.recovery.recovery import recover
 from leveret.store.segments.segments import ChunkRef
@@ -137,7 +137,7 @@ class Slices(CheckpointSource):
         self._source.chunked(chunk)
 
 
-def all_waiting(queue: WaitingQueue) -> list[Returned]:
+def all_waiting(queue: WaitingQueue) -> list[RequeuedMessage]:
     """Return all ready messages of a queue, in memory and on disk, by sequence."""
     found = {item.sequence: item for item in queue.ready.waiting()}
     pages = queue.ready.pages
@@ -149,7 +149,7 @@ def all_waiting(queue: WaitingQueue) -> list[Returned]:
     return [found[sequence] for sequence in sorted(found)]
 
 
-def held(queue: WaitingQueue) -> list[Returned]:
+def held(queue: WaitingQueue) -> list[RequeuedMessage]:
     """Return all persistent messages of a queue, delivered or not."""
     found = {item.sequence: item for item in all_waiting(queue) if item.message.persistent}
     windows: list[WindowPart] = []
@@ -195,7 +195,7 @@ class Node:
         self.settings = settings or SessionSettings("test")
         self.tokens = SeededTokens(seed)
         self.peers: dict[Link, Peer] = {}
-        self.group: Group | None = None
+        self.group: JournalGroup | None = None
         self.broker = Broker(Journal(), memory_bytes_max, stream_ids)
         self.core = self.broker.core
         #: Verifies the logins of new connections.
@@ -521,7 +521,7 @@ class Peer:
         self._sent_by_broker: list[bytes] = []
         self._taken = 0
         address = PeerAddress("127.0.0.1", 40_000 + len(node.peers), "127.0.0.1", 5672, True)
-        self.connection = Connection(
+        self.connection = AmqpConnection(
             node.broker, node.settings, node.logins, node.tokens, address, node.now()
         )
         node.peers[self.connection] = self

@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from leveret.pipelines.archive.result import ArchiveResult, Batch
-from leveret.pipelines.deadletter.result import DeadLetters, Group, Letter
+from leveret.pipelines.deadletter.result import DeadLetterGroup, DeadLetters, Letter
 from leveret.pipelines.lifecycle.result import STAGES, Latency, Lifecycle, QueueLife, Stuck
 from leveret.pipelines.pages.bars import BANDS_MAX, Bar
 from leveret.pipelines.replay.sending import Sent, Step
-from leveret.pipelines.report.result import Report, Traffic
-from leveret.pipelines.route.result import BindingLoad, Moved, QueueLoad, Routes, Unroutable
-from leveret.pipelines.route.topology import Binding
+from leveret.pipelines.report.result import Report, TrafficRow
+from leveret.pipelines.route.result import BindingLoad, QueueLoad, ReroutedKey, Routes, Unroutable
+from leveret.pipelines.route.topology import RecordedBinding
 
 START: Final = datetime(2026, 11, 23, 8, 0, tzinfo=UTC)
 
@@ -32,7 +32,7 @@ def bars(count: int) -> tuple[Bar, ...]:
 def report_sample(rows: int = 2400, hostile: str = HOSTILE) -> Report:
     """Traffic of twelve keys, with more rows than a page holds."""
     keys = tuple(
-        Traffic(
+        TrafficRow(
             None, "shop" if n else "", hostile if n == 3 else f"orders.region{n}",
             90_000 // (n + 1), 10_000_000 // (n + 1), 210, 1900,
             *((4, 55) if n % 3 else (None, None)),
@@ -40,7 +40,7 @@ def report_sample(rows: int = 2400, hostile: str = HOSTILE) -> Report:
         for n in range(12)
     )  # fmt: skip
     windows = tuple(
-        Traffic(
+        TrafficRow(
             START + timedelta(minutes=n // 12), "shop", keys[n % 12].routing_key,
             1 + n * 7 % 900, n * 1009, 200, 1800,
         )
@@ -63,15 +63,17 @@ def route_sample() -> Routes:
     arguments = {"x-match": "all", "region": "north"}
     loads = [
         BindingLoad(
-            Binding("shop", queue.queue, True, f"orders.{n}.#", arguments if n == 5 else {}),
+            RecordedBinding(
+                "shop", queue.queue, True, f"orders.{n}.#", arguments if n == 5 else {}
+            ),
             queue.messages,
         )
         for n, queue in enumerate(queues)
     ]
     loads += [
-        BindingLoad(Binding("ingress", "shop", False, "orders.#"), 90_000),
-        BindingLoad(Binding("shop", "audit", False, "#"), 90_000),
-        BindingLoad(Binding("audit", queues[1].queue, True, ""), 26_000),
+        BindingLoad(RecordedBinding("ingress", "shop", False, "orders.#"), 90_000),
+        BindingLoad(RecordedBinding("shop", "audit", False, "#"), 90_000),
+        BindingLoad(RecordedBinding("audit", queues[1].queue, True, ""), 26_000),
     ]
     loads.sort(key=lambda load: -load.messages)
     return Routes(
@@ -81,7 +83,7 @@ def route_sample() -> Routes:
             Unroutable("shop", "orders.nowhere", "no binding matches", 220),
         ),
         2, 1020,
-        (Moved("shop", "orders.1.new", 500, ("work.region1",), ("work.region0", HOSTILE)),),
+        (ReroutedKey("shop", "orders.1.new", 500, ("work.region1",), ("work.region0", HOSTILE)),),
         1, 500, START, START + timedelta(hours=3),
     )  # fmt: skip
 
@@ -97,7 +99,7 @@ def deadletter_sample() -> DeadLetters:
     reasons = ("rejected", "expired", "maxlen", "delivery_limit")
     kinds = ("no such order: <n>", "timeout after <n> ms", "", HOSTILE, "refused by <text>")
     groups = tuple(
-        Group(
+        DeadLetterGroup(
             reasons[n % 4], HOSTILE if n == 5 else f"work.region{n % 7}", f"{n:012x}", kinds[n % 5],
             900 // (n + 1), 40_000, letter(n, "{}"),
             letter(n + 40, HOSTILE if n == 1 else '{"order": 17, "items": [1, 2, 3]}'),

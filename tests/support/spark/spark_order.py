@@ -25,7 +25,7 @@ from leveret.spark.options.read import parse_options
 from leveret.spark.queue.stream import QueueStreamReader
 from leveret.spark.stream.batch import PrunedBatchReader
 from leveret.spark.stream.finder import StreamAccess
-from leveret.spark.stream.stream import StreamReader
+from leveret.spark.stream.stream import SparkStreamReader
 from support.spark.memory_stream import MemorySource, MemoryTransport, find_in_memory
 
 Offset = dict[str, Any]
@@ -108,9 +108,9 @@ class StreamingRun:
         self.schema = schema
         self.checkpoint = checkpoint
         self.planner: Any = made.streamReader(schema=schema)
-        assert isinstance(self.planner, StreamReader | QueueStreamReader)
+        assert isinstance(self.planner, SparkStreamReader | QueueStreamReader)
         if pause is not None:
-            self.planner = StreamReader(
+            self.planner = SparkStreamReader(
                 parse_options(CaseInsensitiveDict(options)),
                 schema,
                 StreamAccess(MemoryTransport, find_in_memory, pause),

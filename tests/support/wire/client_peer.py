@@ -13,10 +13,18 @@ import threading
 from collections.abc import Callable
 from typing import Final, Self, TypeVar
 
-from leveret.client.events import ChannelEnded, Delivered, Event, Owner, Replied, Settled, Token
+from leveret.client.events import (
+    ChannelEnded,
+    ChannelOwner,
+    Delivered,
+    Event,
+    Replied,
+    Settled,
+    Token,
+)
 from leveret.client.message import Message, ReturnedMessage
 from leveret.client.session.channel import ChannelSession
-from leveret.client.session.connection import Session
+from leveret.client.session.connection import ClientConnection
 from leveret.client.session.states import ChannelState, ConnectionState
 from leveret.client.uri import Parameters
 from leveret.wire.buffer import BytesWriter
@@ -111,7 +119,7 @@ class Waiter(Token):
         self.ends.append(error)
 
 
-class Application(Owner):
+class Application(ChannelOwner):
     """The channel of a shell, which only records its acks."""
 
     def __init__(self) -> None:
@@ -153,7 +161,7 @@ class Peer:
 
     def __init__(self, bytewise: bool, parameters: Parameters | None = None) -> None:
         self.bytewise = bytewise
-        self.session = Session(parameters or Parameters(), 0)
+        self.session = ClientConnection(parameters or Parameters(), 0)
         self.application = Application()
         self._reader = FrameReader(0)
 

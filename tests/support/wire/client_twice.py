@@ -6,7 +6,7 @@ from leveret.client import Recovery
 from leveret.client.events import Lost
 from leveret.client.numbering import PUBLISHER_PREFIX
 from leveret.client.recovery.recoverer import Recoverer
-from leveret.client.session.connection import Session
+from leveret.client.session.connection import ClientConnection
 from leveret.client.uri import Parameters
 from leveret.wire.method import Method
 from leveret.wire.methods import (
@@ -40,7 +40,7 @@ class Twice:
         """Return the recoverer of the connection."""
         return Recoverer(Recovery(), [Parameters()], {}, f"{PUBLISHER_PREFIX}me")
 
-    def _take(self, session: Session) -> None:
+    def _take(self, session: ClientConnection) -> None:
         self.peer.session = session
         self.feed(0, self.start, ConnectionTune(), ConnectionOpenOk())
         self.sent += [part for _, part in self.peer.sent()]

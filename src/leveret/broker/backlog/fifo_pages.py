@@ -26,7 +26,7 @@ from leveret.broker.backlog.stored import StoredChunks
 from leveret.broker.backlog.window import (
     NOTHING,
     TAKEN,
-    Returned,
+    RequeuedMessage,
     Window,
     WindowPart,
     filled_window,
@@ -221,9 +221,9 @@ class FifoPages(Pages):
         self._fold(lowest(returns))
         return 0 < returns.count() < before
 
-    def _fold(self, items: list[Returned]) -> None:
+    def _fold(self, items: list[RequeuedMessage]) -> None:
         """Turn messages into pages where possible; the others stay with the requeued ones."""
-        free: list[Returned] = []
+        free: list[RequeuedMessage] = []
         for item in sorted(items, key=sequence_of):
             if may_lie_in_page(item, self.items, self.stored):
                 free.append(item)
@@ -233,7 +233,7 @@ class FifoPages(Pages):
             self._fold_run(run)
         self.queue.scheduler.spent += len(items) // 4
 
-    def _fold_run(self, run: list[Returned]) -> None:
+    def _fold_run(self, run: list[RequeuedMessage]) -> None:
         """Turn a run into pages, unless it is too short."""
         if not is_worth_a_page(run, self.queue.core.memory.page_bytes):
             for item in run:
@@ -298,7 +298,7 @@ class FifoPages(Pages):
             count = self.counts.get(sequence, 0)
             if count > 0 and message is not TAKEN:
                 self.take_count(sequence)
-                self.ready.returns.put(Returned(sequence, window.remove(sequence), count))
+                self.ready.returns.put(RequeuedMessage(sequence, window.remove(sequence), count))
             sequence += 1
 
     def load(self, page: Page, data: bytes) -> None:
@@ -345,7 +345,7 @@ class FifoPages(Pages):
         self.owner.arrived()
         self.queue.schedule()
 
-    def _forget_lost(self, page: Page, found: list[Returned]) -> None:
+    def _forget_lost(self, page: Page, found: list[RequeuedMessage]) -> None:
         """Forget the messages of the chunk that cannot be read: they are in quarantine."""
         stored = page.stored
         assert stored is not None
@@ -355,9 +355,9 @@ class FifoPages(Pages):
         for sequence in self._lost:
             self.stored.forget(sequence)
 
-    def _decode(self, page: Page, data: bytes) -> list[Returned]:
+    def _decode(self, page: Page, data: bytes) -> list[RequeuedMessage]:
         """Return the waiting messages of a page; leave out damaged ones and report them once."""
-        found: list[Returned] = []
+        found: list[RequeuedMessage] = []
         self._lost = []
         chunk = self._open(page, data)
         if chunk is None:
@@ -391,10 +391,10 @@ class FifoPages(Pages):
         window = page.window if page is not None else None
         return window is not None and window.has(sequence)
 
-    def remove(self, sequence: i64) -> Returned | None:
+    def remove(self, sequence: i64) -> RequeuedMessage | None:
         """Take a message out of memory; return None if it is not there."""
         if self.front.has(sequence):
-            return Returned(sequence, self.front.remove(sequence), 0)
+            return RequeuedMessage(sequence, self.front.remove(sequence), 0)
         page = self.page_at(sequence)
         if page is None:
             return None
@@ -406,12 +406,12 @@ class FifoPages(Pages):
         page.size -= message.size
         page.bodies -= len(message.body)
         self.count -= 1
-        return Returned(sequence, message, self.take_count(sequence) if self.counts else 0)
+        return RequeuedMessage(sequence, message, self.take_count(sequence) if self.counts else 0)
 
-    def look(self, sequence: i64) -> Returned | None:
+    def look(self, sequence: i64) -> RequeuedMessage | None:
         """Return a waiting message without taking it, or None if it does not wait."""
         if self.front.has(sequence):
-            return Returned(sequence, self.front.at(sequence), 0)
+            return RequeuedMessage(sequence, self.front.at(sequence), 0)
         return super().look(sequence)
 
     def behind(self, sequence: i64, count: i64) -> tuple[i64, i64]:
@@ -431,7 +431,7 @@ class FifoPages(Pages):
             sequence = page.last + 1
         return sequence, count
 
-    def waiting(self) -> list[Returned]:
+    def waiting(self) -> list[RequeuedMessage]:
         """Return the waiting messages in memory, in the order of their sequences."""
         found = self.front.waiting()
         for page in self.items:
@@ -493,7 +493,7 @@ class FifoPages(Pages):
         super().clear()
         self.count = 0
 
-    def fill_front(self, returned: list[Returned]) -> list[Returned]:
+    def fill_front(self, returned: list[RequeuedMessage]) -> list[RequeuedMessage]:
         """Put recovered messages that precede the pages into the front; return the others."""
         count: i64 = 0
         first = self.items[0].first

@@ -20,7 +20,7 @@ from mypy_extensions import i64
 from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page, place_of
 from leveret.broker.backlog.stored import StoredChunks
-from leveret.broker.backlog.window import Returned, Returns, Window
+from leveret.broker.backlog.window import RequeuedMessage, Returns, Window
 
 #: The most requeued messages turned into pages in one call: a few ms.
 FOLD_MESSAGES: Final = 2048
@@ -33,9 +33,9 @@ _RUN_PART: Final = 8
 _GAP_MAX: Final = 64
 
 
-def lowest(returns: Returns) -> list[Returned]:
+def lowest(returns: Returns) -> list[RequeuedMessage]:
     """Remove and return the next requeued messages, as many as one call folds."""
-    found: list[Returned] = []
+    found: list[RequeuedMessage] = []
     while len(found) < FOLD_MESSAGES and returns.count() > 0:
         sequence = returns.first()
         item = returns.remove(sequence)
@@ -44,9 +44,9 @@ def lowest(returns: Returns) -> list[Returned]:
     return found
 
 
-def within(returns: Returns, window: Window) -> list[Returned]:
+def within(returns: Returns, window: Window) -> list[RequeuedMessage]:
     """Remove and return the requeued messages within the range of a window."""
-    found: list[Returned] = []
+    found: list[RequeuedMessage] = []
     sequence: i64 = window.head_sequence
     while sequence < window.next_sequence and returns.count() > 0:
         item = returns.at(sequence)
@@ -58,10 +58,12 @@ def within(returns: Returns, window: Window) -> list[Returned]:
     return found
 
 
-def runs_of(owner: BacklogOwner, pages: list[Page], items: list[Returned]) -> list[list[Returned]]:
+def runs_of(
+    owner: BacklogOwner, pages: list[Page], items: list[RequeuedMessage]
+) -> list[list[RequeuedMessage]]:
     """Return messages, which are in order and in no page, as runs."""
     strict = owner.gaps_return()
-    runs: list[list[Returned]] = []
+    runs: list[list[RequeuedMessage]] = []
     before: i64 = -1
     for item in items:
         place = place_of(pages, item.sequence)
@@ -72,7 +74,7 @@ def runs_of(owner: BacklogOwner, pages: list[Page], items: list[Returned]) -> li
     return runs
 
 
-def is_worth_a_page(run: list[Returned], page_bytes: i64) -> bool:
+def is_worth_a_page(run: list[RequeuedMessage], page_bytes: i64) -> bool:
     """Return whether a run is long enough for a page of its own."""
     size: i64 = 0
     for item in run:
@@ -80,7 +82,7 @@ def is_worth_a_page(run: list[Returned], page_bytes: i64) -> bool:
     return len(run) >= _RUN_MESSAGES or size * _RUN_PART >= page_bytes
 
 
-def may_lie_in_page(item: Returned, pages: list[Page], stored: StoredChunks) -> bool:
+def may_lie_in_page(item: RequeuedMessage, pages: list[Page], stored: StoredChunks) -> bool:
     """Return whether a message is outside all pages and does not have to stay in memory."""
     place = place_of(pages, item.sequence)
     if place < len(pages) and pages[place].first <= item.sequence:

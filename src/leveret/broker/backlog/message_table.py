@@ -13,7 +13,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.window import Returned
+from leveret.broker.backlog.window import RequeuedMessage
 from leveret.broker.scheduler.scheduler import Scheduler
 from leveret.large_dict import LargeDict
 
@@ -24,12 +24,12 @@ _BLOCK_MASK: Final[i64] = 15
 
 
 @final
-class Block:
+class MessageTableBlock:
     """The messages of some consecutive sequences."""
 
     def __init__(self, number: i64) -> None:
         self.number: i64 = number
-        self.items: list[Returned | None] = [None] * (int(_BLOCK_MASK) + 1)
+        self.items: list[RequeuedMessage | None] = [None] * (int(_BLOCK_MASK) + 1)
         self.count: i64 = 0
 
 
@@ -39,12 +39,12 @@ class MessageTable:
 
     def __init__(self) -> None:
         self.count: i64 = 0
-        self._blocks: LargeDict[int, Block] = LargeDict()
+        self._blocks: LargeDict[int, MessageTableBlock] = LargeDict()
         #: The block last written to, and the block last read.
-        self._put = Block(-1)
+        self._put = MessageTableBlock(-1)
         self._found = self._put
 
-    def put(self, item: Returned) -> None:
+    def put(self, item: RequeuedMessage) -> None:
         """Add a message; replace one with the same sequence."""
         sequence = item.sequence
         block = self._put
@@ -56,7 +56,7 @@ class MessageTable:
             self.count += 1
         block.items[place] = item
 
-    def get(self, sequence: i64) -> Returned | None:
+    def get(self, sequence: i64) -> RequeuedMessage | None:
         """Return the message of a sequence, or None."""
         block = self._found
         if block.number != sequence >> _BLOCK_BITS:
@@ -70,7 +70,7 @@ class MessageTable:
         """Return whether the table has a message with this sequence."""
         return self.count > 0 and self.get(sequence) is not None
 
-    def pop(self, sequence: i64) -> Returned | None:
+    def pop(self, sequence: i64) -> RequeuedMessage | None:
         """Remove and return the message with a sequence; None if there is none."""
         item = self.get(sequence)
         if item is not None:
@@ -82,15 +82,15 @@ class MessageTable:
                 self._end(block)
         return item
 
-    def values(self) -> list[Returned]:
+    def values(self) -> list[RequeuedMessage]:
         """Return all messages, in any order."""
         return [item for item in self.places() if item is not None]
 
-    def places(self) -> list[Returned | None]:
+    def places(self) -> list[RequeuedMessage | None]:
         """Return all messages in any order, with None between them: the cheapest copy."""
         return [item for block in self.blocks() for item in block.items]
 
-    def within(self, first: i64, last: i64) -> list[Returned]:
+    def within(self, first: i64, last: i64) -> list[RequeuedMessage]:
         """Return the messages with sequences from `first` to `last`, in any order."""
         begin = first >> _BLOCK_BITS
         end = last >> _BLOCK_BITS
@@ -106,7 +106,7 @@ class MessageTable:
             if item is not None and first <= item.sequence <= last
         ]
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[MessageTableBlock]:
         """Return all blocks, in any order."""
         return self._blocks.values()
 
@@ -117,27 +117,27 @@ class MessageTable:
         for block in blocks:
             scheduler.memory.free_later(block.items)
         self._blocks = LargeDict()
-        self._put = Block(-1)
+        self._put = MessageTableBlock(-1)
         self._found = self._put
         self.count = 0
 
-    def _find(self, number: i64) -> Block | None:
+    def _find(self, number: i64) -> MessageTableBlock | None:
         """Return the block with a number, or None."""
         return self._blocks.get(int(number))
 
-    def _begin(self, number: i64) -> Block:
+    def _begin(self, number: i64) -> MessageTableBlock:
         """Return the block with a number, new if need be, and write to it from now on."""
         before = self._put
         block = self._find(number)
         if block is None:
-            block = Block(number)
+            block = MessageTableBlock(number)
             self._blocks[int(number)] = block
         self._put = block
         if before.count == 0 and before.number >= 0:
             self._end(before)
         return block
 
-    def _end(self, block: Block) -> None:
+    def _end(self, block: MessageTableBlock) -> None:
         """Remove an empty block."""
         del self._blocks[int(block.number)]
         if self._found is block:

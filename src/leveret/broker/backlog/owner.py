@@ -10,7 +10,7 @@ from abc import abstractmethod
 
 from mypy_extensions import i64, mypyc_attr, trait
 
-from leveret.broker.backlog.window import Returned
+from leveret.broker.backlog.window import RequeuedMessage
 
 
 @trait
@@ -36,5 +36,5 @@ class BacklogOwner:
         return False
 
     @abstractmethod
-    def out_within(self, first: i64, last: i64) -> list[Returned]:
+    def out_within(self, first: i64, last: i64) -> list[RequeuedMessage]:
         """Return the persistent messages in a range that do not wait, in any order."""

@@ -12,7 +12,7 @@ from mypy_extensions import i64
 from leveret.broker.attributes.expiration import own_expiry
 from leveret.broker.backlog.page import Page
 from leveret.broker.backlog.stored import StoredChunk
-from leveret.broker.backlog.window import TAKEN, Returned, Window
+from leveret.broker.backlog.window import TAKEN, RequeuedMessage, Window
 from leveret.chunk import ROW_BYTES, ChunkBuilder
 from leveret.limits import CHUNK_RECORDS_MAX
 
@@ -116,5 +116,5 @@ def _return_transient(pages: FifoPages, window: Window, begin: i64, end: i64) ->
         message = window.items[begin]
         if message is not TAKEN and not message.persistent:
             window.items[begin] = TAKEN
-            pages.ready.returns.put(Returned(first + begin, message, 0))
+            pages.ready.returns.put(RequeuedMessage(first + begin, message, 0))
         begin += 1

@@ -24,7 +24,7 @@ from leveret.broker.backlog.detached import Detached
 from leveret.broker.backlog.owner import BacklogOwner
 from leveret.broker.backlog.page import Page, PageWanted, place_of
 from leveret.broker.backlog.stored import StoredChunks
-from leveret.broker.backlog.window import NOTHING, Returned
+from leveret.broker.backlog.window import NOTHING, RequeuedMessage
 from leveret.broker.consumers.consumer import Source
 from leveret.broker.scheduler.costs import CHUNK_BYTES_PER_COST, CHUNK_READ
 from leveret.chunk import NEVER, Chunk, RecordDamaged
@@ -59,7 +59,7 @@ class Pages:
         self.counts: dict[i64, i64] = {}
         #: The page last read without being loaded, and its messages.
         self._peeked: Page | None = None
-        self._peeked_items: dict[i64, Returned] = {}
+        self._peeked_items: dict[i64, RequeuedMessage] = {}
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class Pages:
             page.reported = True
             report_messages(self.queue, stored.ref, data, broken)
 
-    def _row(self, chunk: Chunk, index: i64) -> Returned | None:
+    def _row(self, chunk: Chunk, index: i64) -> RequeuedMessage | None:
         """Return a message of a chunk, or None if it is damaged."""
         try:
             message = chunk.message(index)
@@ -173,10 +173,10 @@ class Pages:
             return None
         sequence = chunk.sequence(index)
         count = chunk.delivery_count(index)
-        return Returned(sequence, message, self.counts.get(sequence, count))
+        return RequeuedMessage(sequence, message, self.counts.get(sequence, count))
 
     @abstractmethod
-    def _decode(self, page: Page, data: bytes) -> list[Returned]:
+    def _decode(self, page: Page, data: bytes) -> list[RequeuedMessage]:
         """Return the waiting messages of a page; leave out damaged ones and report them once."""
 
     # -- single messages --------------------------------------------------------------------------
@@ -189,7 +189,7 @@ class Pages:
             return items[place]
         return None
 
-    def look(self, sequence: i64) -> Returned | None:
+    def look(self, sequence: i64) -> RequeuedMessage | None:
         """Return a waiting message without taking it, or None if it does not wait."""
         page = self.page_at(sequence)
         if page is None:
@@ -198,7 +198,7 @@ class Pages:
         if window is not None:
             if not window.has(sequence):
                 return None
-            return Returned(sequence, window.at(sequence), self.counts.get(sequence, 0))
+            return RequeuedMessage(sequence, window.at(sequence), self.counts.get(sequence, 0))
         if self._peeked is not page:
             self._peek(page)
         return self._peeked_items.get(sequence)

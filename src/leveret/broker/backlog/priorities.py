@@ -21,7 +21,7 @@ from mypy_extensions import i64
 from leveret.broker.backlog.detached import Detached
 from leveret.broker.backlog.message_table import MessageTable
 from leveret.broker.backlog.ready import Ready, is_dense
-from leveret.broker.backlog.window import NOTHING, Returned, WindowPart, sequence_of
+from leveret.broker.backlog.window import NOTHING, RequeuedMessage, WindowPart, sequence_of
 from leveret.message import Message
 from leveret.store.records.levels import level_of
 
@@ -37,11 +37,11 @@ class Level:
     """One priority: new messages in a list, requeued ones in a heap."""
 
     def __init__(self) -> None:
-        self.items: list[Returned] = []
+        self.items: list[RequeuedMessage] = []
         self.head: i64 = 0
-        self.back: list[tuple[int, Returned]] = []
+        self.back: list[tuple[int, RequeuedMessage]] = []
 
-    def first(self, at: MessageTable) -> Returned | None:
+    def first(self, at: MessageTable) -> RequeuedMessage | None:
         """Return the next message of this level; drop empty places before it."""
         back = self.back
         while back and at.get(back[0][0]) is not back[0][1]:
@@ -68,7 +68,7 @@ class Level:
         """Return the number of places, including empty ones."""
         return len(self.items) - self.head + len(self.back)
 
-    def enter(self, rows: list[Returned]) -> None:
+    def enter(self, rows: list[RequeuedMessage]) -> None:
         """Put messages from disk, which are in order, into their places."""
         items = self.items
         head = int(self.head)
@@ -110,7 +110,7 @@ class PriorityReady(Ready):
         self.next = sequence + 1
         self.size += message.size
         self.bodies += len(message.body)
-        returned = Returned(sequence, message, 0)
+        returned = RequeuedMessage(sequence, message, 0)
         self.at.put(returned)
         self._level(level_of(message, self.level_set)).items.append(returned)
         if sequence >= self.tail_start:
@@ -179,7 +179,7 @@ class PriorityReady(Ready):
         self.bodies -= len(message.body)
         return message
 
-    def put(self, returned: Returned) -> None:
+    def put(self, returned: RequeuedMessage) -> None:
         """Put a message back at its old place."""
         self._count(returned.message)
         self.at.put(returned)
@@ -192,7 +192,7 @@ class PriorityReady(Ready):
         """Return whether a message with this sequence waits in memory."""
         return self.at.has(sequence)
 
-    def look(self, sequence: i64) -> Returned | None:
+    def look(self, sequence: i64) -> RequeuedMessage | None:
         """Return a waiting message without taking it, or None if it does not wait."""
         returned = self.at.get(sequence)
         if returned is None and self.pages is not None:
@@ -231,7 +231,7 @@ class PriorityReady(Ready):
         """Skip nothing: the messages from `first_in_order` on are on disk."""
         return sequence, count
 
-    def remove(self, sequence: i64) -> Returned | None:
+    def remove(self, sequence: i64) -> RequeuedMessage | None:
         """Remove and return a message in memory; None if it is not in memory."""
         returned = self.at.pop(sequence)
         if returned is not None:
@@ -240,11 +240,11 @@ class PriorityReady(Ready):
                 self._count_in_tail(returned.message, -1)
         return returned
 
-    def waiting(self) -> list[Returned]:
+    def waiting(self) -> list[RequeuedMessage]:
         """Return all waiting messages in memory, in the order of their sequences."""
         return sorted(self.at.values(), key=sequence_of)
 
-    def copy_waiting(self, parts: list[WindowPart]) -> list[Returned | None]:
+    def copy_waiting(self, parts: list[WindowPart]) -> list[RequeuedMessage | None]:
         """Return all waiting messages in memory, in any order, with None between them."""
         return self.at.places()
 
@@ -264,7 +264,7 @@ class PriorityReady(Ready):
             self.pages.detach(detached)
         return detached
 
-    def fill(self, returned: list[Returned], next_sequence: i64) -> None:
+    def fill(self, returned: list[RequeuedMessage], next_sequence: i64) -> None:
         """Start with messages in the order of their sequences, all below `next_sequence`."""
         self.next = next_sequence
         for item in returned:
@@ -291,7 +291,7 @@ class PriorityReady(Ready):
         self.tail_count += count
         self.tail_bytes += count * message.size
 
-    def enter(self, level: i64, rows: list[Returned]) -> None:
+    def enter(self, level: i64, rows: list[RequeuedMessage]) -> None:
         """Add messages of a level from the disk, in the order of their sequences."""
         for item in rows:
             self.at.put(item)

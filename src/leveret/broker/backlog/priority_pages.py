@@ -28,7 +28,7 @@ from leveret.broker.backlog.page import Page, place_of
 from leveret.broker.backlog.pages import Pages
 from leveret.broker.backlog.priorities import PriorityReady
 from leveret.broker.backlog.stored import StoredChunks
-from leveret.broker.backlog.window import Returned, sequence_of
+from leveret.broker.backlog.window import RequeuedMessage, sequence_of
 from leveret.broker.consumers.consumer import Source
 from leveret.broker.scheduler.costs import MESSAGES_PER_COST
 from leveret.chunk import NEVER, ROW_BYTES, Chunk, ChunkBuilder
@@ -71,7 +71,7 @@ class PriorityPage(Page):
         super().__init__(owner, first, last)
         self._level_set: i64 = level_set
         #: The messages for the chunk, until it is written.
-        self.rows: list[Returned] = []
+        self.rows: list[RequeuedMessage] = []
         #: The levels of the messages waiting on disk, as a set of bits; and the requested levels.
         self.levels: int = 0
         self.asked: int = 0
@@ -183,7 +183,7 @@ class PriorityPages(Pages):
                 begin = end
                 size = 0
 
-    def _tail_rows(self) -> list[Returned]:
+    def _tail_rows(self) -> list[RequeuedMessage]:
         """Return all rows for the chunks of the tail, in the order of the sequences.
 
         They include messages that are unacked or retained after their ack: recovery takes nothing
@@ -195,7 +195,7 @@ class PriorityPages(Pages):
         rows.sort(key=sequence_of)
         return rows
 
-    def _write(self, rows: list[Returned]) -> None:
+    def _write(self, rows: list[RequeuedMessage]) -> None:
         """Write messages to a segment file, if at least one of them waits."""
         at = self.priorities.at
         if not [item for item in rows if at.get(item.sequence) is item]:
@@ -225,7 +225,7 @@ class PriorityPages(Pages):
         if kept and self.active and self._held() > self.queue.core.memory.window_bytes:
             self._let_go_of_rows(page, rows)
 
-    def _let_go_of_rows(self, page: PriorityPage, rows: list[Returned]) -> None:
+    def _let_go_of_rows(self, page: PriorityPage, rows: list[RequeuedMessage]) -> None:
         """Drop those messages of a page from memory that still wait as when it was cut."""
         ready = self.priorities
         away: list[bool] = []
@@ -342,7 +342,7 @@ class PriorityPages(Pages):
 
     def _take(self, page: PriorityPage, chunk: Chunk, asked: int) -> None:
         """Load the requested levels into memory."""
-        found: dict[i64, list[Returned]] = {}
+        found: dict[i64, list[RequeuedMessage]] = {}
         broken: list[int] = []
         left: int = 0
         sequences: list[tuple[int, bool]] = []
@@ -388,7 +388,7 @@ class PriorityPages(Pages):
         self.away_count -= count
         self.away_bytes -= size
 
-    def _enter_rows(self, page: PriorityPage, found: dict[i64, list[Returned]]) -> None:
+    def _enter_rows(self, page: PriorityPage, found: dict[i64, list[RequeuedMessage]]) -> None:
         """Put loaded messages into their places in memory."""
         queue = self.queue
         core = queue.core
@@ -470,10 +470,10 @@ class PriorityPages(Pages):
 
     # -- all --------------------------------------------------------------------------------------
 
-    def _decode(self, page: Page, data: bytes) -> list[Returned]:
+    def _decode(self, page: Page, data: bytes) -> list[RequeuedMessage]:
         """Return the waiting messages of a page; leave out damaged ones and report them once."""
         assert isinstance(page, PriorityPage)
-        found: list[Returned] = []
+        found: list[RequeuedMessage] = []
         chunk = self._open(page, data)
         if chunk is None:
             return found

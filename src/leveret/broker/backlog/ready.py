@@ -17,7 +17,7 @@ from leveret.broker.backlog.fifo_pages import FifoPages
 from leveret.broker.backlog.pages import Pages
 from leveret.broker.backlog.window import (
     NOTHING,
-    Returned,
+    RequeuedMessage,
     Returns,
     Window,
     WindowPart,
@@ -132,7 +132,7 @@ class Ready:
         self.bodies -= len(message.body)
         return message
 
-    def put(self, returned: Returned) -> None:
+    def put(self, returned: RequeuedMessage) -> None:
         """Put a message back at its old place."""
         self._count(returned.message)
         self.returns.put(returned)
@@ -154,10 +154,10 @@ class Ready:
         pages = self.fifo
         return pages is not None and pages.has(sequence)
 
-    def look(self, sequence: i64) -> Returned | None:
+    def look(self, sequence: i64) -> RequeuedMessage | None:
         """Return a waiting message without taking it, or None if it does not wait."""
         if self.window.has(sequence):
-            return Returned(sequence, self.window.at(sequence), 0)
+            return RequeuedMessage(sequence, self.window.at(sequence), 0)
         returned = self.returns.at(sequence)
         pages = self.fifo
         if returned is None and pages is not None:
@@ -208,11 +208,11 @@ class Ready:
                 return sequence, count
         return self.window.behind(sequence, count)
 
-    def remove(self, sequence: i64) -> Returned | None:
+    def remove(self, sequence: i64) -> RequeuedMessage | None:
         """Remove and return a waiting message; None if it does not wait."""
-        returned: Returned | None
+        returned: RequeuedMessage | None
         if self.window.has(sequence):
-            returned = Returned(sequence, self.window.remove(sequence), 0)
+            returned = RequeuedMessage(sequence, self.window.remove(sequence), 0)
         else:
             returned = self.returns.remove(sequence)
         pages = self.fifo
@@ -222,7 +222,7 @@ class Ready:
             self._count_off(returned.message)
         return returned
 
-    def waiting(self) -> list[Returned]:
+    def waiting(self) -> list[RequeuedMessage]:
         """Return all waiting messages in memory, in the order of their sequences."""
         fresh = self.window.waiting()
         pages = self.fifo
@@ -233,7 +233,7 @@ class Ready:
             return sorted(back + fresh, key=sequence_of)
         return back + fresh
 
-    def copy_waiting(self, parts: list[WindowPart]) -> list[Returned | None]:
+    def copy_waiting(self, parts: list[WindowPart]) -> list[RequeuedMessage | None]:
         """Add copies of the windows to `parts`; return the other waiting messages.
 
         They are in any order, with None between them.
@@ -242,7 +242,7 @@ class Ready:
         if pages is not None and pages.active:
             pages.copy_waiting(parts)
         parts.append(self.window.part())
-        back: list[Returned | None] = []
+        back: list[RequeuedMessage | None] = []
         for block in self.returns.blocks():
             back.extend(block.messages.values())
         return back
@@ -261,7 +261,7 @@ class Ready:
         self.window = Window(self.window.next_sequence)
         return detached
 
-    def fill(self, returned: list[Returned], next_sequence: i64) -> None:
+    def fill(self, returned: list[RequeuedMessage], next_sequence: i64) -> None:
         """Start with messages in the order of their sequences, all below `next_sequence`.
 
         Any pages are added before.

@@ -150,13 +150,13 @@ class Window:
         part.fill(items, first)
         return part
 
-    def waiting(self) -> list[Returned]:
+    def waiting(self) -> list[RequeuedMessage]:
         """Return the waiting messages, the oldest first."""
-        found: list[Returned] = []
+        found: list[RequeuedMessage] = []
         sequence: i64 = self.head_sequence
         for message in self.items[self.head :]:
             if message is not TAKEN:
-                found.append(Returned(sequence, message, 0))
+                found.append(RequeuedMessage(sequence, message, 0))
             sequence += 1
         return found
 
@@ -173,20 +173,20 @@ class WindowPart:
         self.first: Final[i64] = first
         self.items: Final = items
 
-    def persistent(self, start: i64, end: i64) -> list[Returned]:
+    def persistent(self, start: i64, end: i64) -> list[RequeuedMessage]:
         """Return the persistent messages of some places, the oldest first."""
-        found: list[Returned] = []
+        found: list[RequeuedMessage] = []
         sequence: i64 = self.first + start
         for message in self.items[start:end]:
             if message.persistent and message is not TAKEN:
-                found.append(Returned(sequence, message, 0))
+                found.append(RequeuedMessage(sequence, message, 0))
             sequence += 1
         return found
 
 
 @final
 @mypyc_attr(acyclic=True)
-class Returned(PlacedMessage):
+class RequeuedMessage(PlacedMessage):
     """A message with its place in the queue and its number of returns."""
 
     def __init__(self, sequence: i64, message: Message, count: i64) -> None:
@@ -195,7 +195,7 @@ class Returned(PlacedMessage):
         self.count: i64 = count
 
 
-def sequence_of(item: Returned) -> int:
+def sequence_of(item: RequeuedMessage) -> int:
     """Return the sequence of a message: the sort key for lists."""
     return item.sequence
 
@@ -214,16 +214,16 @@ class ReturnsBlock:
 
     def __init__(self, number: i64) -> None:
         self.number: i64 = number
-        self.messages: dict[i64, Returned] = {}
+        self.messages: dict[i64, RequeuedMessage] = {}
         #: The places that have a message, as a set of bits.
         self._places: int = 0
 
-    def put(self, returned: Returned) -> None:
+    def put(self, returned: RequeuedMessage) -> None:
         """Add a message."""
         self.messages[returned.sequence] = returned
         self._places |= 1 << int(returned.sequence & _BLOCK_MASK)
 
-    def pop(self, sequence: i64) -> Returned | None:
+    def pop(self, sequence: i64) -> RequeuedMessage | None:
         """Remove and return the message with a sequence; None if it is not here."""
         returned = self.messages.pop(sequence, None)
         if returned is not None:
@@ -253,7 +253,7 @@ class Returns:
         #: A heap of the blocks' numbers; it may have stale ones of removed blocks.
         self._numbers: list[int] = []
 
-    def put(self, returned: Returned) -> None:
+    def put(self, returned: RequeuedMessage) -> None:
         """Add a message at its old place."""
         sequence = returned.sequence
         number = sequence >> _BLOCK_BITS
@@ -278,7 +278,7 @@ class Returns:
         """Return the lowest sequence, or NOTHING."""
         return self._lowest
 
-    def remove(self, sequence: i64) -> Returned | None:
+    def remove(self, sequence: i64) -> RequeuedMessage | None:
         """Remove and return the message with a sequence; None if it is not here."""
         block = self._blocks.get(sequence >> _BLOCK_BITS)
         if block is None:
@@ -305,7 +305,7 @@ class Returns:
         """Return the number of requeued messages."""
         return self._count
 
-    def at(self, sequence: i64) -> Returned | None:
+    def at(self, sequence: i64) -> RequeuedMessage | None:
         """Return the message with a sequence that waits here, or None."""
         if self._count == 0:
             return None
@@ -316,16 +316,16 @@ class Returns:
         """Return the blocks of messages, in any order."""
         return list(self._blocks.values())
 
-    def waiting(self) -> list[Returned]:
+    def waiting(self) -> list[RequeuedMessage]:
         """Return the waiting messages in the order of their sequences."""
-        found: list[Returned] = []
+        found: list[RequeuedMessage] = []
         for number in sorted(self._blocks):
             messages = self._blocks[number].messages
             found += [messages[sequence] for sequence in sorted(messages)]
         return found
 
 
-def window_of(returned: list[Returned], next_sequence: i64) -> Window | None:
+def window_of(returned: list[RequeuedMessage], next_sequence: i64) -> Window | None:
     """Return messages in the order of their sequences as a window that ends at `next_sequence`.
 
     A message takes some 280 bytes less there than in `Returns`, and is taken in a hundredth of the
@@ -340,7 +340,7 @@ def window_of(returned: list[Returned], next_sequence: i64) -> Window | None:
     return filled_window(returned, next_sequence)
 
 
-def filled_window(returned: list[Returned], next_sequence: i64) -> Window:
+def filled_window(returned: list[RequeuedMessage], next_sequence: i64) -> Window:
     """Return messages in the order of their sequences as a window with any gaps."""
     items: list[Message] = []
     first = returned[0].sequence

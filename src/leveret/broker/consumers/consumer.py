@@ -1,6 +1,7 @@
 """A consumer, and its prefetch: one subscription of a channel to a source, such as a queue.
 
-`Consumer.ready` counts unacked deliveries against the prefetch of the consumer and of its channel.
+`QueueConsumer.ready` counts unacked deliveries against the prefetch of the consumer and of its
+channel.
 
 The session's channel extends `DeliveryChannel`, and anything it can subscribe to extends `Source`.
 Both are native base classes: a call through one costs 2 to 3 ns, through a Protocol or a Callable
@@ -41,11 +42,11 @@ class DeliveryChannel:
         self.unacked_count: i64 = 0
 
     @abstractmethod
-    def deliver(self, consumer: Consumer, message: Message, sequence: i64, count: i64) -> None:
+    def deliver(self, consumer: QueueConsumer, message: Message, sequence: i64, count: i64) -> None:
         """Send `message`; `count` is the number of earlier deliveries, as far as it is known."""
 
     @abstractmethod
-    def cancelled(self, consumer: Consumer) -> None:
+    def cancelled(self, consumer: QueueConsumer) -> None:
         """Tell the client that the broker cancelled `consumer`, because its queue was deleted."""
 
 
@@ -72,7 +73,7 @@ class Source(Dispatcher):
         #: of a stream, which these headers give.
         self.adds_headers = False
         self.has_offsets = False
-        self.consumers: list[Consumer] = []
+        self.consumers: list[QueueConsumer] = []
         self.deleted = False
         #: The id of a queue, or 0.
         self.queue_id: i64 = queue_id
@@ -80,7 +81,7 @@ class Source(Dispatcher):
         self.recorded = recorded
 
     @abstractmethod
-    def subscribe(self, consumer: Consumer, where: str) -> None:
+    def subscribe(self, consumer: QueueConsumer, where: str) -> None:
         """Add a consumer; it may get messages from the next dispatch on.
 
         Raises: AccessRefused (403) or PreconditionFailed (406) if it cannot be added; `where` names
@@ -88,7 +89,7 @@ class Source(Dispatcher):
         """
 
     @abstractmethod
-    def unsubscribe(self, consumer: Consumer) -> None:
+    def unsubscribe(self, consumer: QueueConsumer) -> None:
         """Remove a consumer; its unacked messages stay unacked (behaviour 53: basic.cancel)."""
 
     # These defaults are for a source that keeps no record of its deliveries: each settled delivery
@@ -129,7 +130,7 @@ class Source(Dispatcher):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Consumer(Cancellable):
+class QueueConsumer(Cancellable):
     """One subscription.  `prefix` is the part of its delivery frames that the session prepares."""
 
     def __init__(

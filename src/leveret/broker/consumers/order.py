@@ -18,13 +18,13 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.consumers.consumer import Consumer
+from leveret.broker.consumers.consumer import QueueConsumer
 
 #: The most consumers asked for one message; a longer list is asked once per call (`able`).
 _ASKED_MAX: Final = 64
 
 
-def place_of(consumer: Consumer, consumers: list[Consumer]) -> i64:
+def place_of(consumer: QueueConsumer, consumers: list[QueueConsumer]) -> i64:
     """Return the place of a consumer in a list, which is sorted by their numbers."""
     number = consumer.number
     low: i64 = 0
@@ -41,25 +41,25 @@ def place_of(consumer: Consumer, consumers: list[Consumer]) -> i64:
 class RoundRobin:
     """Round robin: each consumer that can take a message gets one in turn."""
 
-    def __init__(self, consumers: list[Consumer]) -> None:
+    def __init__(self, consumers: list[QueueConsumer]) -> None:
         self.consumers = consumers
         #: The place of the next consumer in the list.
         self.place: i64 = 0
 
-    def added(self, consumer: Consumer) -> RoundRobin:
+    def added(self, consumer: QueueConsumer) -> RoundRobin:
         """Add `consumer`, the last in the list; return the order to use from now on."""
         consumers = self.consumers
         if len(consumers) == 1 or consumer.priority == consumers[0].priority:
             return self
         return ConsumerPriorities(consumers, self.place)
 
-    def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
+    def removed(self, consumer: QueueConsumer, place: i64) -> RoundRobin:
         """Remove `consumer`, which was at `place`; return the order to use from now on."""
         if place < self.place:
             self.place -= 1
         return self
 
-    def next(self) -> Consumer | None:
+    def next(self) -> QueueConsumer | None:
         """Return the next consumer in turn that can take a message, or None.
 
         It asks at most `_ASKED_MAX` consumers; if there are more, None means that `able` has to ask
@@ -79,7 +79,7 @@ class RoundRobin:
             return consumer
         return self._search(place)
 
-    def _search(self, place: i64) -> Consumer | None:
+    def _search(self, place: i64) -> QueueConsumer | None:
         """Return the first consumer from `place` on that can take a message, or None.
 
         The caller has already asked the one before `place`.
@@ -126,7 +126,7 @@ class RoundRobin:
                 return True
         return False
 
-    def is_active(self, consumer: Consumer) -> bool:
+    def is_active(self, consumer: QueueConsumer) -> bool:
         """Return whether `consumer` may get messages now."""
         return True
 
@@ -138,7 +138,7 @@ class AbleTier:
     def __init__(self, origin: RoundRobin) -> None:
         self.origin: Final = origin
         #: Each consumer with its place in the order.
-        self.consumers: Final[list[tuple[Consumer, int]]] = []
+        self.consumers: Final[list[tuple[QueueConsumer, int]]] = []
         self.place: i64 = 0
 
 
@@ -186,7 +186,7 @@ class AbleConsumers(RoundRobin):
         """Return whether `limit` was reached before all consumers were asked."""
         return self._room == 0
 
-    def next(self) -> Consumer | None:
+    def next(self) -> QueueConsumer | None:
         """Return the next consumer in turn that can take a message, or None."""
         tiers = self._tiers
         while tiers:
@@ -225,11 +225,11 @@ class Tiers:
         self._places.insert(at, -priority)
         return new
 
-    def put(self, consumer: Consumer) -> None:
+    def put(self, consumer: QueueConsumer) -> None:
         """Put `consumer` behind the others of its priority."""
         self.of(consumer.priority).consumers.append(consumer)
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: QueueConsumer) -> None:
         """Remove `consumer`."""
         tier = self.of(consumer.priority)
         place = place_of(consumer, tier.consumers)
@@ -240,7 +240,7 @@ class Tiers:
             del self.orders[at]
             del self._places[at]
 
-    def highest(self) -> list[Consumer]:
+    def highest(self) -> list[QueueConsumer]:
         """Return the consumers with the highest priority; an empty list if there are none."""
         return self.orders[0].consumers if self.orders else []
 
@@ -248,7 +248,7 @@ class Tiers:
 class ConsumerPriorities(RoundRobin):
     """Consumers of several priorities: a lower one gets a message if no higher one can take it."""
 
-    def __init__(self, consumers: list[Consumer], place: i64) -> None:
+    def __init__(self, consumers: list[QueueConsumer], place: i64) -> None:
         super().__init__(consumers)
         self._by_priority: Final = Tiers()
         # All but the newest have the same priority, and some of them may have had their turn.
@@ -257,12 +257,12 @@ class ConsumerPriorities(RoundRobin):
         tier.place = place
         self._by_priority.put(consumers[-1])
 
-    def added(self, consumer: Consumer) -> RoundRobin:
+    def added(self, consumer: QueueConsumer) -> RoundRobin:
         """Put `consumer` behind the others of its priority."""
         self._by_priority.put(consumer)
         return self
 
-    def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
+    def removed(self, consumer: QueueConsumer, place: i64) -> RoundRobin:
         """Remove `consumer`; return to plain round robin once only one priority is left."""
         self._by_priority.remove(consumer)
         if len(self._by_priority.orders) > 1:
@@ -271,7 +271,7 @@ class ConsumerPriorities(RoundRobin):
         plain.place = self._by_priority.orders[0].place
         return plain
 
-    def next(self) -> Consumer | None:
+    def next(self) -> QueueConsumer | None:
         """Return the next ready consumer of the highest priority that has one, or None."""
         asked: i64 = 0
         for tier in self._by_priority.orders:

@@ -17,25 +17,25 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker.consumers.consumer import Consumer
+from leveret.broker.consumers.consumer import QueueConsumer
 from leveret.broker.consumers.order import AbleConsumers, RoundRobin, Tiers
 
 
 class SingleActive(RoundRobin):
     """All messages go to the active consumer; the others wait to take over."""
 
-    def __init__(self, consumers: list[Consumer], partition: i64 = -1) -> None:
+    def __init__(self, consumers: list[QueueConsumer], partition: i64 = -1) -> None:
         super().__init__(consumers)
         #: The number of the partition; negative if it is not a partition.
         self.partition: i64 = partition
-        self.active: Consumer | None = None
+        self.active: QueueConsumer | None = None
         #: The previously active consumer, while it may have unacked messages.
-        self.before: Consumer | None = None
+        self.before: QueueConsumer | None = None
         self._by_priority: Final = Tiers()
         for consumer in consumers:
             self._by_priority.put(consumer)
 
-    def added(self, consumer: Consumer) -> RoundRobin:
+    def added(self, consumer: QueueConsumer) -> RoundRobin:
         """Activate `consumer` if it is the first, or has a higher priority than the active one."""
         self._by_priority.put(consumer)
         active = self.active
@@ -45,7 +45,7 @@ class SingleActive(RoundRobin):
             self._activate(consumer)
         return self
 
-    def removed(self, consumer: Consumer, place: i64) -> RoundRobin:
+    def removed(self, consumer: QueueConsumer, place: i64) -> RoundRobin:
         """Activate the next consumer: of those with the highest priority, the oldest."""
         self._by_priority.remove(consumer)
         if self.partition >= 0 or consumer is self.active:
@@ -59,7 +59,7 @@ class SingleActive(RoundRobin):
         if chosen is not self.active:
             self._activate(chosen)
 
-    def _activate(self, consumer: Consumer | None) -> None:
+    def _activate(self, consumer: QueueConsumer | None) -> None:
         before = self.before
         if before is None or before.unacked_count == 0:
             # Otherwise the active one got no messages, and the one before it still counts.
@@ -69,7 +69,7 @@ class SingleActive(RoundRobin):
             # It is active again before any other consumer got a message.
             self.before = None
 
-    def next(self) -> Consumer | None:
+    def next(self) -> QueueConsumer | None:
         """Return the active consumer if it can take a message, or None."""
         before = self.before
         if before is not None:
@@ -87,6 +87,6 @@ class SingleActive(RoundRobin):
         """Return whether the active consumer can take a message."""
         return self.next() is not None
 
-    def is_active(self, consumer: Consumer) -> bool:
+    def is_active(self, consumer: QueueConsumer) -> bool:
         """Return whether `consumer` is the active one."""
         return consumer is self.active

@@ -24,7 +24,7 @@ _AMQP_NAMES: Final = ("queues", "exchanges")
 
 
 @final
-class Entry:
+class DefinitionsEntry:
     """An object in one of the lists of a definitions file."""
 
     def __init__(self, section: str, index: int, fields: Arguments, vhost: str | None) -> None:
@@ -104,7 +104,9 @@ class Entry:
         return tags
 
 
-def entries(definitions: Mapping[str, object], section: str, vhost: str | None) -> Iterator[Entry]:
+def entries(
+    definitions: Mapping[str, object], section: str, vhost: str | None
+) -> Iterator[DefinitionsEntry]:
     """Yield the entries of a section, none if it is absent.
 
     Raises: PreconditionFailed (406) for a section that is not a list of objects.
@@ -120,4 +122,4 @@ def entries(definitions: Mapping[str, object], section: str, vhost: str | None) 
         fields: Arguments = {}
         for key, value in row.items():
             fields[str(key)] = value
-        yield Entry(section, index, fields, vhost)
+        yield DefinitionsEntry(section, index, fields, vhost)

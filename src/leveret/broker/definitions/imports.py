@@ -27,7 +27,7 @@ from mypy_extensions import i64
 from leveret.broker.attributes.arguments import Arguments, check_equivalent
 from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.broker import Broker
-from leveret.broker.definitions.entry import Entry, entries
+from leveret.broker.definitions.entry import DefinitionsEntry, entries
 from leveret.broker.definitions.typed_arguments import TYPED, is_same, read_typed_arguments
 from leveret.broker.exchanges.binding import Binding, binding_identity
 from leveret.broker.exchanges.exchange import Exchange
@@ -112,10 +112,10 @@ def add_definitions(
     Raises: NotFound (404) without the vhost; PreconditionFailed (406), with the position, for an
     entry that cannot be applied.
     """
-    found: list[Entry] = []
+    found: list[DefinitionsEntry] = []
     yield from _read(broker, definitions, vhost, found)
     stage = Broker(Journal(), broker.memory_bytes_max)
-    records: list[list[Entry]] = []
+    records: list[list[DefinitionsEntry]] = []
     refusal: list[AmqpError] = []
     try:
         yield from _try(broker, stage, salt, found, records)
@@ -134,7 +134,10 @@ def add_definitions(
 
 
 def _read(
-    broker: Broker, definitions: Mapping[str, object], vhost: str | None, found: list[Entry]
+    broker: Broker,
+    definitions: Mapping[str, object],
+    vhost: str | None,
+    found: list[DefinitionsEntry],
 ) -> Iterator[int]:
     """Find the entries, and check that there is room for new ones."""
     if vhost is not None and vhost not in broker.vhosts:
@@ -148,7 +151,11 @@ def _read(
 
 
 def _try(
-    broker: Broker, stage: Broker, salt: bytes, found: list[Entry], records: list[list[Entry]]
+    broker: Broker,
+    stage: Broker,
+    salt: bytes,
+    found: list[DefinitionsEntry],
+    records: list[list[DefinitionsEntry]],
 ) -> Iterator[int]:
     """Apply all entries to a stage; fill `records` with groups of entries to apply at once."""
     yield from _stage(broker, stage, found)
@@ -167,7 +174,7 @@ def _try(
 
 
 def _apply(
-    broker: Broker, real: _Import, records: list[list[Entry]], must_apply: bool
+    broker: Broker, real: _Import, records: list[list[DefinitionsEntry]], must_apply: bool
 ) -> Iterator[int]:
     """Apply all entries; leave out those that now fail, unless `must_apply` is set."""
     journal = broker.core.journal
@@ -192,7 +199,7 @@ def _apply(
 # -- the stage -------------------------------------------------------------------------------------
 
 
-def _stage(broker: Broker, stage: Broker, found: list[Entry]) -> Iterator[int]:
+def _stage(broker: Broker, stage: Broker, found: list[DefinitionsEntry]) -> Iterator[int]:
     """Copy all existing entities that the entries affect to a stage."""
     for name, vhost in list(broker.vhosts.items()):
         yield DEFINING_METHOD
@@ -251,7 +258,7 @@ class _Room:
         self._broker: Final = broker
         self._new: dict[tuple[str, str], set[str]] = {}
 
-    def check(self, entry: Entry) -> None:
+    def check(self, entry: DefinitionsEntry) -> None:
         """Count an entry.  Raises: PreconditionFailed (406) if there are too many."""
         if entry.section not in ("queues", "exchanges"):
             return
@@ -270,7 +277,7 @@ class _Room:
             raise entry.bad(f"a vhost has at most {most} {entry.section}")
 
 
-def _bring(broker: Broker, stage: Broker, entry: Entry) -> Iterator[int]:
+def _bring(broker: Broker, stage: Broker, entry: DefinitionsEntry) -> Iterator[int]:
     """Copy the existing queues and exchanges that an entry names."""
     if entry.section not in ("queues", "exchanges", "bindings"):
         return
@@ -349,7 +356,7 @@ class _Import:
         #: Exchanges with new bindings that are not indexed yet.
         self.bound: Final[dict[Exchange, None]] = {}
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: DefinitionsEntry) -> None:
         """Apply an entry.  Raises: PreconditionFailed (406), with its position."""
         try:
             changed = self._apply(entry)
@@ -361,9 +368,9 @@ class _Import:
             counts = self.report.changed
             counts[entry.section] = counts.get(entry.section, 0) + 1
 
-    def _apply(self, entry: Entry) -> bool:
+    def _apply(self, entry: DefinitionsEntry) -> bool:
         """Apply one entry; return whether it changed something."""
-        apply: dict[str, Callable[[Entry], bool]] = {
+        apply: dict[str, Callable[[DefinitionsEntry], bool]] = {
             "vhosts": self._vhost,
             "users": self._user,
             "permissions": self._permission,
@@ -377,21 +384,21 @@ class _Import:
         }
         return apply[entry.section](entry)
 
-    def _vhost_of(self, entry: Entry) -> Vhost:
+    def _vhost_of(self, entry: DefinitionsEntry) -> Vhost:
         name = entry.vhost()
         vhost = self._broker.vhosts.get(name)
         if vhost is None:
             raise entry.bad(f"vhost '{name}' does not exist")
         return vhost
 
-    def _note(self, entry: Entry, text: str) -> bool:
+    def _note(self, entry: DefinitionsEntry, text: str) -> bool:
         self.report.notes.append(f"{entry.place}: {text}")
         return False
 
-    def _kept(self, entry: Entry, why: str) -> None:
+    def _kept(self, entry: DefinitionsEntry, why: str) -> None:
         self.report.kept.append(f"{entry.place}: {why}")
 
-    def _keep_keys(self, entry: Entry, policy: Policy) -> None:
+    def _keep_keys(self, entry: DefinitionsEntry, policy: Policy) -> None:
         """Note the keys of a policy that are kept without effect."""
         keys = policy.without_effect()
         if keys:
@@ -399,7 +406,7 @@ class _Import:
 
     # -- entries of the broker ---------------------------------------------------------------------
 
-    def _vhost(self, entry: Entry) -> bool:
+    def _vhost(self, entry: DefinitionsEntry) -> bool:
         name = entry.name("name")
         limits = entry.table("limits")
         checked_limits(limits)
@@ -412,7 +419,7 @@ class _Import:
                 metadata[field] = entry.fields[field]
         return self._broker.put_vhost(name, metadata, limits).metadata.record() != before
 
-    def _user(self, entry: Entry) -> bool:
+    def _user(self, entry: DefinitionsEntry) -> bool:
         name = entry.name("name")
         users = self._broker.users
         known = users.by_name.get(name)
@@ -430,7 +437,7 @@ class _Import:
                 changed = True
         return changed
 
-    def _password(self, entry: Entry, known: User | None) -> tuple[bytes, str]:
+    def _password(self, entry: DefinitionsEntry, known: User | None) -> tuple[bytes, str]:
         """Return the hash of an entry's password, and its algorithm."""
         if entry.fields.get("password_hash") is not None:
             try:
@@ -453,7 +460,7 @@ class _Import:
         salt = hashlib.sha256(self._salt + entry.text("name").encode()).digest()[:SALT_BYTES]
         return hash_password(salt, password), SHA256
 
-    def _permission(self, entry: Entry) -> bool:
+    def _permission(self, entry: DefinitionsEntry) -> bool:
         users = self._broker.users
         key = (entry.text("user"), self._vhost_of(entry).name)
         patterns = [entry.text(field) for field in ("configure", "write", "read")]
@@ -463,7 +470,7 @@ class _Import:
         users.set_permission(key[0], key[1], patterns[0], patterns[1], patterns[2])
         return True
 
-    def _topic_permission(self, entry: Entry) -> bool:
+    def _topic_permission(self, entry: DefinitionsEntry) -> bool:
         users = self._broker.users
         key = (entry.text("user"), self._vhost_of(entry).name)
         exchange = cleaned(entry.text("exchange"))
@@ -474,7 +481,7 @@ class _Import:
         users.set_topic_permission(key[0], key[1], exchange, patterns[0], patterns[1])
         return True
 
-    def _global_parameter(self, entry: Entry) -> bool:
+    def _global_parameter(self, entry: DefinitionsEntry) -> bool:
         parameters = self._broker.parameters
         name = entry.name("name")
         value = entry.fields.get("value")
@@ -485,7 +492,7 @@ class _Import:
 
     # -- entries of a vhost ------------------------------------------------------------------------
 
-    def _parameter(self, entry: Entry) -> bool:
+    def _parameter(self, entry: DefinitionsEntry) -> bool:
         parameters = self._broker.parameters
         vhost = self._vhost_of(entry)
         component = entry.name("component")
@@ -509,7 +516,7 @@ class _Import:
         if isinstance(pattern, str):
             self._broker.core.scheduler.spent += compile_cost(pattern)
 
-    def _policy(self, entry: Entry) -> bool:
+    def _policy(self, entry: DefinitionsEntry) -> bool:
         vhost = self._vhost_of(entry)
         self._count_pattern(entry.fields)
         policy = policy_of(entry.name("name"), entry.fields, "all", False, True)
@@ -520,7 +527,7 @@ class _Import:
         vhost.policies.set(policy)
         return True
 
-    def _queue(self, entry: Entry) -> bool:
+    def _queue(self, entry: DefinitionsEntry) -> bool:
         vhost = self._vhost_of(entry)
         name = entry.name("name")
         durable = entry.switch("durable", True)
@@ -540,7 +547,7 @@ class _Import:
             )
         return False
 
-    def _exchange(self, entry: Entry) -> bool:
+    def _exchange(self, entry: DefinitionsEntry) -> bool:
         vhost = self._vhost_of(entry)
         name = entry.text("name")
         kind = entry.text("type")
@@ -560,7 +567,7 @@ class _Import:
             self._note(entry, f"{label} already exists and differs; it is not changed")
         return False
 
-    def _bind(self, entry: Entry) -> bool:
+    def _bind(self, entry: DefinitionsEntry) -> bool:
         vhost = self._vhost_of(entry)
         source = vhost.exchanges.by_name.get(entry.text("source"))
         destination = entry.text("destination")
@@ -583,7 +590,7 @@ class _Import:
             self.bound[source] = None
         return True
 
-    def _arguments(self, entry: Entry) -> Arguments:
+    def _arguments(self, entry: DefinitionsEntry) -> Arguments:
         arguments = entry.table("arguments")
         if typed := entry.optional_text(TYPED):
             arguments.update(read_typed_arguments(typed))

@@ -31,7 +31,7 @@ from leveret.broker.attributes.dead_letter_copies import shared
 from leveret.broker.attributes.delay import due_ms, undelayed
 from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.backlog.stored import StoredChunks
-from leveret.broker.backlog.window import Returned, WindowPart
+from leveret.broker.backlog.window import RequeuedMessage, WindowPart
 from leveret.broker.core import Core
 from leveret.broker.delayed.memory import Delayed, DelayedMemory
 from leveret.broker.delayed.pages import DelayedPages
@@ -289,7 +289,7 @@ class DelayedMessages(Queue):
             return True
         return False
 
-    def live_parts(self, parts: list[WindowPart]) -> list[list[Returned | None]]:
+    def live_parts(self, parts: list[WindowPart]) -> list[list[RequeuedMessage | None]]:
         """Return nothing: `settle_pages` has written all messages that a checkpoint must find."""
         return []
 
@@ -297,7 +297,7 @@ class DelayedMessages(Queue):
         """Return whether a message is still here."""
         return sequence in self.memory.fresh or self.stored.holds(sequence)
 
-    def restore(self, returned: list[Returned], next_sequence: i64, unclean: bool) -> None:
+    def restore(self, returned: list[RequeuedMessage], next_sequence: i64, unclean: bool) -> None:
         """Start with the messages of the journal; those that are due are routed at once.
 
         The pages are restored before.

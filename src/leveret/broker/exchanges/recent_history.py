@@ -24,7 +24,7 @@ from leveret.broker.core import Core
 from leveret.broker.exchanges.exchange import Declared, Routing
 from leveret.broker.exchanges.fanout import FanoutExchange
 from leveret.broker.queue.target import RECORDS_NONE, Target
-from leveret.broker.scheduler.retained_share import Keeper, Shrinking
+from leveret.broker.scheduler.retained_share import RetainedShare, Shrinking
 from leveret.errors import PreconditionFailed
 from leveret.limits import HISTORY_MESSAGES, HISTORY_MESSAGES_MAX, MESSAGE_OVERHEAD_BYTES
 from leveret.message import Message
@@ -38,7 +38,7 @@ class History(Target, Shrinking):
         super().__init__(core, name, 0, RECORDS_NONE)
         self.length: i64 = length
         self.messages: deque[Message] = deque()
-        self._keeper: Final = Keeper(core.memory.retention, self)
+        self._keeper: Final = RetainedShare(core.memory.retention, self)
 
     def publish(self, message: Message) -> i64:
         """Keep `message`, and drop the oldest ones if there are too many."""

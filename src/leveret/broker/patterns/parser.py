@@ -176,7 +176,7 @@ State = tuple[int, int, int, CharacterSet | None]
 
 
 @final
-class Part:
+class PatternPart:
     """A part of a pattern: its states, and the number of parts in it."""
 
     def __init__(
@@ -238,7 +238,7 @@ class PatternParser:
 
     # -- structure ---------------------------------------------------------------------------------
 
-    def _alternatives(self) -> Part:
+    def _alternatives(self) -> PatternPart:
         branches = [self._sequence()]
         while self._take("|"):
             branches.append(self._sequence())
@@ -253,10 +253,10 @@ class PatternParser:
             states.append((JUMP, end - len(states), 0, None))
         states += branches[-1].states
         empty = any(part.may_be_empty for part in branches)
-        return Part(states, size, empty, any(part.repeats_nothing for part in branches))
+        return PatternPart(states, size, empty, any(part.repeats_nothing for part in branches))
 
-    def _sequence(self) -> Part:
-        parts: list[Part] = []
+    def _sequence(self) -> PatternPart:
+        parts: list[PatternPart] = []
         while self._peek() not in ("", "|", ")"):
             atom = self._atom()
             if atom is not None:
@@ -266,9 +266,9 @@ class PatternParser:
         size = self._check_size(1 + sum([part.size for part in parts]))
         states = [state for part in parts for state in part.states]
         empty = all(part.may_be_empty for part in parts)
-        return Part(states, size, empty, any(part.repeats_nothing for part in parts))
+        return PatternPart(states, size, empty, any(part.repeats_nothing for part in parts))
 
-    def _repeated(self, atom: Part) -> Part:
+    def _repeated(self, atom: PatternPart) -> PatternPart:
         """Return `atom` with the repeats that follow it."""
         while self._comment():
             pass
@@ -282,7 +282,7 @@ class PatternParser:
             raise self._bad("a repeat of a repeat")
         return self._atomic(repeat) if possessive else repeat
 
-    def _repeat(self, atom: Part, least: int, most: int, split: int) -> Part:
+    def _repeat(self, atom: PatternPart, least: int, most: int, split: int) -> PatternPart:
         times = least + 1 if most < 0 else most
         size = self._check_size(1 + atom.size * times)
         states = atom.states * least
@@ -295,7 +295,7 @@ class PatternParser:
         if most < 0:
             states.append((JUMP, -width, 0, None))
         repeats_nothing = atom.repeats_nothing or (most < 0 and atom.may_be_empty)
-        return Part(states, size, least == 0 or atom.may_be_empty, repeats_nothing)
+        return PatternPart(states, size, least == 0 or atom.may_be_empty, repeats_nothing)
 
     def _bounds(self) -> tuple[int, int] | None:
         """Consume a quantifier and return its minimum and maximum (-1: no bound), or None."""
@@ -315,7 +315,7 @@ class PatternParser:
         self._place = found.end()
         return (least, most)
 
-    def _atom(self) -> Part | None:
+    def _atom(self) -> PatternPart | None:
         """Return the next part, or None if it only sets an option."""
         character = self._peek()
         if character == "(":
@@ -329,7 +329,7 @@ class PatternParser:
         assertion = _ASSERTIONS.get(character + letter)
         if assertion is not None:
             self._place += len(letter)
-            return Part([(ASSERT, ord(assertion), 0, None)], 1, True)
+            return PatternPart([(ASSERT, ord(assertion), 0, None)], 1, True)
         if character == "\\":
             return self._escape()
         if character == ".":
@@ -338,11 +338,11 @@ class PatternParser:
 
     def _set(
         self, ranges: list[Range], negated: bool, properties: list[Property] | None = None
-    ) -> Part:
+    ) -> PatternPart:
         characters = CharacterSet(ranges, properties or [], negated, self._fold)
-        return Part([(TAKE, 0, 0, characters)], 1, False)
+        return PatternPart([(TAKE, 0, 0, characters)], 1, False)
 
-    def _group(self) -> Part | None:
+    def _group(self) -> PatternPart | None:
         self._depth += 1
         if self._depth > PATTERN_DEPTH_MAX:
             raise self._bad(f"groups are nested more than {PATTERN_DEPTH_MAX} deep")
@@ -365,17 +365,19 @@ class PatternParser:
             return self._atomic(inner)
         return self._walked(LOOK, kind, inner, True)
 
-    def _atomic(self, inner: Part) -> Part:
+    def _atomic(self, inner: PatternPart) -> PatternPart:
         if inner.repeats_nothing:
             raise self._bad("an atomic group has an unlimited repeat of a part that can be empty")
         return self._walked(ATOM, 0, inner, inner.may_be_empty)
 
-    def _walked(self, operation: int, kind: int, inner: Part, may_be_empty: bool) -> Part:
+    def _walked(
+        self, operation: int, kind: int, inner: PatternPart, may_be_empty: bool
+    ) -> PatternPart:
         """Return a part that needs a walk of its own."""
         states = _with_splits(inner.states, operation == ATOM)
         states.insert(0, (operation, len(states) + 2, kind, None))
         states.append((FOUND, 0, 0, None))
-        return Part(states, self._check_size(1 + inner.size), may_be_empty)
+        return PatternPart(states, self._check_size(1 + inner.size), may_be_empty)
 
     def _comment(self) -> bool:
         """Consume a comment if it is next; return whether it was."""
@@ -434,13 +436,13 @@ class PatternParser:
 
     # -- characters --------------------------------------------------------------------------------
 
-    def _escape(self) -> Part:
+    def _escape(self) -> PatternPart:
         """Return the part for an escape outside brackets."""
         letter = self._peek()
         if letter == "K":
             # It sets the start of the match, which is not used here.
             self._place += 1
-            return Part([], 1, True)
+            return PatternPart([], 1, True)
         if letter == "N" and not self._text.startswith("{", self._place + 1):
             self._place += 1
             return self._set([(10, 10)], True)
@@ -507,7 +509,7 @@ class PatternParser:
         self._place = found.end()
         return code
 
-    def _bracket(self) -> Part:
+    def _bracket(self) -> PatternPart:
         """Return a set in brackets, after reading the opening bracket."""
         negated = self._take("^")
         ranges: list[Range] = []

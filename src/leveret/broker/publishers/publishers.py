@@ -53,7 +53,7 @@ _SWEEP_MS: Final = 1000
 
 @final
 @mypyc_attr(acyclic=True)
-class Publisher:
+class PublisherProgress:
     """The state of a publisher: the highest number taken, and the time (ms) of its last message."""
 
     __slots__ = ("is_client", "number", "offered", "owner", "time_ms")
@@ -76,7 +76,7 @@ class Publishers(Timed):
     def __init__(self, core: Core) -> None:
         super().__init__()
         self.core = core
-        self.by_name: dict[bytes, Publisher] = {}
+        self.by_name: dict[bytes, PublisherProgress] = {}
         self.quota: Final = Quota(core.quotas.user_limits, MAX_PUBLISHERS, PUBLISHERS_PER_USER_MAX)
         self.account: Final = MarkAccount(core.accounts)
         self._swept_ms: i64 = 0
@@ -84,7 +84,7 @@ class Publishers(Timed):
         # Before all publishers are restored: the owners given by records.
         self.recorded_owners: dict[bytes, Owner] = {}
 
-    def known(self, name: bytes) -> Publisher | None:
+    def known(self, name: bytes) -> PublisherProgress | None:
         """Return a publisher, unless it was idle for too long."""
         known = self.by_name.get(name)
         return None if known is None or self._is_idle(known) else known
@@ -121,7 +121,7 @@ class Publishers(Timed):
         name = numbered.publisher
         known = self.by_name.get(name)
         if known is None:
-            self._add(name, Publisher(name, numbered.number, now_ms, by))
+            self._add(name, PublisherProgress(name, numbered.number, now_ms, by))
             self.quota.add(by)
             self._arm()
             return by is not None
@@ -133,7 +133,7 @@ class Publishers(Timed):
             return True
         return False
 
-    def give(self, known: Publisher, to: Owner) -> None:
+    def give(self, known: PublisherProgress, to: Owner) -> None:
         """Give a name to `to`; the caller journals it."""
         self.quota.remove(known.owner)
         known.owner = to
@@ -163,7 +163,7 @@ class Publishers(Timed):
         """Restore a message taken before a restart; later calls have later messages, or repeats."""
         known = self.by_name.get(name)
         if known is None:
-            self._add(name, Publisher(name, number, time_ms))
+            self._add(name, PublisherProgress(name, number, time_ms))
             self.quota.add(None)
             return
         expiry_ms = self._expiry_ms(known.is_client)
@@ -192,7 +192,7 @@ class Publishers(Timed):
     def _time_of(self, name: bytes) -> int:
         return int(self.by_name[name].time_ms)
 
-    def _add(self, name: bytes, publisher: Publisher) -> None:
+    def _add(self, name: bytes, publisher: PublisherProgress) -> None:
         self.by_name[name] = publisher
         self.account.book(PUBLISHER_BYTES + len(name))
         if publisher.is_client and not self._has_clients:
@@ -204,7 +204,7 @@ class Publishers(Timed):
         expiry_ms = self.core.publisher_expiry_ms
         return min(expiry_ms, CLIENT_PUBLISHER_EXPIRY_MS) if is_client else expiry_ms
 
-    def _is_idle(self, known: Publisher) -> bool:
+    def _is_idle(self, known: PublisherProgress) -> bool:
         return self.core.now_ms - known.time_ms > self._expiry_ms(known.is_client)
 
     def _sweep(self) -> None:

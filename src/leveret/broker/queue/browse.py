@@ -19,8 +19,8 @@ from mypy_extensions import i64
 
 from leveret.broker.attributes.arguments import NUMBER_MAX
 from leveret.broker.attributes.settings import QueueSettings
-from leveret.broker.backlog.window import Returned
-from leveret.broker.consumers.consumer import Consumer, Source
+from leveret.broker.backlog.window import RequeuedMessage
+from leveret.broker.consumers.consumer import QueueConsumer, Source
 from leveret.broker.queue.classic import ClassicQueue
 from leveret.broker.queue.waiting import WaitingQueue
 from leveret.broker.scheduler.costs import LOOKS_PER_COST
@@ -123,7 +123,7 @@ def _invalid(where: str, why: str) -> PreconditionFailed:
 
 
 @final
-class Look:
+class BrowsePass:
     """One pass over the messages that waited at its beginning, in the order of their sequences."""
 
     def __init__(self, queue: WaitingQueue, wanted: BrowseFilter, after: i64 | None = None) -> None:
@@ -153,7 +153,7 @@ class Look:
         self.looked: i64 = 0
         self.ended = False
 
-    def next(self, limit: i64) -> Returned | None:
+    def next(self, limit: i64) -> RequeuedMessage | None:
         """Return the next matching message; None at the end, or at a total cost of `limit`.
 
         Messages skipped by position count too.
@@ -183,7 +183,7 @@ class Look:
 class BrowsePage:
     """Some of the waiting messages; the next page begins after `after`, None for the last page."""
 
-    def __init__(self, items: list[Returned], after: i64 | None) -> None:
+    def __init__(self, items: list[RequeuedMessage], after: i64 | None) -> None:
         self.items: Final = items
         self.after: Final = after
 
@@ -195,8 +195,8 @@ def browse(
 
     One call looks at a limited number of messages: a page with few may not be the last.
     """
-    look = Look(queue, wanted, after)
-    items: list[Returned] = []
+    look = BrowsePass(queue, wanted, after)
+    items: list[RequeuedMessage] = []
     while len(items) < limit:
         returned = look.next(SLICE_MESSAGES)
         if returned is None:
@@ -216,15 +216,15 @@ class Browser(Source):
     def __init__(self, queue: ClassicQueue, wanted: BrowseFilter) -> None:
         super().__init__(queue.core, queue.name, QueueSettings({}))
         self.source = queue
-        self.look = Look(queue, wanted)
+        self.look = BrowsePass(queue, wanted)
 
-    def subscribe(self, consumer: Consumer, where: str) -> None:
+    def subscribe(self, consumer: QueueConsumer, where: str) -> None:
         """Add the only consumer, which gets messages from the next dispatch on."""
         self.core.scheduler.changes += 1
         self.consumers.append(consumer)
         self.schedule()
 
-    def unsubscribe(self, consumer: Consumer) -> None:
+    def unsubscribe(self, consumer: QueueConsumer) -> None:
         """Remove the consumer."""
         self.core.scheduler.changes += 1
         self.consumers.clear()
@@ -239,7 +239,7 @@ class Browser(Source):
         self.core.scheduler.spent += look.looked
         return more
 
-    def _deliver(self, consumer: Consumer, limit: i64) -> bool:
+    def _deliver(self, consumer: QueueConsumer, limit: i64) -> bool:
         look = self.look
         while look.looked < limit:
             if self.source.deleted:
@@ -255,7 +255,7 @@ class Browser(Source):
             consumer.channel.deliver(consumer, returned.message, returned.sequence, returned.count)
         return True
 
-    def _end(self, consumer: Consumer) -> None:
+    def _end(self, consumer: QueueConsumer) -> None:
         """Cancel the consumer: all messages were browsed."""
         self.deleted = True
         self.consumers.clear()

@@ -21,7 +21,7 @@ from leveret.broker.attributes.death_reasons import REASON_REJECTED
 from leveret.broker.attributes.expiration import deadline_of
 from leveret.broker.attributes.message_events import ACKED
 from leveret.broker.attributes.queue_attributes import QueueAttributes
-from leveret.broker.backlog.window import NOTHING, Returned, WindowPart
+from leveret.broker.backlog.window import NOTHING, RequeuedMessage, WindowPart
 from leveret.broker.core import Core
 from leveret.broker.queue.dead_letters import DeadLetter
 from leveret.broker.queue.deduplication import (
@@ -31,7 +31,7 @@ from leveret.broker.queue.deduplication import (
     replace_keys,
 )
 from leveret.broker.queue.max_length import ClassicTarget
-from leveret.broker.queue.requeue import Retries, requeue
+from leveret.broker.queue.requeue import DelayedRetry, requeue
 from leveret.broker.queue.rewind import Retained, Rewinding, retention_of
 from leveret.broker.queue.tracing import note_death, note_event
 from leveret.broker.queue.ttl import Expiry
@@ -64,7 +64,7 @@ class ClassicQueue(WaitingQueue):
         self.expiry: Expiry | None = None
         self.retained: Retained | None = None
         #: The requeued messages that wait for their retry; None before the first one.
-        self.retries: Retries | None = None
+        self.retries: DelayedRetry | None = None
         #: The sequence of the message last taken by `get`.
         self.taken_sequence: i64 = 0
         #: Its target, with its own type; None once it is deleted.
@@ -339,7 +339,7 @@ class ClassicQueue(WaitingQueue):
         self.unacked_count += 1
         self.unacked_bytes += message.size
         if self.recorded and message.persistent:
-            self.out.put(Returned(sequence, message, known_returns(count)))
+            self.out.put(RequeuedMessage(sequence, message, known_returns(count)))
         elif self.queued_keys is not None:
             self.queued_keys.handed[int(sequence)] = True
 
@@ -425,7 +425,7 @@ class ClassicQueue(WaitingQueue):
             super().let_go(sequence, message)
             return
         if self.recorded and message.persistent:
-            self.out.put(Returned(sequence, message, count))
+            self.out.put(RequeuedMessage(sequence, message, count))
         self.scheduler.letters.add(DeadLetter(self, sequence, message, reason))
 
     def purge(self) -> i64:
@@ -435,13 +435,13 @@ class ClassicQueue(WaitingQueue):
             self.expiry.clear()
         return dropped
 
-    def begin_retries(self) -> Retries:
+    def begin_retries(self) -> DelayedRetry:
         """Return the messages that wait for their retry; make their list before the first one."""
         if self.retries is None:
-            self.retries = Retries(self)
+            self.retries = DelayedRetry(self)
         return self.retries
 
-    def take_parked(self) -> dict[i64, Returned]:
+    def take_parked(self) -> dict[i64, RequeuedMessage]:
         """Remove and return the messages that wait for their retry, because the queue is purged."""
         return {} if self.retries is None else self.retries.take_all()
 
@@ -490,7 +490,7 @@ class ClassicQueue(WaitingQueue):
         kept = self.retained_count() > 0
         return kept or self.unacked_count + self.retry_count() > self.out.count
 
-    def out_within(self, first: i64, last: i64) -> list[Returned]:
+    def out_within(self, first: i64, last: i64) -> list[RequeuedMessage]:
         """Return the persistent messages in a range that do not wait, in any order."""
         rows = super().out_within(first, last)
         if self.retained is not None and self.recorded:
@@ -499,7 +499,7 @@ class ClassicQueue(WaitingQueue):
 
     # -- checkpoints ------------------------------------------------------------------------------
 
-    def live_parts(self, parts: list[WindowPart]) -> list[list[Returned | None]]:
+    def live_parts(self, parts: list[WindowPart]) -> list[list[RequeuedMessage | None]]:
         """Return the messages in memory for a checkpoint, including retained ones."""
         lists = super().live_parts(parts)
         if self.retained is not None:
@@ -512,7 +512,7 @@ class ClassicQueue(WaitingQueue):
             return True
         return self.retained is not None and sequence in self.retained.messages
 
-    def restore(self, returned: list[Returned], next_sequence: i64, unclean: bool) -> None:
+    def restore(self, returned: list[RequeuedMessage], next_sequence: i64, unclean: bool) -> None:
         """Start with the messages of the journal, in the order of their sequences.
 
         Messages on disk are restored before (`restore_chunks`).

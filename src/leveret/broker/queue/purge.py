@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.window import TAKEN, Returned, Window
+from leveret.broker.backlog.window import TAKEN, RequeuedMessage, Window
 
 if TYPE_CHECKING:
     from leveret.broker.backlog.detached import Detached
@@ -27,7 +27,7 @@ _ACKED_AT_ONCE: Final = 512
 
 
 def purge_rest(
-    queue: WaitingQueue, detached: Detached, pages: Pages | None, parked: dict[i64, Returned]
+    queue: WaitingQueue, detached: Detached, pages: Pages | None, parked: dict[i64, RequeuedMessage]
 ) -> Iterator[int]:
     """Ack the messages that left a queue by a purge, and forget their keys and chunks.
 
@@ -44,7 +44,7 @@ def purge_rest(
 
 
 def _forget_all(
-    queue: WaitingQueue, detached: Detached, pages: Pages | None, parked: dict[i64, Returned]
+    queue: WaitingQueue, detached: Detached, pages: Pages | None, parked: dict[i64, RequeuedMessage]
 ) -> Iterator[int]:
     keys = queue.known_keys()
     # Keys of later messages stay.

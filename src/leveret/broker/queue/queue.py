@@ -19,7 +19,7 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.broker.attributes.delay import KnownDelay
 from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.attributes.settings import QueueSettings
-from leveret.broker.consumers.consumer import Consumer, Source
+from leveret.broker.consumers.consumer import QueueConsumer, Source
 from leveret.broker.consumers.order import RoundRobin, place_of
 from leveret.broker.consumers.single_active import SingleActive
 from leveret.broker.core import Core
@@ -36,7 +36,7 @@ from leveret.message import Message
 
 if TYPE_CHECKING:
     from leveret.broker.ownership import Owner
-    from leveret.broker.quotas import Share
+    from leveret.broker.quotas import QuotaShare
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -80,7 +80,7 @@ class Queue(Source):
         #: The memory booked for it by its vhost.
         self.booked: i64 = 0
         #: Its share of the quotas of its user and its vhost.
-        self.quota: Share | None = None
+        self.quota: QuotaShare | None = None
         # Counters are plain numbers that only grow; rates are computed by their readers.
         self.delivered: i64 = 0
         self.delivered_no_ack: i64 = 0
@@ -213,13 +213,13 @@ class Queue(Source):
     def next_number(self) -> i64:
         """Return the sequence (a stream's: offset) that the next message gets."""
 
-    def attach(self, consumer: Consumer, where: str) -> None:
+    def attach(self, consumer: QueueConsumer, where: str) -> None:
         """Prepare for a consumer that is about to be added; `where` names the queue in errors."""
 
-    def detach(self, consumer: Consumer) -> None:
+    def detach(self, consumer: QueueConsumer) -> None:
         """Clean up after `consumer`, which was removed."""
 
-    def subscribe(self, consumer: Consumer, where: str) -> None:
+    def subscribe(self, consumer: QueueConsumer, where: str) -> None:
         """Add a consumer; it may get messages from the next dispatch on.
 
         Raises: AccessRefused (403) if it or a present consumer is exclusive (behaviour 52:
@@ -244,7 +244,7 @@ class Queue(Source):
         self.exclusive_consumer = consumer.exclusive
         self.schedule()
 
-    def unsubscribe(self, consumer: Consumer) -> None:
+    def unsubscribe(self, consumer: QueueConsumer) -> None:
         """Remove a consumer; its unacked messages stay unacked (behaviour 53: basic.cancel)."""
         self.core.scheduler.changes += 1
         consumers = self.consumers

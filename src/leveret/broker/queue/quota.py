@@ -8,11 +8,11 @@ from mypy_extensions import i64
 
 from leveret.broker.ownership import Owner
 from leveret.broker.queue.queue import Queue
-from leveret.broker.quotas import Share, Use
+from leveret.broker.quotas import QuotaShare, Use
 
 
 @final
-class QueueShare(Share):
+class QueueShare(QuotaShare):
     """The share of one queue."""
 
     def __init__(self, vhost: Use, queue: Queue) -> None:

@@ -35,9 +35,9 @@ from mypy_extensions import i64
 from leveret.broker.attributes.death_reasons import REASON_DELIVERY_LIMIT
 from leveret.broker.attributes.expiration import EXPIRATION_FLAG, deadline_of
 from leveret.broker.attributes.message_events import REQUEUED
-from leveret.broker.backlog.window import Returned
+from leveret.broker.backlog.window import RequeuedMessage
 from leveret.broker.queue.tracing import note_event
-from leveret.broker.scheduler.retained_share import Keeper, Shrinking
+from leveret.broker.scheduler.retained_share import RetainedShare, Shrinking
 from leveret.broker.scheduler.timers import Timed
 from leveret.clock import NO_DEADLINE
 from leveret.limits import RETRY_OVERHEAD_BYTES, RETRY_TIME_BYTES
@@ -63,7 +63,7 @@ def requeue(queue: ClassicQueue, sequence: i64, message: Message, count: i64, fa
         queue.core.journal.requeue(queue.queue_id, sequence, count)
     if (sequence & queue.core.event_mask) == 0:
         note_event(queue, REQUEUED, sequence, message, count)
-    item = Returned(sequence, message, count)
+    item = RequeuedMessage(sequence, message, count)
     delay_ms = queue.settings.retry_delay_ms(failures(count), failed)
     if delay_ms == 0:
         put_back(queue, item)
@@ -71,7 +71,7 @@ def requeue(queue: ClassicQueue, sequence: i64, message: Message, count: i64, fa
         queue.begin_retries().delay(item, delay_ms)
 
 
-def put_back(queue: ClassicQueue, item: Returned) -> None:
+def put_back(queue: ClassicQueue, item: RequeuedMessage) -> None:
     """Put a requeued message back at its old place."""
     queue.ready.put(item)
     # A message from before a restart may be the first with its own deadline.
@@ -86,7 +86,7 @@ def put_back(queue: ClassicQueue, item: Returned) -> None:
 
 
 @final
-class Retries(Timed, Shrinking):
+class DelayedRetry(Timed, Shrinking):
     """The requeued messages of one queue that wait for their retry."""
 
     def __init__(self, queue: ClassicQueue) -> None:
@@ -94,13 +94,13 @@ class Retries(Timed, Shrinking):
         self.queue = queue
         #: The due times of parked messages, and of those to be parked once they are next.
         self.times: dict[i64, i64] = {}
-        self.parked: dict[i64, Returned] = {}
+        self.parked: dict[i64, RequeuedMessage] = {}
         #: The bytes of the bodies and properties of the parked messages.
         self.size: i64 = 0
-        self._keeper: Final = Keeper(queue.core.memory.retries, self)
+        self._keeper: Final = RetainedShare(queue.core.memory.retries, self)
         self._heap: list[tuple[int, int]] = []
 
-    def delay(self, item: Returned, delay_ms: i64) -> None:
+    def delay(self, item: RequeuedMessage, delay_ms: i64) -> None:
         """Delay a requeued message, and journal its due time."""
         queue = self.queue
         due_ms: i64 = queue.core.now_ms + delay_ms
@@ -120,7 +120,7 @@ class Retries(Timed, Shrinking):
         heapq.heappush(self._heap, (int(due_ms), int(sequence)))
         self._arm()
 
-    def _park(self, item: Returned) -> None:
+    def _park(self, item: RequeuedMessage) -> None:
         self.parked[item.sequence] = item
         self.size += item.message.size
         queue = self.queue
@@ -158,7 +158,7 @@ class Retries(Timed, Shrinking):
             return False
         queue = self.queue
         message = queue.ready.take(sequence)
-        self._park(Returned(sequence, message, max(queue.ready.taken_count, 1)))
+        self._park(RequeuedMessage(sequence, message, max(queue.ready.taken_count, 1)))
         return True
 
     def _arm(self) -> None:
@@ -183,7 +183,7 @@ class Retries(Timed, Shrinking):
             yield 1
         self._arm()
 
-    def _forget(self, sequence: i64) -> Returned | None:
+    def _forget(self, sequence: i64) -> RequeuedMessage | None:
         """Remove and return a message; None if it was not parked."""
         del self.times[sequence]
         self.queue.core.memory.release_all(0, RETRY_TIME_BYTES)
@@ -194,7 +194,7 @@ class Retries(Timed, Shrinking):
             self.queue.out.pop(sequence)
         return item
 
-    def take_all(self) -> dict[i64, Returned]:
+    def take_all(self) -> dict[i64, RequeuedMessage]:
         """Forget all due times and parked messages; return the parked messages by sequence.
 
         Their memory is already released.  The caller acks them and removes them from the queue's

@@ -26,9 +26,9 @@ from mypy_extensions import i64
 
 from leveret.broker.attributes.expiration import deadline_of
 from leveret.broker.attributes.settings import UNSET
-from leveret.broker.backlog.window import Returned
+from leveret.broker.backlog.window import RequeuedMessage
 from leveret.broker.queue.requeue import put_back
-from leveret.broker.scheduler.retained_share import Keeper, Shrinking
+from leveret.broker.scheduler.retained_share import RetainedShare, Shrinking
 from leveret.broker.scheduler.task import Task
 from leveret.broker.scheduler.timers import Timed
 from leveret.clock import NO_DEADLINE
@@ -60,7 +60,7 @@ class Retained(Timed, Shrinking):
         self.age_ms_max: i64 = -1
         self.bytes_max: i64 = RETAINED_BYTES_MAX
         self.messages: dict[i64, Message] = {}
-        self._keeper: Final = Keeper(queue.core.memory.retention, self)
+        self._keeper: Final = RetainedShare(queue.core.memory.retention, self)
         #: The sequences of all retained messages, and of some that were put back.
         self._heap: list[int] = []
         self._rewindings: list[Rewinding] = []
@@ -206,7 +206,7 @@ class Retained(Timed, Shrinking):
             return False
         del self.messages[sequence]
         self._keeper.book(-_cost(message))
-        item = Returned(sequence, message, 1)
+        item = RequeuedMessage(sequence, message, 1)
         if queue.recorded and message.persistent:
             queue.core.journal.requeue(queue.queue_id, sequence, item.count)
         if queue.queued_keys is not None:
@@ -215,7 +215,7 @@ class Retained(Timed, Shrinking):
         queue.rewound += 1
         return True
 
-    def restore(self, kept: list[Returned]) -> None:
+    def restore(self, kept: list[RequeuedMessage]) -> None:
         """Start with the messages retained before a restart, in the order of their sequences."""
         for item in kept:
             self.messages[item.sequence] = item.message
@@ -224,21 +224,21 @@ class Retained(Timed, Shrinking):
             self._heap.append(int(item.sequence))
         self._arm()
 
-    def persistent(self) -> list[Returned]:
+    def persistent(self) -> list[RequeuedMessage]:
         """Return the retained messages that are journaled, for a checkpoint."""
         return [
-            Returned(sequence, message, RETAINED_COUNT)
+            RequeuedMessage(sequence, message, RETAINED_COUNT)
             for sequence, message in self.messages.items()
             if message.persistent
         ]
 
-    def within(self, first: i64, last: i64) -> list[Returned]:
+    def within(self, first: i64, last: i64) -> list[RequeuedMessage]:
         """Return the retained messages from `first` to `last` that are journaled."""
         kept = self.messages
         few = last - first < len(kept)
         places = [at for at in range(int(first), int(last) + 1) if at in kept] if few else [*kept]
         return [
-            Returned(place, kept[place], RETAINED_COUNT)
+            RequeuedMessage(place, kept[place], RETAINED_COUNT)
             for place in places
             if first <= place <= last and kept[place].persistent
         ]

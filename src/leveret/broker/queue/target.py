@@ -24,7 +24,7 @@ from leveret.names import Name
 if TYPE_CHECKING:
     from leveret.broker.core import Core
     from leveret.broker.ownership import Owner
-    from leveret.broker.quotas import Share
+    from leveret.broker.quotas import QuotaShare
     from leveret.message import Message
     from leveret.wire.numbered import Numbered
 
@@ -56,7 +56,7 @@ class Target:
         self.checks_admission = False
         self.has_rules = False
         #: Its share of the messages of its user and its vhost; None if it does not count for any.
-        self.share: Share | None = None
+        self.share: QuotaShare | None = None
         #: True if `make_room` must be called after each publish.
         self.bounded = False
         #: The cost of handling a message beyond storing it: at most 2.

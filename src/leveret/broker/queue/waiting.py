@@ -30,7 +30,7 @@ from leveret.broker.backlog.priorities import PriorityReady
 from leveret.broker.backlog.priority_pages import PriorityPages
 from leveret.broker.backlog.ready import Ready
 from leveret.broker.backlog.stored import StoredChunks
-from leveret.broker.backlog.window import Returned, WindowPart
+from leveret.broker.backlog.window import RequeuedMessage, WindowPart
 from leveret.broker.core import Core
 from leveret.broker.queue.deduplication import QueuedKeys
 from leveret.broker.queue.purge import purge_rest
@@ -134,7 +134,7 @@ class WaitingQueue(Queue, BacklogOwner):
 
     # -- pages ------------------------------------------------------------------------------------
 
-    def out_within(self, first: i64, last: i64) -> list[Returned]:
+    def out_within(self, first: i64, last: i64) -> list[RequeuedMessage]:
         """Return the persistent messages in a range that do not wait, in any order."""
         return self.out.within(first, last)
 
@@ -220,7 +220,7 @@ class WaitingQueue(Queue, BacklogOwner):
         self.purging = None if purging.over else purging
         return dropped
 
-    def take_parked(self) -> dict[i64, Returned]:
+    def take_parked(self) -> dict[i64, RequeuedMessage]:
         """Remove and return the messages that wait for their retry, because the queue is purged."""
         return {}
 
@@ -251,7 +251,7 @@ class WaitingQueue(Queue, BacklogOwner):
 
     # -- checkpoints ------------------------------------------------------------------------------
 
-    def live_parts(self, parts: list[WindowPart]) -> list[list[Returned | None]]:
+    def live_parts(self, parts: list[WindowPart]) -> list[list[RequeuedMessage | None]]:
         """Return the messages in memory, waiting or not, that a checkpoint must find.
 
         They are in lists of any order, and in windows, which are added to `parts`: a checkpoint
@@ -273,7 +273,7 @@ class WaitingQueue(Queue, BacklogOwner):
         """Return the record of messages that may have been delivered before."""
         return {"id": int(self.queue_id), "below": int(self.redelivered_below)}
 
-    def restore(self, returned: list[Returned], next_sequence: i64, unclean: bool) -> None:
+    def restore(self, returned: list[RequeuedMessage], next_sequence: i64, unclean: bool) -> None:
         """Start with the messages of the journal, in the order of their sequences.
 
         Messages on disk are restored before (`restore_chunks`).

@@ -17,7 +17,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.attributes.expiration import own_expiry
-from leveret.broker.backlog.window import Returned, WindowPart, sequence_of
+from leveret.broker.backlog.window import RequeuedMessage, WindowPart, sequence_of
 from leveret.broker.broker import Broker
 from leveret.broker.delayed.delayed import ChunkedQueue, DelayedMessages
 from leveret.broker.publishers.publishers import publisher_record
@@ -130,7 +130,7 @@ class BrokerCheckpoint(CheckpointSource):
         while not queue.deleted and queue.settle_pages(queue.boundary):
             yield 1
         yield from self._hand_over_chunks(out, queue)
-        runs: list[list[Returned]] = []
+        runs: list[list[RequeuedMessage]] = []
         yield from _sorted_runs(queue, runs)
         yield from _hand_over_counts(out, queue, runs)
         yield from _hand_over_keys(out, queue)
@@ -196,7 +196,7 @@ def _take_in(queue: ChunkedQueue, chunk: NewChunk) -> None:
             stored.forget(sequence)
 
 
-def _sorted_runs(queue: ChunkedQueue, runs: list[list[Returned]]) -> Iterator[int]:
+def _sorted_runs(queue: ChunkedQueue, runs: list[list[RequeuedMessage]]) -> Iterator[int]:
     """Put the live messages in memory into `runs`, each sorted by sequence.
 
     A client may hold millions of messages, which are in the order of their deliveries.
@@ -222,7 +222,7 @@ def _sorted_runs(queue: ChunkedQueue, runs: list[list[Returned]]) -> Iterator[in
 
 
 def _hand_over_counts(
-    out: CheckpointOutput, queue: ChunkedQueue, runs: list[list[Returned]]
+    out: CheckpointOutput, queue: ChunkedQueue, runs: list[list[RequeuedMessage]]
 ) -> Iterator[int]:
     """Write the delivery counts of messages in chunks."""
     queue_id = queue.queue_id
@@ -271,7 +271,7 @@ def _hand_over_keys(out: CheckpointOutput, queue: ChunkedQueue) -> Iterator[int]
 
 
 def _hand_over_unstored(
-    out: CheckpointOutput, queue: ChunkedQueue, runs: list[list[Returned]]
+    out: CheckpointOutput, queue: ChunkedQueue, runs: list[list[RequeuedMessage]]
 ) -> Iterator[int]:
     """Write the messages below the boundary that are in no chunk."""
     queue_id = queue.queue_id

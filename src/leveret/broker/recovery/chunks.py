@@ -12,7 +12,7 @@ from mypy_extensions import i64
 
 from leveret.broker.backlog.damage import open_chunk, report_messages
 from leveret.broker.backlog.page import Page
-from leveret.broker.backlog.window import Returned
+from leveret.broker.backlog.window import RequeuedMessage
 from leveret.broker.delayed.delayed import ChunkedQueue, DelayedMessages
 from leveret.broker.queue.waiting import WaitingQueue
 from leveret.chunk import Chunk
@@ -25,7 +25,7 @@ def restore_chunks(
     queue: ChunkedQueue,
     chunks: list[ChunkRef],
     gone: RangeSet,
-    messages: dict[i64, Returned],
+    messages: dict[i64, RequeuedMessage],
     counts: dict[i64, i64],
 ) -> None:
     """Give a queue its chunks and pages, and add messages that must be in memory to `messages`."""
@@ -92,7 +92,7 @@ def _take(
     ref: ChunkRef,
     chunk: Chunk,
     gone: RangeSet,
-    messages: dict[i64, Returned],
+    messages: dict[i64, RequeuedMessage],
     counts: dict[i64, i64],
 ) -> None:
     """Load a chunk's live messages into memory."""
@@ -105,7 +105,7 @@ def _take(
         kept = queue.stored.outlives(chunk, index)
         if kept and not gone.has(sequence) and int(sequence) not in broken:
             count = counts.pop(sequence, chunk.delivery_count(index))
-            messages[sequence] = Returned(sequence, chunk.message(index), count)
+            messages[sequence] = RequeuedMessage(sequence, chunk.message(index), count)
             live += 1
     if live > 0:
         queue.stored.add(ref, live).restored = True

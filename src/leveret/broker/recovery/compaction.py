@@ -33,7 +33,7 @@ from leveret.store.segments.use import FileUse, row_bytes
 UNBOUNDED: Final = 1 << 62
 
 if TYPE_CHECKING:
-    from leveret.broker.stream.block import Block
+    from leveret.broker.stream.block import StreamBlock
     from leveret.broker.stream.stream import Stream
 
 
@@ -63,7 +63,7 @@ class Move(ChunkWanted):
 
 
 @final
-class Moved(SpillOwner):
+class MovedChunk(SpillOwner):
     """Notified when a chunk is at its new place."""
 
     def __init__(self, move: Move) -> None:
@@ -99,7 +99,7 @@ class QueueMove(Move):
         builder = self._live(chunk)
         if builder.count == 0:
             return False
-        queue.core.spill.add(builder, Moved(self), False)
+        queue.core.spill.add(builder, MovedChunk(self), False)
         return True
 
     def _live(self, chunk: Chunk) -> ChunkBuilder:
@@ -131,7 +131,9 @@ class QueueMove(Move):
 class BlockMove(Move):
     """A chunk of a stream: all of it is live, so its bytes are copied unchanged."""
 
-    def __init__(self, compaction: Compaction, stream: Stream, block: Block, ref: ChunkRef) -> None:
+    def __init__(
+        self, compaction: Compaction, stream: Stream, block: StreamBlock, ref: ChunkRef
+    ) -> None:
         super().__init__(compaction, stream.queue_id, ref)
         self.stream = stream
         self.block = block
@@ -147,7 +149,7 @@ class BlockMove(Move):
         chunk = whole_chunk(self.stream.queue_id, self.ref, data)
         if chunk is None or len(data) != self.ref.size:
             return False
-        self.stream.core.spill.copy(self.ref, data, Moved(self))
+        self.stream.core.spill.copy(self.ref, data, MovedChunk(self))
         return True
 
     def written(self, ref: ChunkRef) -> None:
@@ -174,7 +176,7 @@ class Compaction:
         self._note(stored.ref, stored.live)
         self._noted.append(QueueMove(self, queue, stored))
 
-    def note_block(self, stream: Stream, block: Block) -> None:
+    def note_block(self, stream: Stream, block: StreamBlock) -> None:
         """Record a chunk of a stream."""
         ref = block.ref
         if ref is not None:

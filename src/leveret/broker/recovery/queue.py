@@ -6,13 +6,13 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.window import Returned
+from leveret.broker.backlog.window import RequeuedMessage
 from leveret.broker.ownership import Owner
 from leveret.store.recovery.queue_state import QueueState
 
 
 @final
-class RestoredQueue(QueueState[Returned]):
+class RestoredQueue(QueueState[RequeuedMessage]):
     """The recorded state of one queue, with messages in the form that the queue needs.
 
     Messages in chunks are not kept in `messages`.

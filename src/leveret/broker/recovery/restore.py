@@ -17,7 +17,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.attributes.queue_attributes import QueueAttributes
-from leveret.broker.backlog.window import Returned
+from leveret.broker.backlog.window import RequeuedMessage
 from leveret.broker.broker import Broker
 from leveret.broker.delayed.delayed import DelayedMessages
 from leveret.broker.exchanges.types import make_exchange
@@ -211,7 +211,7 @@ class Restore(Replay):
             queue.unsure = False
             queue.took(sequence)
             if not queue.deleted and not queue.is_gone(sequence):
-                queue.messages[sequence] = Returned(sequence, message, 0)
+                queue.messages[sequence] = RequeuedMessage(sequence, message, 0)
 
     def _learn(self, message: Message, targets: list[tuple[int, int]]) -> None:
         """Record the publisher's number of a message with publisher deduplication."""
@@ -324,7 +324,7 @@ class Restore(Replay):
         queue = self._queue(queue_id)
         queue.took(sequence)
         count = queue.counts.pop(sequence, delivery_count)
-        queue.messages[sequence] = Returned(sequence, message, count)
+        queue.messages[sequence] = RequeuedMessage(sequence, message, count)
 
     # -- completion --------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from leveret.broker.backlog.window import Returned
+from leveret.broker.backlog.window import RequeuedMessage
 from leveret.broker.stream.block import stored_block
 from leveret.broker.stream.stream import Stream
 from leveret.message import Message
@@ -17,7 +17,7 @@ from leveret.store.segments.segments import ChunkRef
 def restore_stream(
     stream: Stream,
     chunks: list[ChunkRef],
-    messages: list[Returned],
+    messages: list[RequeuedMessage],
     first_offset: i64,
     next_offset: i64,
 ) -> None:

@@ -29,7 +29,7 @@ class RetentionShare:
     def __init__(self) -> None:
         self.bytes: i64 = 0
         #: The keepers that have any messages, in any order, and the index of the last one checked.
-        self.keepers: list[Keeper] = []
+        self.keepers: list[RetainedShare] = []
         self._place: i64 = 0
         #: The share; negative: no limit.
         self.bytes_max: i64 = -1
@@ -58,11 +58,11 @@ class Shrinking:
 
     @abstractmethod
     def shrink(self) -> None:
-        """Drop some of the oldest messages while `Keeper.is_over`."""
+        """Drop some of the oldest messages while `RetainedShare.is_over`."""
 
 
 @final
-class Keeper:
+class RetainedShare:
     """The bytes retained by one queue or exchange, which has the messages."""
 
     def __init__(self, share: RetentionShare, of: Shrinking) -> None:

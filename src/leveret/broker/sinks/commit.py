@@ -24,7 +24,7 @@ from mypy_extensions import i64
 
 from leveret.broker.attributes.arguments import is_int
 from leveret.broker.ownership import Owner, check_owned, is_free_for
-from leveret.broker.queue.browse import BrowseFilter, Look
+from leveret.broker.queue.browse import BrowseFilter, BrowsePass
 from leveret.broker.scheduler.costs import ROUTE_RESOLVED
 from leveret.broker.scheduler.task import SYNC
 from leveret.broker.sinks.area import StagingArea
@@ -66,7 +66,7 @@ LOWER_FAIL: Final = "fail"
 
 
 @final
-class Command:
+class CommitRequest:
     """The contents of a commit."""
 
     def __init__(
@@ -100,7 +100,7 @@ class Command:
         return None
 
 
-def read_command(body: bytes) -> Command:
+def read_command(body: bytes) -> CommitRequest:
     """Parse the body of a commit.  Raises: PreconditionFailed (406)."""
     if len(body) > COMMIT_BYTES_MAX:
         raise _malformed(f"it has more than {COMMIT_BYTES_MAX} bytes")
@@ -117,7 +117,7 @@ def read_command(body: bytes) -> Command:
         # JSON can hold unpaired surrogates, which are not valid Unicode text.
         name = unknown[0][:_FIELD_CHARACTERS_QUOTED].encode("utf-8", "replace").decode()
         raise _malformed(f"unknown field '{name}'")
-    return Command(
+    return CommitRequest(
         _text(fields.get("sink"), "sink"),
         _text(fields["destination"], "destination") if "destination" in fields else "",
         _batch(fields.get("batch")),
@@ -194,7 +194,7 @@ def _malformed(why: str) -> PreconditionFailed:
 class Commit:
     """One commit, until it is decided."""
 
-    def __init__(self, area: StagingArea, command: Command, by: Owner) -> None:
+    def __init__(self, area: StagingArea, command: CommitRequest, by: Owner) -> None:
         self.area: Final = area
         self.vhost: Final = area.vhost
         self.command: Final = command
@@ -290,7 +290,7 @@ class Commit:
 
         Raises: PreconditionFailed (406) for an unroutable message.
         """
-        look = Look(staging, BrowseFilter())
+        look = BrowsePass(staging, BrowseFilter())
         while not look.ended:
             before = look.looked
             returned = look.next(before + _LOOKED_AT_ONCE)

@@ -40,7 +40,7 @@ from leveret.limits import (
 )
 from leveret.message import Address, Message
 from leveret.wire.properties import HEADERS, find_property, property_delivery_mode
-from leveret.wire.staged import Staged, read_staged, without_staged
+from leveret.wire.staged import StagedDestination, read_staged, without_staged
 
 #: The handling of unroutable messages.
 FAIL: Final = "fail"
@@ -86,7 +86,7 @@ class StagedRoutes:
         #: The memory booked for the routes.
         self._booked: i64 = 0
 
-    def find(self, staged: Staged) -> StagedRoute:
+    def find(self, staged: StagedDestination) -> StagedRoute:
         """Return the cached or new route of an address."""
         vhost = self.vhost
         if self._revision != vhost.revision or len(self._known) >= ROUTES_CACHED_MAX:

@@ -32,7 +32,7 @@ from leveret.broker.attributes.arguments import (
     int_argument,
 )
 from leveret.broker.attributes.queue_attributes import QueueAttributes
-from leveret.broker.consumers.consumer import Consumer
+from leveret.broker.consumers.consumer import QueueConsumer
 from leveret.broker.core import Core
 from leveret.broker.ownership import Owner, is_free_for, recorded_owner
 from leveret.broker.queue.queue import Queue
@@ -137,7 +137,7 @@ class StagingQueue(WaitingQueue):
 
     # -- permissions -------------------------------------------------------------------------------
 
-    def attach(self, consumer: Consumer, where: str) -> None:
+    def attach(self, consumer: QueueConsumer, where: str) -> None:
         """Raises: AccessRefused (403): a staging queue cannot be consumed."""
         self.check_consumed()
 

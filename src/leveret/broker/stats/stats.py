@@ -21,7 +21,7 @@ from leveret.broker.broker import Broker
 from leveret.broker.counters import QueueCounts
 from leveret.broker.exchanges.exchange import Exchange
 from leveret.broker.policies.policy import effective_definition
-from leveret.broker.publishers.publishers import Publisher
+from leveret.broker.publishers.publishers import PublisherProgress
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.waiting import WaitingQueue
 from leveret.broker.sinks.area import area_of
@@ -152,7 +152,7 @@ class DelayedStats:
 class PublisherStats:
     """A publisher with deduplication: the highest number in a queue, and when it arrived."""
 
-    def __init__(self, name: bytes, known: Publisher) -> None:
+    def __init__(self, name: bytes, known: PublisherProgress) -> None:
         self.name: Final = name.decode("utf-8", "replace")
         self.number: Final = int(known.number)
         self.time_ms: Final = int(known.time_ms)
@@ -211,7 +211,7 @@ class SinkStats:
 
 
 @final
-class Totals:
+class VhostTotals:
     """The totals of all vhosts, except for queues, which may be many (`totals`)."""
 
     def __init__(self, broker: Broker) -> None:

@@ -19,7 +19,7 @@ from leveret.store.segments.segments import ChunkRef
 
 
 @final
-class Block(CachedBlock):
+class StreamBlock(CachedBlock):
     """Consecutive messages of a stream."""
 
     def __init__(self, first: i64) -> None:
@@ -65,14 +65,14 @@ class Block(CachedBlock):
         self.messages = None
 
 
-def first_of(block: Block) -> int:
+def first_of(block: StreamBlock) -> int:
     """Return the first offset of a block, the sort key of blocks."""
     return int(block.first)
 
 
-def stored_block(ref: ChunkRef) -> Block:
+def stored_block(ref: ChunkRef) -> StreamBlock:
     """Return a block that is in a file."""
-    block = Block(ref.first)
+    block = StreamBlock(ref.first)
     block.count = ref.last - ref.first + 1
     block.size = stored_size(ref)
     block.timestamp_max = ref.max_timestamp

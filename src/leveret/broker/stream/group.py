@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.consumers.consumer import Consumer, Source
+from leveret.broker.consumers.consumer import QueueConsumer, Source
 from leveret.broker.consumers.order import RoundRobin, place_of
 from leveret.broker.consumers.single_active import SingleActive
 from leveret.broker.stream.filter import StreamFilter
 from leveret.broker.stream.offsets import check_reader_name
-from leveret.broker.stream.reader import StreamReader
+from leveret.broker.stream.reader import StreamCursor
 
 if TYPE_CHECKING:
     from leveret.broker.ownership import Owner
@@ -45,10 +45,10 @@ class StreamGroup(Source):
         self.has_offsets = True
         self.adds_headers = True
         self.consumer_order: RoundRobin = SingleActive(self.consumers, stream.partition)
-        self.filters: dict[Consumer, StreamFilter | None] = {}
+        self.filters: dict[QueueConsumer, StreamFilter | None] = {}
         #: The reader of the served consumer, which is the last one that got a message.
-        self.reader: StreamReader | None = None
-        self.served: Consumer | None = None
+        self.reader: StreamCursor | None = None
+        self.served: QueueConsumer | None = None
         #: Deliveries that were not acked, rejected or requeued.
         self.unsettled: dict[i64, None] = {}
         #: The lowest requeued offset, at which the next consumer begins; None without one.
@@ -60,7 +60,7 @@ class StreamGroup(Source):
 
     # -- consumers --------------------------------------------------------------------------------
 
-    def subscribe(self, consumer: Consumer, where: str) -> None:
+    def subscribe(self, consumer: QueueConsumer, where: str) -> None:
         """Add a consumer.
 
         Raises: as `Stream.attach`; AccessRefused (403) if there is an exclusive consumer, and for a
@@ -79,14 +79,14 @@ class StreamGroup(Source):
         if self.reader is None:
             stored = offsets.stored.get(self.reader_name)
             if stored is not None:
-                reader = StreamReader(stream, stored)
+                reader = StreamCursor(stream, stored)
             self.reader = reader
             self.store()
         self.consumers.append(consumer)
         self.consumer_order = self.consumer_order.added(consumer)
         self.schedule()
 
-    def unsubscribe(self, consumer: Consumer) -> None:
+    def unsubscribe(self, consumer: QueueConsumer) -> None:
         """Remove a consumer; the reply to its cancel waits until its acks are stored."""
         self.stream.unsubscribe(consumer)
         place = place_of(consumer, self.consumers)
@@ -115,7 +115,7 @@ class StreamGroup(Source):
         self.filters.clear()
         self.served = None
 
-    def active(self) -> Consumer | None:
+    def active(self) -> QueueConsumer | None:
         """Return the active consumer, or None."""
         for consumer in self.consumers:
             if self.consumer_order.is_active(consumer):
@@ -130,11 +130,11 @@ class StreamGroup(Source):
             # The consumer refers to the group, too.
             self.served = None
 
-    def _serve(self, consumer: Consumer) -> StreamReader:
+    def _serve(self, consumer: QueueConsumer) -> StreamCursor:
         """Let `consumer` continue where the one before it stopped."""
         before = self.reader
         assert before is not None
-        reader = StreamReader(self.stream, self.position())
+        reader = StreamCursor(self.stream, self.position())
         reader.select(self.filters[consumer], before.from_ms)
         reader.unsettled = self.unsettled
         self.reader = reader

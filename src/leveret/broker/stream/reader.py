@@ -16,21 +16,21 @@ from leveret.message import Message
 from leveret.wire.buffer import BytesWriter, write_i32_be
 
 if TYPE_CHECKING:
-    from leveret.broker.consumers.consumer import Consumer
-    from leveret.broker.stream.block import Block
+    from leveret.broker.consumers.consumer import QueueConsumer
+    from leveret.broker.stream.block import StreamBlock
     from leveret.broker.stream.filter import StreamFilter
     from leveret.broker.stream.stream import Stream
 
 
 @final
-class StreamReader:
+class StreamCursor:
     """The position of one consumer in a stream."""
 
     def __init__(self, stream: Stream, offset: i64) -> None:
         self.stream = stream
         #: The offset of the next message.
         self.offset: i64 = offset
-        self.block: Block | None = None
+        self.block: StreamBlock | None = None
         #: True while messages are filtered.
         self.selects = False
         self.wanted: StreamFilter | None = None
@@ -48,7 +48,7 @@ class StreamReader:
         self.from_ms = from_ms
         self.selects = wanted is not None or from_ms is not None
 
-    def hand_out(self, consumer: Consumer, limit: i64) -> bool:
+    def hand_out(self, consumer: QueueConsumer, limit: i64) -> bool:
         """Deliver the matching ones of the next `limit` messages to `consumer`, and count them.
 
         Long headers and bodies count as several messages.  Messages that do not match count too,
@@ -117,7 +117,7 @@ class StreamReader:
             self.offset += 1
         return NOTHING
 
-    def _enter(self) -> Block | None:
+    def _enter(self) -> StreamBlock | None:
         """Go to the block of the offset, or over a gap to the next one; None at the end."""
         stream = self.stream
         self.offset = max(self.offset, stream.first_offset)

@@ -15,7 +15,7 @@ from typing import final
 from mypy_extensions import i64
 
 from leveret.broker.attributes.arguments import age_seconds, int_argument
-from leveret.broker.stream.block import Block
+from leveret.broker.stream.block import StreamBlock
 from leveret.limits import MEASURED_AT_ONCE
 
 
@@ -51,7 +51,7 @@ class Retention:
         self._size = 0
         self._timestamp_max = 0
 
-    def closes(self, last: Block, now_ms: i64) -> bool:
+    def closes(self, last: StreamBlock, now_ms: i64) -> bool:
         """Return whether the newest block must be closed, because its first message is too old.
 
         So a message stays for at most twice the age, however few there are, once others arrived.
@@ -62,7 +62,7 @@ class Retention:
         first = messages[0]
         return first is not None and first.timestamp_ms < now_ms - self.age_ms_max
 
-    def over(self, blocks: list[Block], size: i64, visible_end: i64, now_ms: i64) -> i64:
+    def over(self, blocks: list[StreamBlock], size: i64, visible_end: i64, now_ms: i64) -> i64:
         """Return the number of blocks to remove from the front of a stream of `size` bytes.
 
         A call measures `MEASURED_AT_ONCE` blocks, and sets `looked` and `over_bytes`.  Of very many
@@ -90,7 +90,9 @@ class Retention:
             self._begin()
         return dropped
 
-    def _measure(self, blocks: list[Block], start: i64, places: i64, visible_end: i64) -> bool:
+    def _measure(
+        self, blocks: list[StreamBlock], start: i64, places: i64, visible_end: i64
+    ) -> bool:
         """Measure the segment at `start`; return whether it is complete, visible and measured."""
         while self._count == 0 or self._size < self.segment_bytes:
             place = start + self._count

@@ -21,7 +21,7 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.broker.attributes.arguments import age_seconds, int_argument, is_age
 from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.backlog.damage import open_chunk, report_messages
-from leveret.broker.consumers.consumer import Consumer
+from leveret.broker.consumers.consumer import QueueConsumer
 from leveret.broker.core import Core
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.target import RECORDS_ALL, Target
@@ -32,10 +32,10 @@ from leveret.broker.scheduler.costs import (
 )
 from leveret.broker.scheduler.effects import ChunkWanted, SyncWaiter
 from leveret.broker.scheduler.task import WAIT
-from leveret.broker.stream.block import Block, first_of
+from leveret.broker.stream.block import StreamBlock, first_of
 from leveret.broker.stream.filter import stream_filter
 from leveret.broker.stream.offsets import StreamOffsets
-from leveret.broker.stream.reader import StreamReader, stream_entry
+from leveret.broker.stream.reader import StreamCursor, stream_entry
 from leveret.broker.stream.retention import Retention
 from leveret.broker.stream.time import block_in_time, end_in_time, offset_in_time
 from leveret.chunk import ChunkBuilder, RecordDamaged
@@ -96,8 +96,8 @@ class Stream(Queue):
         )
         self._entry = stream_entry(name) if self.partition >= 0 else b""
         #: The newest block, which is in memory and has no place in a file; the last of `blocks`.
-        self.last = Block(0)
-        self.blocks: list[Block] = [self.last]
+        self.last = StreamBlock(0)
+        self.blocks: list[StreamBlock] = [self.last]
         self.first_offset: i64 = 0
         self.next_offset: i64 = 0
         #: Offsets below it are synced; readers see no more.
@@ -108,13 +108,13 @@ class Stream(Queue):
         self.sync: StreamSync | None = StreamSync(self)
         self.size: i64 = 0
         #: The readers of consumers without a name; groups have those of named ones.
-        self.readers: dict[Consumer, StreamReader] = {}
+        self.readers: dict[QueueConsumer, StreamCursor] = {}
         #: True while a task delivers to them one by one; and if it must run again.
         self._serves = False
         self._serves_again = False
         self.offsets = StreamOffsets(self)
         #: Blocks written before their messages were synced: they stay in memory until then.
-        self.unseen: list[Block] = []
+        self.unseen: list[StreamBlock] = []
         #: The watchers of more visible messages, each called once.
         self.watchers: list[StreamWatcher] = []
         self.retention = Retention()
@@ -158,16 +158,16 @@ class Stream(Queue):
         self.next_offset = offset + 1
         return offset
 
-    def begin_block(self, first: i64) -> Block:
+    def begin_block(self, first: i64) -> StreamBlock:
         """Begin a block at the end, and write the one before it."""
         share = self.target.share
         if share is not None:
             share.note()
-        block = Block(first)
+        block = StreamBlock(first)
         self.add_block(block)
         return block
 
-    def add_block(self, block: Block) -> None:
+    def add_block(self, block: StreamBlock) -> None:
         """Add a block at the end, and write the one before it."""
         last = self.last
         block.timestamp_before = max(last.timestamp_before, last.timestamp_max)
@@ -183,7 +183,7 @@ class Stream(Queue):
         if self.last.count > 0:
             self.begin_block(self.next_offset)
 
-    def _spill(self, block: Block) -> None:
+    def _spill(self, block: StreamBlock) -> None:
         """Write a block to a segment file; it may leave the memory once it is written.
 
         The record of that comes a group after the block's messages (see `SpillRecord`), so a crash
@@ -196,7 +196,7 @@ class Stream(Queue):
         core.spill.use.lives(ref, ref.count)
         core.memory.end_chunk(block.size)
 
-    def block_written(self, block: Block, ref: ChunkRef) -> None:
+    def block_written(self, block: StreamBlock, ref: ChunkRef) -> None:
         """Journal the place of a written block, which need not stay in memory."""
         block.written = True
         if self.gone(block):
@@ -204,7 +204,7 @@ class Stream(Queue):
         self.core.journal.later(BlockRecord(self, block, ref))
         self._cache(block)
 
-    def _cache(self, block: Block) -> None:
+    def _cache(self, block: StreamBlock) -> None:
         """Put a written block into the cache once it is visible; until then it stays in memory."""
         if block.end > self.visible_end:
             self.unseen.append(block)
@@ -259,11 +259,11 @@ class Stream(Queue):
             core.journal.trim(self.queue_id, self.first_offset)
             core.scheduler.start(self._let_go(front, []))
 
-    def gone(self, block: Block) -> bool:
+    def gone(self, block: StreamBlock) -> bool:
         """Return whether a block no longer belongs to the stream."""
         return self.deleted or block.end <= self.first_offset
 
-    def forget(self, block: Block) -> None:
+    def forget(self, block: StreamBlock) -> None:
         """Drop a block for good, which the stream no longer counts."""
         core = self.core
         ref = block.ref
@@ -291,21 +291,21 @@ class Stream(Queue):
         place: i64 = max(bisect_right(blocks, int(offset), key=first_of) - 1, 0)
         return place if offset < blocks[place].end else place + 1
 
-    def block_at(self, offset: i64) -> Block | None:
+    def block_at(self, offset: i64) -> StreamBlock | None:
         """Return the block with `offset`, or the next one after it; None after the last."""
         place = self.place_of(offset)
         if place == len(self.blocks) or self.blocks[place].count == 0:
             return None
         return self.blocks[place]
 
-    def want(self, block: Block) -> None:
+    def want(self, block: StreamBlock) -> None:
         """Ask the shell to read `block`, once."""
         ref = block.ref
         if not block.wanted and ref is not None:
             block.wanted = True
             self.core.wanted.append(BlockWanted(self, block, ref))
 
-    def loaded(self, block: Block, data: bytes) -> None:
+    def loaded(self, block: StreamBlock, data: bytes) -> None:
         """Keep the messages of `block` in memory for a while."""
         block.wanted = False
         if self.gone(block) or block.messages is not None:
@@ -324,7 +324,7 @@ class Stream(Queue):
             for group in groups.values():
                 group.schedule()
 
-    def _decoded(self, block: Block, data: bytes) -> list[Message | None]:
+    def _decoded(self, block: StreamBlock, data: bytes) -> list[Message | None]:
         """Return the messages of a chunk; damaged ones are None, and reported."""
         messages: list[Message | None] = [None] * block.count
         ref = block.ref
@@ -348,7 +348,7 @@ class Stream(Queue):
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def attach(self, consumer: Consumer, where: str) -> None:
+    def attach(self, consumer: QueueConsumer, where: str) -> None:
         """Place a new consumer by its arguments.
 
         Raises: NotImplementedFault (540) without acks; PreconditionFailed (406) without prefetch,
@@ -367,24 +367,24 @@ class Stream(Queue):
         if consumer.queue is self:
             self.readers[consumer] = self.reader(consumer.arguments, where)
 
-    def detach(self, consumer: Consumer) -> None:
+    def detach(self, consumer: QueueConsumer) -> None:
         """Forget a consumer's reader."""
         self.readers.pop(consumer, None)
 
-    def reader(self, arguments: dict[str, object], where: str) -> StreamReader:
+    def reader(self, arguments: dict[str, object], where: str) -> StreamCursor:
         """Return a reader for a consumer with these arguments.
 
         Raises: PreconditionFailed (406).
         """
         wanted = arguments.get("x-stream-offset", "next")
-        reader = StreamReader(self, self.start_offset(wanted, where))
+        reader = StreamCursor(self, self.start_offset(wanted, where))
         reader.select(stream_filter(arguments, where), self._time_of(wanted))
         return reader
 
     def start_offset(self, wanted: object, where: str) -> i64:
         """Return the offset at which a consumer starts that asked for `wanted`.
 
-        For a time, it may be too early by less than a block: see `StreamReader.select`.
+        For a time, it may be too early by less than a block: see `StreamCursor.select`.
 
         Raises: PreconditionFailed (406).
         """
@@ -450,7 +450,7 @@ class Stream(Queue):
             return False
         return len(ready) == 1 and readers[ready[0]].hand_out(ready[0], limit)
 
-    def _serve(self, left: list[Consumer], share: i64) -> Iterator[int]:
+    def _serve(self, left: list[QueueConsumer], share: i64) -> Iterator[int]:
         """Deliver a share to each consumer that still exists."""
         self._serves = True
         self._serves_again = False
@@ -510,14 +510,14 @@ class Stream(Queue):
         """Drop all blocks and all readers."""
         blocks = self.blocks
         self.size = 0
-        self.last = Block(self.next_offset)
+        self.last = StreamBlock(self.next_offset)
         self.blocks = [self.last]
         self.core.memory.free_table_later(self.readers)
         self.readers = {}
         self.core.scheduler.start(self._let_go(blocks, self.offsets.drop()))
         self._notify_watchers()
 
-    def _let_go(self, blocks: list[Block], groups: list[StreamGroup]) -> Iterator[int]:
+    def _let_go(self, blocks: list[StreamBlock], groups: list[StreamGroup]) -> Iterator[int]:
         """Forget removed blocks, and groups that no longer deliver.
 
         Blocks in memory count as used memory until they are forgotten.
@@ -593,7 +593,7 @@ class StreamSync(SyncWaiter):
 class BlockSpill(SpillOwner):
     """The waiter for the write of a block."""
 
-    def __init__(self, stream: Stream, block: Block) -> None:
+    def __init__(self, stream: Stream, block: StreamBlock) -> None:
         self.stream: Final = stream
         self.block: Final = block
 
@@ -606,7 +606,7 @@ class BlockSpill(SpillOwner):
 class BlockRecord(LateRecord):
     """The record of a block that is written and synced."""
 
-    def __init__(self, stream: Stream, block: Block, ref: ChunkRef) -> None:
+    def __init__(self, stream: Stream, block: StreamBlock, ref: ChunkRef) -> None:
         self.stream: Final = stream
         self.block: Final = block
         self.ref: Final = ref
@@ -621,7 +621,7 @@ class BlockRecord(LateRecord):
 class BlockWanted(ChunkWanted):
     """A request to read a block back."""
 
-    def __init__(self, stream: Stream, block: Block, ref: ChunkRef) -> None:
+    def __init__(self, stream: Stream, block: StreamBlock, ref: ChunkRef) -> None:
         super().__init__(stream.queue_id, ref, 0)
         self.stream = stream
         self.block = block

@@ -16,11 +16,11 @@ from leveret.chunk import NEVER
 
 if TYPE_CHECKING:
     from leveret.broker.scheduler.effects import ChunkReader
-    from leveret.broker.stream.block import Block
+    from leveret.broker.stream.block import StreamBlock
 
 
 def offset_in_time(
-    blocks: list[Block], chunks: ChunkReader, queue_id: i64, timestamp_ms: i64
+    blocks: list[StreamBlock], chunks: ChunkReader, queue_id: i64, timestamp_ms: i64
 ) -> i64 | None:
     """Return the offset of the first message taken at or after a time, or None.
 
@@ -38,7 +38,7 @@ def offset_in_time(
 
 
 def end_in_time(
-    blocks: list[Block], chunks: ChunkReader, queue_id: i64, timestamp_ms: i64
+    blocks: list[StreamBlock], chunks: ChunkReader, queue_id: i64, timestamp_ms: i64
 ) -> i64 | None:
     """Return the offset after the last message taken before a time, or None.
 
@@ -57,7 +57,7 @@ def end_in_time(
     return block.end
 
 
-def block_in_time(blocks: list[Block], timestamp_ms: i64) -> i64 | None:
+def block_in_time(blocks: list[StreamBlock], timestamp_ms: i64) -> i64 | None:
     """Return the first offset of the block with the first message at or after a time, or None.
 
     Nothing is read from disk.
@@ -66,7 +66,7 @@ def block_in_time(blocks: list[Block], timestamp_ms: i64) -> i64 | None:
     return None if place is None else blocks[place].first
 
 
-def _place_in_time(blocks: list[Block], timestamp_ms: i64) -> i64 | None:
+def _place_in_time(blocks: list[StreamBlock], timestamp_ms: i64) -> i64 | None:
     """Return the place of the first block that reaches a time, or None."""
     place: i64 = bisect_left(blocks, int(timestamp_ms), key=_newest)
     # Retention may have dropped earlier blocks; blocks are skipped only if the clock was set back.
@@ -77,12 +77,12 @@ def _place_in_time(blocks: list[Block], timestamp_ms: i64) -> i64 | None:
     return place
 
 
-def _newest(block: Block) -> int:
+def _newest(block: StreamBlock) -> int:
     """Return the time of the newest message up to the end of a block."""
     return int(max(block.timestamp_before, block.timestamp_max))
 
 
-def _oldest(block: Block) -> i64:
+def _oldest(block: StreamBlock) -> i64:
     """Return the time of the oldest message of a block; NEVER without messages."""
     ref = block.ref
     if ref is not None:
@@ -91,7 +91,7 @@ def _oldest(block: Block) -> i64:
     return min((message.timestamp_ms for message in messages if message is not None), default=NEVER)
 
 
-def _times(block: Block, chunks: ChunkReader, queue_id: i64) -> list[tuple[int, int]]:
+def _times(block: StreamBlock, chunks: ChunkReader, queue_id: i64) -> list[tuple[int, int]]:
     """Return the offset and time of each message of a block; nothing for a damaged block."""
     messages = block.messages
     if messages is not None:

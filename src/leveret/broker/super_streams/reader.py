@@ -1,8 +1,8 @@
 """One consumer that reads all partitions of a super stream.
 
 To its channel it is one consumer, with one tag.  To each partition it is a consumer like others, a
-`Part`, with its own prefetch.  With a name it takes turns in each partition with the other
-consumers of that name: each of n consumers is active in about one of n partitions.
+`PartitionConsumer`, with its own prefetch.  With a name it takes turns in each partition with the
+other consumers of that name: each of n consumers is active in about one of n partitions.
 
 Invariant: the parts start and end together: when a partition is deleted, or the channel cancels,
 all of them end.
@@ -16,7 +16,7 @@ from mypy_extensions import i64
 
 from leveret.broker.attributes.arguments import Arguments
 from leveret.broker.attributes.settings import QueueSettings
-from leveret.broker.consumers.consumer import Consumer, Source
+from leveret.broker.consumers.consumer import QueueConsumer, Source
 from leveret.broker.core import Core
 from leveret.broker.scheduler.accounts import CONSUMER_BYTES
 from leveret.broker.scheduler.costs import VISITED_PER_COST
@@ -35,11 +35,11 @@ _OF_EACH: Final = ("x-stream-offset", STREAM_ID, READER_NAME)
 
 
 @final
-class Part(Consumer):
+class PartitionConsumer(QueueConsumer):
     """The consumer of one partition."""
 
     def __init__(
-        self, reading: SuperReading, whole: Consumer, queue: Source, arguments: Arguments
+        self, reading: SuperReading, whole: QueueConsumer, queue: Source, arguments: Arguments
     ) -> None:
         super().__init__(
             whole.channel,
@@ -66,13 +66,13 @@ class SuperReading(Source):
     def __init__(self, core: Core, name: str, streams: list[Stream]) -> None:
         super().__init__(core, name, QueueSettings({}))
         self.streams: Final = streams
-        self.parts: list[Part] = []
+        self.parts: list[PartitionConsumer] = []
 
     def names(self) -> list[Name]:
         """Return the names that need the permission to read."""
         return [self.name, *[stream.name for stream in self.streams]]
 
-    def subscribe(self, consumer: Consumer, where: str) -> None:
+    def subscribe(self, consumer: QueueConsumer, where: str) -> None:
         """Add the consumer to every partition, or to none.
 
         Raises: as the streams do.
@@ -86,7 +86,7 @@ class SuperReading(Source):
                     queue = group_of(stream, arguments[READER_NAME], where)
                 # The first partition checks all arguments; its filter serves all partitions.
                 own: Arguments = {name: arguments[name] for name in _OF_EACH if name in arguments}
-                part = Part(self, consumer, queue, own if self.parts else arguments)
+                part = PartitionConsumer(self, consumer, queue, own if self.parts else arguments)
                 queue.subscribe(part, where)
                 self.parts.append(part)
                 _share_filter(self.parts[0], part)
@@ -98,7 +98,7 @@ class SuperReading(Source):
         consumer.bytes += CONSUMER_BYTES * len(self.parts)
         self.consumers.append(consumer)
 
-    def unsubscribe(self, consumer: Consumer) -> None:
+    def unsubscribe(self, consumer: QueueConsumer) -> None:
         """Remove the consumer from every partition."""
         self.consumers.clear()
         self._end()
@@ -131,7 +131,7 @@ class SuperReading(Source):
         return False
 
 
-def _share_filter(first: Part, part: Part) -> None:
+def _share_filter(first: PartitionConsumer, part: PartitionConsumer) -> None:
     """Share the first part's filter with a part: a thousand copies would take much memory."""
     if part is first:
         return

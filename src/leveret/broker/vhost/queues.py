@@ -24,7 +24,7 @@ from leveret.broker.attributes.arguments import (
 )
 from leveret.broker.attributes.message_events import EVENT_STREAM
 from leveret.broker.attributes.queue_attributes import QueueAttributes
-from leveret.broker.consumers.consumer import Consumer, Source
+from leveret.broker.consumers.consumer import QueueConsumer, Source
 from leveret.broker.ownership import Owner, owner_fields
 from leveret.broker.queue.classic import ClassicQueue
 from leveret.broker.queue.queue import Queue, queue_identity, queue_record
@@ -345,7 +345,7 @@ class Queues:
             _end(queue)
             yield cost
 
-    def unsubscribe(self, consumer: Consumer) -> None:
+    def unsubscribe(self, consumer: QueueConsumer) -> None:
         """Remove a consumer; the last one deletes the queue (behaviour 48: auto-delete)."""
         queue = consumer.queue
         if queue.deleted:

@@ -23,11 +23,11 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from leveret import __version__
 from leveret.cli import exits
 from leveret.cli.backup.files import Copier, Manifest, make_folders, sync_folders
-from leveret.cli.backup.hold import Hold, NoBroker
+from leveret.cli.backup.hold import BackupHold, NoBroker
 from leveret.cli.backup.remote import RemoteBackup
 from leveret.cli.contexts.remote import Remote
 from leveret.cli.options import need_empty
-from leveret.cli.place import Api, Config, ContextName, DataDir, Place
+from leveret.cli.place import Api, BrokerOptions, Config, ContextName, DataDir
 from leveret.cli.printing import output
 from leveret.config import Settings
 from leveret.sizes import counted
@@ -48,7 +48,7 @@ def backup(
     name: ContextName = "",
 ) -> int:
     """Copy the data of a running broker, on this machine or on another by its HTTP API."""
-    meant = Place(data_dir, config, api, name)
+    meant = BrokerOptions(data_dir, config, api, name)
     place = meant.find_api()
     if link and isinstance(place, Remote):
         text = f"--link needs a broker on this machine, and cannot be used with {place}"
@@ -70,7 +70,7 @@ def backup(
 def _copy_here(settings: Settings, to: Path, link: bool) -> Manifest:
     """Copy the files of a broker on this machine.  Raises: Failure; StorageFailure; OSError."""
     try:
-        with Hold(settings.management_socket) as hold:
+        with BackupHold(settings.management_socket) as hold:
             return _copy_held(settings.data_dir, to, link, hold)
     except NoBroker:
         return _copy_stopped(settings.data_dir, to, link)
@@ -104,7 +104,7 @@ def failing() -> Iterator[None]:
         raise exits.Failure(str(error), exits.UNUSABLE) from None
 
 
-def _copy_held(data: Path, to: Path, link: bool, hold: Hold) -> Manifest:
+def _copy_held(data: Path, to: Path, link: bool, hold: BackupHold) -> Manifest:
     """Copy a running broker's files.  Raises: Failure; StorageFailure; OSError."""
     manifest = _manifest(data)
     manifest.time_ms = int(str(hold.answer.get("time_ms")))

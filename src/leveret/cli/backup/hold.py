@@ -24,7 +24,7 @@ class NoBroker(Exception):
     """No broker listens on the socket."""
 
 
-class Hold:
+class BackupHold:
     """A hold; `answer` is the broker's first answer.
 
     It ends with `end`, with the context, or with this process.  Raises: NoBroker; Failure.

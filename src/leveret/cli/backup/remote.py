@@ -34,7 +34,7 @@ _PAUSES_SECONDS: Final = (0.0, 1.0, 5.0)
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
-class _File(msgspec.Struct):
+class _RemoteFile(msgspec.Struct):
     path: str
     bytes: int
     xxh3: str
@@ -48,7 +48,7 @@ class _Told(msgspec.Struct):
     uuid: str
     time_ms: int
     durable_group: int
-    files: list[_File]
+    files: list[_RemoteFile]
 
 
 class RemoteBackup:

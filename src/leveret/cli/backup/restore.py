@@ -19,7 +19,7 @@ from leveret.cli.backup.files import (
     sync_folders,
 )
 from leveret.cli.options import need_empty
-from leveret.cli.place import Config, DataDir, Place
+from leveret.cli.place import BrokerOptions, Config, DataDir
 from leveret.cli.printing import output
 from leveret.sizes import counted
 from leveret.store.disk import RealDisk
@@ -40,7 +40,7 @@ def restore(
 
     It ends with 0 if the backup is intact, 1 if a damaged one was forced, 2 if it was refused.
     """
-    data = Place(data_dir, config).settings().data_dir
+    data = BrokerOptions(data_dir, config).settings().data_dir
     need_empty(data)
     with failing():
         files, faults = _files_of(backup, force)

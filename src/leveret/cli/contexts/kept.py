@@ -132,7 +132,7 @@ def check_text(value: str, what: str) -> str:
     return value
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _ContextsFile(msgspec.Struct, forbid_unknown_fields=True):
     """The contents of the file."""
 
     current: str = ""
@@ -141,7 +141,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 def _parse(found: dict[str, object]) -> tuple[dict[str, Context], str]:
     """Return the contexts and the name of the current one.  Raises: ValueError; ValidationError."""
-    file = msgspec.convert(found, _File)
+    file = msgspec.convert(found, _ContextsFile)
     for name, table in file.context.items():
         for key in table.keys() - FIELDS:
             raise ValueError(f"[context.{name}]: {key!r} is unknown; known: {', '.join(FIELDS)}")

@@ -22,8 +22,9 @@ from leveret.cli.ctl import (
     users,
     vhosts,
 )
-from leveret.cli.ctl.asking import Target
-from leveret.cli.place import Api, Config, ContextName, DataDir, Place, PlaceGroup
+from leveret.cli.ctl.asking import BrokerAddress as Target
+from leveret.cli.place import Api, Config, ContextName, DataDir, PlaceGroup
+from leveret.cli.place import BrokerOptions as Place
 
 MODULES = (
     connections,

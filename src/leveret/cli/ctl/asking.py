@@ -12,7 +12,7 @@ import typer
 
 from leveret.cli import exits
 from leveret.cli.options import read_json
-from leveret.cli.place import Place
+from leveret.cli.place import BrokerOptions
 from leveret.limits import SHORT_STRING_BYTES_MAX
 
 #: The number of characters that an error quotes of a name that is too long.
@@ -24,10 +24,10 @@ Format = Annotated[Literal["table", "json", "tsv"], typer.Option("--format", hel
 
 
 @dataclass(frozen=True)
-class Target:
+class BrokerAddress:
     """The broker of a command."""
 
-    place: Place
+    place: BrokerOptions
     #: Whether the command, such as a shell, also connects to this broker over AMQP.
     beside_uri: bool = False
 
@@ -77,9 +77,9 @@ def _name(text: str) -> str:
     return text
 
 
-def target(context: typer.Context) -> Target:
+def target(context: typer.Context) -> BrokerAddress:
     """Return the broker named by the group's options."""
-    return cast("Target", context.obj)
+    return cast("BrokerAddress", context.obj)
 
 
 def json_of(text: str, what: str) -> object:

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from leveret.cli import exits
-from leveret.cli.ctl.asking import Target, Vhost, target
+from leveret.cli.ctl.asking import BrokerAddress, Vhost, target
 from leveret.cli.printing import output
 from leveret.limits import SHORT_STRING_BYTES_MAX
 
@@ -76,7 +76,7 @@ def close_all_connections(
     output.say(str(closed))
 
 
-def _names(broker: Target, *path: str) -> list[str]:
+def _names(broker: BrokerAddress, *path: str) -> list[str]:
     """Return the names of the connections listed at a path of the API.  Raises: Failure."""
     found = broker.ask("GET", *path, query={"columns": "name"})
     if not isinstance(found, list):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from leveret.cli.demo.checks import Checks
-from leveret.cli.demo.lines import Line
+from leveret.cli.demo.lines import DemoMessage
 from leveret.cli.demo.topology import EXCHANGE, STREAM
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Archived:
 
 
 @dataclass(frozen=True, slots=True)
-class Lake:
+class DemoLake:
     """The results of Spark: archive and report."""
 
     rows: tuple[Archived, ...]
@@ -41,7 +41,7 @@ class Lake:
     report: Report
 
 
-def run_spark(uri: str, directory: Path) -> Lake:
+def run_spark(uri: str, directory: Path) -> DemoLake:
     """Archive the stream into `directory`, read it back, and report on it.  Raises: Spark's errors.
 
     The report is on the archive and is also written to `report.html`; the output of the JVM goes
@@ -65,7 +65,7 @@ def run_spark(uri: str, directory: Path) -> Lake:
             for row in chosen.toArrow().to_pylist()
         )
         found = report(spark, path=path, window=_WINDOW, html_path=directory / "report.html")
-        return Lake(rows, archived.batches, found)
+        return DemoLake(rows, archived.batches, found)
     finally:
         spark.stop()
 
@@ -88,7 +88,9 @@ def _standard_error_to(path: Path) -> Iterator[None]:
         os.close(kept)
 
 
-def check_lake(lake: Lake, lines: tuple[Line, ...], sent_again: set[str], checks: Checks) -> None:
+def check_lake(
+    lake: DemoLake, lines: tuple[DemoMessage, ...], sent_again: set[str], checks: Checks
+) -> None:
     """Compare the archive and the report with the published lines."""
     published = {line.message_id: line for line in lines}
     counts = Counter(row.message_id for row in lake.rows)
@@ -110,12 +112,12 @@ def check_lake(lake: Lake, lines: tuple[Line, ...], sent_again: set[str], checks
     _check_report(lake, checks)
 
 
-def _same(row: Archived, line: Line | None) -> bool:
+def _same(row: Archived, line: DemoMessage | None) -> bool:
     """Return whether an archived message is the published line."""
     return line is not None and (row.body, row.routing_key) == (line.body, line.routing_key)
 
 
-def _check_report(lake: Lake, checks: Checks) -> None:
+def _check_report(lake: DemoLake, checks: Checks) -> None:
     """Compare the report with counts of the archive."""
     report = lake.report
     checks.equal("messages in the report", report.messages, len(lake.rows))

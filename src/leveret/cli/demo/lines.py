@@ -62,7 +62,7 @@ _LOGCAT: Final = re.compile(rb"\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} +\d+ +\d+ ([VDIWE
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DemoMessage:
     """One message: its identity `<source>-<number>`, its routing key and its body."""
 
     message_id: str
@@ -75,7 +75,7 @@ class Line:
 class Input:
     """The lines of all files in order, and a description of their origin."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[DemoMessage, ...]
     origin: str
     sources: tuple[str, ...]
 
@@ -116,7 +116,7 @@ def split_lines(data: bytes) -> list[bytes]:
 
 def _read(directory: Path) -> Input:
     """Return the lines of the text files in a directory tree."""
-    lines: list[Line] = []
+    lines: list[DemoMessage] = []
     sources: list[str] = []
     left_out = False
     for path, data in _text_files(directory):
@@ -160,6 +160,6 @@ def _unused(name: str, taken: Iterable[str]) -> str:
     return unused
 
 
-def _line(source: str, number: int, body: bytes) -> Line:
+def _line(source: str, number: int, body: bytes) -> DemoMessage:
     """Return a line as a message."""
-    return Line(f"{source}-{number}", source, f"{source}.{severity(body)}", body)
+    return DemoMessage(f"{source}-{number}", source, f"{source}.{severity(body)}", body)

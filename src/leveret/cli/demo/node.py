@@ -21,7 +21,7 @@ _READY: Final = "Server startup complete"
 _LOG_LINES_SHOWN: Final = 20
 
 
-class Node:
+class DemoBroker:
     """The broker; `running` is set while it accepts connections."""
 
     def __init__(self, directory: Path) -> None:

@@ -16,9 +16,9 @@ from rich.text import Text
 
 from leveret.cli import exits
 from leveret.cli.demo.checks import Checks
-from leveret.cli.demo.lake import Lake, check_lake, run_spark
+from leveret.cli.demo.lake import DemoLake, check_lake, run_spark
 from leveret.cli.demo.lines import Input, read_input
-from leveret.cli.demo.node import Node
+from leveret.cli.demo.node import DemoBroker
 from leveret.cli.demo.topology import (
     EXCHANGE,
     STREAM,
@@ -27,7 +27,7 @@ from leveret.cli.demo.topology import (
     expected,
     work_queues,
 )
-from leveret.cli.demo.traffic import BATCH, Client, Publisher, Worker, wait_for
+from leveret.cli.demo.traffic import BATCH, Client, DemoPublisher, Worker, wait_for
 from leveret.client.blocking import connect
 from leveret.escaping import escaped
 
@@ -53,7 +53,7 @@ def run(directory: Path | None, output: Path | None, *, spark: bool) -> int:
     place = _workplace(output)
     took = "about half a minute" if spark else "a few seconds"
     _note(console, f"this takes {took}, and up to {_DISK_MB} MB of disk in {place}")
-    node = Node(place)
+    node = DemoBroker(place)
     try:
         _run(node, place, found, checks, console, spark)
     except BaseException:
@@ -101,7 +101,7 @@ def _leave(console: Console, place: Path, *, whole: bool, spark: bool) -> None:
 
 
 def _run(
-    node: Node, place: Path, found: Input, checks: Checks, console: Console, spark: bool
+    node: DemoBroker, place: Path, found: Input, checks: Checks, console: Console, spark: bool
 ) -> None:
     """Run all stages and add their checks."""
     _announce(console, f"{len(found.lines):,} log lines: {found.origin}")
@@ -114,7 +114,7 @@ def _run(
         f"broker {node.uri.partition('@')[2]}: exchange {EXCHANGE}, stream "
         f"{STREAM}, queues {', '.join(queue.name for queue in queues)}",
     )
-    publisher = Publisher(node, found.lines)
+    publisher = DemoPublisher(node, found.lines)
     workers: list[Worker] = []
     for queue in queues:
         if lines := expected(queue, found.lines):
@@ -144,7 +144,11 @@ def _note(console: Console, text: str) -> None:
 
 
 def _move(
-    node: Node, publisher: Publisher, workers: list[Worker], checks: Checks, console: Console
+    node: DemoBroker,
+    publisher: DemoPublisher,
+    workers: list[Worker],
+    checks: Checks,
+    console: Console,
 ) -> None:
     """Run publisher and workers, and kill the broker on the way."""
     total = len(publisher.lines)
@@ -175,7 +179,7 @@ def _move(
 
 
 def _progress(
-    progress: Progress, publisher: Publisher, workers: list[Worker]
+    progress: Progress, publisher: DemoPublisher, workers: list[Worker]
 ) -> Callable[[], None]:
     """Return a function that updates the progress bars."""
     published = progress.add_task("confirmed", total=len(publisher.lines))
@@ -189,7 +193,7 @@ def _progress(
     return update
 
 
-def _check_traffic(publisher: Publisher, workers: list[Worker], checks: Checks) -> None:
+def _check_traffic(publisher: DemoPublisher, workers: list[Worker], checks: Checks) -> None:
     """Compare the received lines with the published ones."""
     for client in (publisher, *workers):
         if client.error is not None:
@@ -218,7 +222,7 @@ def _check_worker(worker: Worker, sent_again: set[str], checks: Checks) -> None:
     )
 
 
-def _check_empty(node: Node, queues: tuple[WorkQueue, ...], checks: Checks) -> None:
+def _check_empty(node: DemoBroker, queues: tuple[WorkQueue, ...], checks: Checks) -> None:
     """Check that all queues are empty, including those that no line matches."""
     with connect(node.uri) as connection:
         channel = connection.channel()
@@ -228,7 +232,7 @@ def _check_empty(node: Node, queues: tuple[WorkQueue, ...], checks: Checks) -> N
     checks.equal(f"messages left in the {len(queues)} queues", left, 0)
 
 
-def _print_report(lake: Lake, console: Console) -> None:
+def _print_report(lake: DemoLake, console: Console) -> None:
     """Print the report's totals and the routing keys with the most messages."""
     report = lake.report
     _announce(

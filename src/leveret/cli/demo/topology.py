@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from leveret.cli.demo.lines import Line
+from leveret.cli.demo.lines import DemoMessage
 from leveret.client.blocking import Channel
 
 EXCHANGE: Final = "logs"
@@ -52,7 +52,7 @@ def declare(channel: Channel, queues: tuple[WorkQueue, ...]) -> None:
             channel.queue_bind(queue.name, EXCHANGE, key)
 
 
-def expected(queue: WorkQueue, lines: tuple[Line, ...]) -> dict[str, Line]:
+def expected(queue: WorkQueue, lines: tuple[DemoMessage, ...]) -> dict[str, DemoMessage]:
     """Return the lines that a queue should get, by message id."""
     keys = {line.routing_key for line in lines}
     taken = {key for key in keys if queue.takes(key)}

@@ -13,8 +13,8 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Final
 
-from leveret.cli.demo.lines import Line
-from leveret.cli.demo.node import SECONDS_MAX, Node
+from leveret.cli.demo.lines import DemoMessage
+from leveret.cli.demo.node import SECONDS_MAX, DemoBroker
 from leveret.cli.demo.topology import EXCHANGE, WorkQueue
 from leveret.client.blocking import Channel, connect
 from leveret.client.errors import ClientError
@@ -41,7 +41,7 @@ _LOST: Final = (ClientError, AmqpError, OSError)
 class Client(threading.Thread):
     """A client that works over a connection, and over a new one after a loss."""
 
-    def __init__(self, name: str, node: Node) -> None:
+    def __init__(self, name: str, node: DemoBroker) -> None:
         super().__init__(name=name, daemon=True)
         self._node = node
         self._given_up = threading.Event()
@@ -83,10 +83,10 @@ class Client(threading.Thread):
                 return
 
 
-class Publisher(Client):
+class DemoPublisher(Client):
     """Publishes all lines, in order, each until it is confirmed."""
 
-    def __init__(self, node: Node, lines: tuple[Line, ...]) -> None:
+    def __init__(self, node: DemoBroker, lines: tuple[DemoMessage, ...]) -> None:
         super().__init__("demo publisher", node)
         self.lines = lines
         self.confirmed = 0
@@ -116,7 +116,7 @@ class Publisher(Client):
             self.confirmed += len(self._batch())
         self.finished.set()
 
-    def _batch(self) -> tuple[Line, ...]:
+    def _batch(self) -> tuple[DemoMessage, ...]:
         return self.lines[self.confirmed : self.confirmed + BATCH]
 
     def lost(self) -> None:
@@ -128,7 +128,11 @@ class Worker(Client):
     """Receives the messages of one queue, checks each, and acks it."""
 
     def __init__(
-        self, node: Node, queue: WorkQueue, expected: dict[str, Line], finished: threading.Event
+        self,
+        node: DemoBroker,
+        queue: WorkQueue,
+        expected: dict[str, DemoMessage],
+        finished: threading.Event,
     ) -> None:
         super().__init__(f"demo worker {queue.name}", node)
         self.queue = queue

@@ -13,8 +13,8 @@ from leveret.cli.printing import output
 from leveret.limits import CLIENT_MESSAGE_BYTES_MAX, SHORT_STRING_BYTES_MAX
 
 if TYPE_CHECKING:
-    from leveret.cli.perf.plan import Plan
-    from leveret.cli.perf.run import Totals
+    from leveret.cli.perf.plan import LoadPlan as Plan
+    from leveret.cli.perf.run import LoadTotals as Totals
 
 _FLAGS: Final = ("persistent", "mandatory")
 
@@ -45,7 +45,7 @@ def perf(
     Without a limit (-z, -C, -D) it runs until SIGINT. The queue is declared durable and deleted
     at the end, unless -p says that it already exists and must stay.
     """
-    from leveret.cli.perf.plan import Plan
+    from leveret.cli.perf.plan import LoadPlan as Plan
 
     plan = Plan(
         parameters=options.read_uri(uri),

@@ -74,7 +74,7 @@ def _secured(sock: socket.socket, parameters: Parameters) -> ssl.SSLSocket:
         raise exits.Failure(text, exits.UNAVAILABLE) from None
 
 
-class Link:
+class PerfConnection:
     """A connection with an open channel; after the handshake the caller uses `sock`.
 
     Only one thread may read and write it, as a socket with TLS requires.

@@ -12,7 +12,7 @@ STAMP_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoadPlan:
     """One load.  0 means "no limit", except for the numbers of producers and consumers.
 
     `window` is the maximum number of unconfirmed publishes, 0 for no confirms; `ack_every` is the

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from leveret.cli.perf.run import Result, Totals
+from leveret.cli.perf.run import LoadTotals, Result
 from leveret.wire.content.scan import Latencies
 
 #: The reported quantiles, by name.
 QUANTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
 
-def _moved(totals: Totals) -> tuple[str, ...]:
+def _moved(totals: LoadTotals) -> tuple[str, ...]:
     """Return the counts that lines show; confirms only if there are any."""
     if totals.confirmed or totals.nacked:
         return ("published", "confirmed", "delivered")
     return ("published", "delivered")
 
 
-def rates(last: Totals, now: Totals) -> str:
+def rates(last: LoadTotals, now: LoadTotals) -> str:
     """Return a line with the rates between two totals."""
     seconds = now.seconds - last.seconds
     parts = [f"{now.seconds:6.1f} s"]

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from leveret.cli.perf.link import Link
-from leveret.cli.perf.plan import Plan
-from leveret.cli.perf.sides import Consumer, Producer, Side
+from leveret.cli.perf.link import PerfConnection
+from leveret.cli.perf.plan import LoadPlan
+from leveret.cli.perf.sides import ConsumingSide, PublishingSide, Side
 from leveret.wire.content.scan import Latencies
 from leveret.wire.methods.queue import (
     QueueDeclare,
@@ -29,7 +29,7 @@ _RATE_SECONDS: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class LoadTotals:
     """The counts of a load after `seconds`."""
 
     seconds: float = 0.0
@@ -45,18 +45,18 @@ class Totals:
 class Result:
     """The result of a load."""
 
-    totals: Totals
+    totals: LoadTotals
     latencies: Latencies | None
     server_properties: dict[str, object] = field(default_factory=dict)
 
 
-Report = Callable[[Totals, Totals], None]
+Report = Callable[[LoadTotals, LoadTotals], None]
 
 
 class Load:
     """One run of a plan."""
 
-    def __init__(self, plan: Plan, report: Report) -> None:
+    def __init__(self, plan: LoadPlan, report: Report) -> None:
         self._plan = plan
         self._report = report
         self._latencies = Latencies() if plan.latency else None
@@ -64,12 +64,12 @@ class Load:
         self._events: dict[Side, int] = {}
         self._stopped = False
         self._started = 0.0
-        self.producers: list[Producer] = []
-        self.consumers: list[Consumer] = []
+        self.producers: list[PublishingSide] = []
+        self.consumers: list[ConsumingSide] = []
 
     def run(self) -> Result:
         """Declare the queue, and run until the end of the plan or SIGINT.  Raises: Failure."""
-        control = Link(self._plan.parameters)
+        control = PerfConnection(self._plan.parameters)
         with contextlib.closing(control.sock):
             self._declare(control)
             try:
@@ -86,7 +86,7 @@ class Load:
                 control.close()
         return Result(totals, self._latencies, control.server_properties)
 
-    def _declare(self, control: Link) -> None:
+    def _declare(self, control: PerfConnection) -> None:
         """Declare the queue, or check that it exists."""
         declare = QueueDeclare(
             queue=self._plan.queue,
@@ -100,9 +100,11 @@ class Load:
         """Connect all sides, then start the clock and the consumers."""
         plan = self._plan
         for _ in range(plan.consumers):
-            self.consumers.append(Consumer(Link(plan.parameters), plan, self._latencies))
+            self.consumers.append(
+                ConsumingSide(PerfConnection(plan.parameters), plan, self._latencies)
+            )
         for _ in range(plan.producers):
-            self.producers.append(Producer(Link(plan.parameters), plan))
+            self.producers.append(PublishingSide(PerfConnection(plan.parameters), plan))
         self._started = time.monotonic()
         for side in (*self.consumers, *self.producers):
             side.start(self._started)
@@ -122,7 +124,7 @@ class Load:
 
     def _loop(self) -> None:
         """Serve the sockets until the plan is done."""
-        last = Totals()
+        last = LoadTotals()
         while not self._stopped and not self._done():
             self._turn()
             seconds = time.monotonic() - self._started
@@ -176,11 +178,11 @@ class Load:
         returned = sum(int(side.scanner.returned) for side in self.producers)
         return not self.consumers or delivered + returned >= published
 
-    def _totals(self) -> Totals:
+    def _totals(self) -> LoadTotals:
         """Return the figures so far."""
         settled = sum(side.scanner.settled for side in self.producers)
         nacked = sum(int(side.scanner.nacked) for side in self.producers)
-        return Totals(
+        return LoadTotals(
             seconds=time.monotonic() - self._started,
             published=sum(side.published for side in self.producers),
             confirmed=settled - nacked,

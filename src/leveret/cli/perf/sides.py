@@ -18,11 +18,11 @@ from leveret.cli.perf.link import (
     CHANNEL,
     READ_BYTES,
     REPLY_SECONDS_MAX,
-    Link,
+    PerfConnection,
     error_in,
     frames_of,
 )
-from leveret.cli.perf.plan import STAMP_BYTES, Plan
+from leveret.cli.perf.plan import STAMP_BYTES, LoadPlan
 from leveret.errors import AmqpError
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.content.scan import Latencies, Scanner, write_acks
@@ -57,7 +57,7 @@ _LATER: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 class Side:
     """A connection with a scanner for its input."""
 
-    def __init__(self, link: Link, latencies: Latencies | None) -> None:
+    def __init__(self, link: PerfConnection, latencies: Latencies | None) -> None:
         self.link = link
         self.sock = link.sock
         self.scanner = Scanner(link.frame_max, latencies)
@@ -159,10 +159,10 @@ class Side:
             self.sock.close()
 
 
-class Producer(Side):
+class PublishingSide(Side):
     """Publishes as fast as its window, its rate and the socket allow."""
 
-    def __init__(self, link: Link, plan: Plan) -> None:
+    def __init__(self, link: PerfConnection, plan: LoadPlan) -> None:
         super().__init__(link, None)
         self._plan = plan
         self._head, self._tail = _message(plan, link.frame_max)
@@ -225,7 +225,7 @@ class Producer(Side):
         return memoryview((self._head + stamp + self._tail) * count)
 
 
-def _message(plan: Plan, frame_max: int) -> tuple[bytes, bytes]:
+def _message(plan: LoadPlan, frame_max: int) -> tuple[bytes, bytes]:
     """Return the frames of one publish: the bytes before and after the stamp in the body."""
     properties = BasicProperties(delivery_mode=2 if plan.persistent else None).encode()
     body = b"x" * plan.body_bytes
@@ -242,10 +242,10 @@ def _message(plan: Plan, frame_max: int) -> tuple[bytes, bytes]:
     return whole[:stamp_at], whole[stamp_at + STAMP_BYTES :]
 
 
-class Consumer(Side):
+class ConsumingSide(Side):
     """Receives deliveries and acks them."""
 
-    def __init__(self, link: Link, plan: Plan, latencies: Latencies | None) -> None:
+    def __init__(self, link: PerfConnection, plan: LoadPlan, latencies: Latencies | None) -> None:
         super().__init__(link, latencies)
         self._plan = plan
         self._acked = 0

@@ -11,7 +11,7 @@ from rich.console import Console
 _PIPE_COLUMNS: Final = 100_000
 
 
-class Output(Console):
+class StandardOutput(Console):
     """Standard output; its close is handled like in every command."""
 
     def __init__(self) -> None:

@@ -105,7 +105,7 @@ def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from leveret.cli.printing.console import Output
+    from leveret.cli.printing.console import StandardOutput
 
     def cell(shown: str) -> Text:
         # Text, not markup: names may contain anything.
@@ -120,4 +120,4 @@ def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
     for row in rows:
         table.add_row(*[cell(text(field(row, column))) for column in columns])
 
-    Output().print(table)
+    StandardOutput().print(table)

@@ -9,10 +9,10 @@ from typing import Final
 
 from leveret.cli import exits
 from leveret.cli.contexts.remote import Remote
-from leveret.cli.ctl.asking import Target
+from leveret.cli.ctl.asking import BrokerAddress
 from leveret.cli.printing import output
 from leveret.cli.rabbitmqctl.formats import print_rows
-from leveret.cli.rabbitmqctl.options import Line
+from leveret.cli.rabbitmqctl.options import CommandLine
 
 #: The time limit for connecting to a port.
 _CONNECT_SECONDS: Final = 10.0
@@ -27,7 +27,7 @@ ANYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 (compared, not bound)
 Row = Mapping[str, object]
 
 
-def ping(line: Line, broker: Target) -> int:
+def ping(line: CommandLine, broker: BrokerAddress) -> int:
     """Check whether a broker answers."""
     name = node_of(broker)
     if line.banner:
@@ -36,7 +36,7 @@ def ping(line: Line, broker: Target) -> int:
     return exits.OK
 
 
-def check_running(line: Line, broker: Target) -> int:
+def check_running(line: CommandLine, broker: BrokerAddress) -> int:
     """Check whether a broker has started: it answers once it has."""
     if not line.flags & {"quiet", "silent"}:
         output.say(f"RabbitMQ on node {node_of(broker)} is fully booted and running")
@@ -45,7 +45,7 @@ def check_running(line: Line, broker: Target) -> int:
     return exits.OK
 
 
-def check_health(line: Line, broker: Target) -> int:
+def check_health(line: CommandLine, broker: BrokerAddress) -> int:
     """Check whether a broker answers, has no alarm, and serves its vhosts."""
     for path in ("local-alarms", "virtual-hosts", "is-in-service"):
         broker.ask("GET", "health", "checks", path)
@@ -54,10 +54,10 @@ def check_health(line: Line, broker: Target) -> int:
     return exits.OK
 
 
-def checking(*path: str, passed: str) -> Callable[[Line, Target], int]:
+def checking(*path: str, passed: str) -> Callable[[CommandLine, BrokerAddress], int]:
     """Return a command for a health check of the API; `{0}` is its first argument."""
 
-    def check(line: Line, broker: Target) -> int:
+    def check(line: CommandLine, broker: BrokerAddress) -> int:
         needed = "{0}" in path
         if len(line.arguments) != needed:
             count = "one argument" if needed else "no arguments"
@@ -71,7 +71,7 @@ def checking(*path: str, passed: str) -> Callable[[Line, Target], int]:
     return check
 
 
-def check_port_connectivity(line: Line, broker: Target) -> int:
+def check_port_connectivity(line: CommandLine, broker: BrokerAddress) -> int:
     """Connect to all ports of a broker."""
     api = broker.place.find_api()
     here = api.host if isinstance(api, Remote) else "localhost"
@@ -91,7 +91,7 @@ def check_port_connectivity(line: Line, broker: Target) -> int:
     return exits.OK
 
 
-def await_startup(line: Line, broker: Target) -> int:
+def await_startup(line: CommandLine, broker: BrokerAddress) -> int:
     """Wait until a broker answers."""
     deadline = time.monotonic() + line.seconds(_STARTUP_SECONDS)
     while True:
@@ -104,7 +104,7 @@ def await_startup(line: Line, broker: Target) -> int:
         time.sleep(_TRY_SECONDS)
 
 
-def listeners(line: Line, broker: Target) -> int:
+def listeners(line: CommandLine, broker: BrokerAddress) -> int:
     """List the listeners of a broker."""
     if line.formatter == "json":
         output.say_json({"listeners": listeners_of(broker), "result": "ok"})
@@ -119,7 +119,7 @@ def listeners(line: Line, broker: Target) -> int:
     return exits.OK
 
 
-def alarms(line: Line, broker: Target) -> int:
+def alarms(line: CommandLine, broker: BrokerAddress) -> int:
     """List the active alarms."""
     found = alarms_of(one_of(broker, "nodes"))
     if line.formatter == "json":
@@ -132,7 +132,7 @@ def alarms(line: Line, broker: Target) -> int:
     return exits.OK
 
 
-def memory_breakdown(line: Line, broker: Target) -> int:
+def memory_breakdown(line: CommandLine, broker: BrokerAddress) -> int:
     """List the memory use of a broker by category, in bytes."""
     found = broker.ask("GET", "nodes", node_of(broker), "memory")
     memory = found.get("memory") if isinstance(found, dict) else None
@@ -147,12 +147,12 @@ def memory_breakdown(line: Line, broker: Target) -> int:
     return exits.OK
 
 
-def node_of(broker: Target) -> str:
+def node_of(broker: BrokerAddress) -> str:
     """Return the name of a broker's node.  Raises: Failure."""
     return str(one_of(broker, "overview").get("node", ""))
 
 
-def listeners_of(broker: Target) -> list[dict[str, object]]:
+def listeners_of(broker: BrokerAddress) -> list[dict[str, object]]:
     """Return the listeners of a broker, with the names of RabbitMQ's tools.  Raises: Failure."""
     found = one_of(broker, "overview").get("listeners")
     return [
@@ -173,7 +173,7 @@ def alarms_of(node: Row) -> list[str]:
     return [name for field, name in names.items() if node.get(field) is True]
 
 
-def one_of(broker: Target, *path: str) -> Row:
+def one_of(broker: BrokerAddress, *path: str) -> Row:
     """Return an object of the API, or the first of a list.  Raises: Failure."""
     found = broker.ask("GET", *path)
     if isinstance(found, list) and found:

@@ -33,7 +33,7 @@ def rabbitmqctl(
 
     `leveret rabbitmqctl help` lists the commands.
     """
-    from leveret.cli.ctl.asking import Target
+    from leveret.cli.ctl.asking import BrokerAddress
     from leveret.cli.rabbitmqctl.options import read_line
     from leveret.cli.rabbitmqctl.table import ASKING, ELSEWHERE, SAME
 
@@ -50,7 +50,7 @@ def rabbitmqctl(
     if "dry_run" in line.flags:
         output.say(f"would run {line.command}")
         return exits.OK
-    context.obj = Target(line.place())
+    context.obj = BrokerAddress(line.place())
     if line.command in ASKING:
         return ASKING[line.command](line, context.obj)
     _run_same(context, line.command, line.values.get("vhost"), line.arguments)

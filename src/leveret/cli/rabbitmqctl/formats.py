@@ -9,13 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from leveret.cli.printing import output
-from leveret.cli.rabbitmqctl.options import Line
+from leveret.cli.rabbitmqctl.options import CommandLine
 
 #: The separators of fields are not escaped; control characters in names are.
 _ESCAPED_BACKSLASH: Final = ("\\", "\\\\")
 
 
-def print_rows(line: Line, rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> None:
+def print_rows(
+    line: CommandLine, rows: Sequence[Mapping[str, object]], columns: Sequence[str]
+) -> None:
     """Print these columns of the rows in the format of the command line."""
     if line.formatter == "json":
         output.say_json([{column: row.get(column) for column in columns} for row in rows])
@@ -35,7 +37,9 @@ def print_rows(line: Line, rows: Sequence[Mapping[str, object]], columns: Sequen
             output.say_columns(*cells)
 
 
-def _print_csv(line: Line, rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> None:
+def _print_csv(
+    line: CommandLine, rows: Sequence[Mapping[str, object]], columns: Sequence[str]
+) -> None:
     """Print rows as comma-separated values."""
     wanted = [list(columns)] if rows and line.headers else []
     wanted += [[cell(row.get(column)) for column in columns] for row in rows]

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from leveret.cli import exits
-from leveret.cli.ctl.asking import Target
+from leveret.cli.ctl.asking import BrokerAddress
 from leveret.cli.ctl.connections import id_of
 from leveret.cli.printing import output
 from leveret.cli.printing.rows import field, holds
 from leveret.cli.rabbitmqctl.formats import print_rows
-from leveret.cli.rabbitmqctl.options import Line
+from leveret.cli.rabbitmqctl.options import CommandLine
 from leveret.limits import SHORT_STRING_BYTES_MAX
 
 Row = Mapping[str, object]
@@ -164,7 +164,7 @@ LISTS: Final = {
 }  # fmt: skip
 
 
-def print_list(line: Line, broker: Target) -> int:
+def print_list(line: CommandLine, broker: BrokerAddress) -> int:
     """Request a list and print it.  Raises: Failure."""
     listing = LISTS[line.command]
     arguments = [word for word in line.arguments if word != "--"]
@@ -210,7 +210,7 @@ def _value(listing: Listing, row: Row, column: str) -> object:
     return field(row, named) if isinstance(named, str) else named(row)
 
 
-def _check(line: Line, listing: Listing, columns: tuple[str, ...], rows: list[Row]) -> None:
+def _check(line: CommandLine, listing: Listing, columns: tuple[str, ...], rows: list[Row]) -> None:
     """Check that the columns exist.  Raises: Failure."""
     known = dict.fromkeys((*listing.columns, *listing.more, *listing.named))
     for column in columns:

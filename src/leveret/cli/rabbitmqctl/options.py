@@ -10,7 +10,7 @@ from typing import Final
 
 from leveret.cli import exits
 from leveret.cli.contexts.kept import Contexts
-from leveret.cli.place import Place
+from leveret.cli.place import BrokerOptions
 
 #: Options with a value, and their names here.
 _VALUES: Final = {
@@ -53,7 +53,7 @@ FORMATTERS: Final = ("table", "pretty_table", "json", "csv")
 
 
 @dataclass
-class Line:
+class CommandLine:
     """A command line: the command, its own arguments, and the common options."""
 
     command: str = ""
@@ -94,13 +94,13 @@ class Line:
             raise exits.Failure(f"--timeout {text!r}: it must be a number of seconds", exits.USAGE)
         return seconds
 
-    def place(self) -> Place:
+    def place(self) -> BrokerOptions:
         """Return the broker of the command.  Raises: Failure."""
         data_dir, config = self.values.get("data_dir"), self.values.get("config")
         context = self.values.get("context", "")
         if "node" in self.values and not context:
             context = _context_of(self.values["node"])
-        return Place(
+        return BrokerOptions(
             Path(data_dir) if data_dir else None,
             Path(config) if config else None,
             self.values.get("api", ""),
@@ -108,9 +108,9 @@ class Line:
         )
 
 
-def read_line(words: list[str]) -> Line:
+def read_line(words: list[str]) -> CommandLine:
     """Parse the words of a command line.  Raises: Failure."""
-    line = Line()
+    line = CommandLine()
     left = iter(words)
     for word in left:
         name, equals, value = word.partition("=")

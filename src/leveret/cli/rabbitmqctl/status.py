@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from leveret.cli import exits
-from leveret.cli.ctl.asking import Target
+from leveret.cli.ctl.asking import BrokerAddress
 from leveret.cli.printing import output
 from leveret.cli.rabbitmqctl.checks import alarms_of, listeners_of, node_of, one_of
-from leveret.cli.rabbitmqctl.options import Line
+from leveret.cli.rabbitmqctl.options import CommandLine
 
 
-def status(line: Line, broker: Target) -> int:
+def status(line: CommandLine, broker: BrokerAddress) -> int:
     """Print the state of a broker."""
     if line.formatter != "json":
         from leveret.cli.watching.status import print_status
@@ -57,7 +57,7 @@ def status(line: Line, broker: Target) -> int:
     return exits.OK
 
 
-def cluster_status(line: Line, broker: Target) -> int:
+def cluster_status(line: CommandLine, broker: BrokerAddress) -> int:
     """Print the only node."""
     node = one_of(broker, "nodes")
     name, cluster = str(node.get("name", "")), one_of(broker, "cluster-name").get("name")
@@ -88,7 +88,7 @@ def cluster_status(line: Line, broker: Target) -> int:
     return exits.OK
 
 
-def version(line: Line, broker: Target) -> int:
+def version(line: CommandLine, broker: BrokerAddress) -> int:
     """Print the same as `server_version`, or the default if no broker answers.
 
     RabbitMQ's tools print their own version, and so need no broker.
@@ -104,19 +104,19 @@ def version(line: Line, broker: Target) -> int:
     return exits.OK
 
 
-def server_version(_line: Line, broker: Target) -> int:
+def server_version(_line: CommandLine, broker: BrokerAddress) -> int:
     """Print the version of RabbitMQ that a broker reports."""
     output.say(str(one_of(broker, "overview").get("rabbitmq_version", "")))
     return exits.OK
 
 
-def erlang_version(_line: Line, broker: Target) -> int:
+def erlang_version(_line: CommandLine, broker: BrokerAddress) -> int:
     """Print the runtime of a broker."""
     output.say(str(one_of(broker, "overview").get("erlang_full_version", "")))
     return exits.OK
 
 
-def is_running(line: Line, broker: Target) -> int:
+def is_running(line: CommandLine, broker: BrokerAddress) -> int:
     """Check whether a broker runs."""
     name = node_of(broker)
     if line.formatter == "json":

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from leveret.cli.ctl.asking import Target
+from leveret.cli.ctl.asking import BrokerAddress
 from leveret.cli.rabbitmqctl import checks, status, users
 from leveret.cli.rabbitmqctl.lists import LISTS, print_list
-from leveret.cli.rabbitmqctl.options import Line
+from leveret.cli.rabbitmqctl.options import CommandLine
 
 #: Commands that `leveret ctl` has under the same name, with the same arguments in the same order.
 SAME: Final = (
@@ -44,7 +44,7 @@ SAME: Final = (
 )
 
 #: Commands that read, with output in RabbitMQ's words.
-ASKING: Final[dict[str, Callable[[Line, Target], int]]] = {
+ASKING: Final[dict[str, Callable[[CommandLine, BrokerAddress], int]]] = {
     **dict.fromkeys(LISTS, print_list),
     "status": status.status,
     "cluster_status": status.cluster_status,

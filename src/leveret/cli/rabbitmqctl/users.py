@@ -8,16 +8,16 @@ from typing import Final
 
 from leveret.cli import exits
 from leveret.cli.contexts.remote import Remote
-from leveret.cli.ctl.asking import Target, secret
+from leveret.cli.ctl.asking import BrokerAddress, secret
 from leveret.cli.printing import output
 from leveret.cli.rabbitmqctl.checks import ANYWHERE, listeners_of
-from leveret.cli.rabbitmqctl.options import Line
+from leveret.cli.rabbitmqctl.options import CommandLine
 
 #: A path that any logged-in user can request; without permissions the answer is 403 or 404.
 _FOR_ALL_USERS: Final = "/api/streams/%2F"
 
 
-def authenticate_user(line: Line, broker: Target) -> int:
+def authenticate_user(line: CommandLine, broker: BrokerAddress) -> int:
     """Log in as a user over HTTP, and report whether the login was accepted."""
     from leveret.cli.management_client import answer_of
 
@@ -38,7 +38,7 @@ def authenticate_user(line: Line, broker: Target) -> int:
     raise exits.Failure(f"{place} answers {status}: {reason}", exits.UNAVAILABLE)
 
 
-def _http_of(broker: Target) -> Remote:
+def _http_of(broker: BrokerAddress) -> Remote:
     """Return the API of a broker on TCP, where users log in.  Raises: Failure."""
     place = broker.place.find_api()
     if isinstance(place, Remote):

@@ -19,7 +19,7 @@ from leveret import __version__, machine
 from leveret.app.first_records import BadDefinitions
 from leveret.app.ground import INTERNAL_ERROR
 from leveret.app.listeners import CannotListen
-from leveret.app.node import FAILED_SECONDS, Node
+from leveret.app.node import FAILED_SECONDS, RunningBroker
 from leveret.app.parts import Parts
 from leveret.cli.exits import CONFIG
 from leveret.cli.printing.output import announce
@@ -50,12 +50,15 @@ GC_MIDDLE_COLLECTIONS: Final = 5_000
 HEAP_SECONDS: Final = 1.0
 HEAP_PIECE_SECONDS: Final = 0.01
 
-#: Creates the broker from settings, parts and a function to call on a failure, like `Node`.
-MakeNode = Callable[[Settings, Parts, Callable[[int], None]], Node]
+#: Creates the broker from settings, parts and a function to call on a failure, like
+#: `RunningBroker`.
+MakeNode = Callable[[Settings, Parts, Callable[[int], None]], RunningBroker]
 
 
 def run(
-    settings: Settings, make_node: MakeNode = Node, read: Callable[[], Settings] | None = None
+    settings: Settings,
+    make_node: MakeNode = RunningBroker,
+    read: Callable[[], Settings] | None = None,
 ) -> int:
     """Run a broker until it is told to stop; return the process's exit code.
 
@@ -102,7 +105,7 @@ def _of_data(settings: Settings, failure: StorageFailure) -> str:
 
 
 async def _serve_until_stopped(
-    node: Node, read: Callable[[], Settings] | None, heap: Heap | None
+    node: RunningBroker, read: Callable[[], Settings] | None, heap: Heap | None
 ) -> int:
     """Run a broker until a stop request or a failure; return the process's exit code."""
     settings = node.settings
@@ -146,7 +149,7 @@ async def _serve_until_stopped(
     return node.exit_code
 
 
-def _tell_limits(node: Node) -> None:
+def _tell_limits(node: RunningBroker) -> None:
     """Log the limits of the process and their sources.  Raises: TooFewThreads."""
     settings = node.settings
     memory, threads = machine.memory(), machine.threads()
@@ -175,7 +178,7 @@ def _tell_limits(node: Node) -> None:
     machine.check_threads(threads)
 
 
-async def _start(node: Node) -> None:
+async def _start(node: RunningBroker) -> None:
     """Start a broker, and exclude its first objects from later collections."""
     # Recovery creates no garbage, so collections would only take time.
     gc.disable()

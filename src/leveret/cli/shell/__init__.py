@@ -25,7 +25,7 @@ def shell(
     import sys
 
     from leveret.cli.shell.running import run_lines
-    from leveret.cli.shell.session import Session
+    from leveret.cli.shell.session import ShellState as Session
 
     with Session(options.read_uri(uri), data_dir, config) as session:
         session.connect()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from leveret.cli import exits
 
 if TYPE_CHECKING:
-    from leveret.cli.shell.session import Session
+    from leveret.cli.shell.session import ShellState
 
 #: The type of a word, for its completion.
 Kind = Literal["text", "queue", "exchange", "command"]
@@ -117,7 +117,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Command:
+class ShellCommand:
     """A command of the shell: one or two words, its arguments, and the function that runs it.
 
     The function returns the line's exit code.
@@ -125,7 +125,7 @@ class Command:
 
     path: str
     help: str
-    run: Callable[[Session, Given], int]
+    run: Callable[[ShellState, Given], int]
     words: tuple[Word, ...] = ()
     options: tuple[Option, ...] = ()
 
@@ -164,7 +164,7 @@ def split(line: str) -> list[str]:
         ) from None
 
 
-def find(commands: Sequence[Command], words: Sequence[str]) -> tuple[Command, list[str]]:
+def find(commands: Sequence[ShellCommand], words: Sequence[str]) -> tuple[ShellCommand, list[str]]:
     """Return the command that the words begin with, and its arguments.  Raises: Failure."""
     for size in (2, 1):
         path = " ".join(words[:size])
@@ -177,7 +177,7 @@ def find(commands: Sequence[Command], words: Sequence[str]) -> tuple[Command, li
     raise exits.Failure(f"unknown command {shown(words[0])}; try help", exits.USAGE)
 
 
-def parse(command: Command, arguments: Sequence[str]) -> Given:
+def parse(command: ShellCommand, arguments: Sequence[str]) -> Given:
     """Return the arguments of a command.  Raises: Failure, with the usage."""
     given = Given()
     place = 0
@@ -201,7 +201,7 @@ def parse(command: Command, arguments: Sequence[str]) -> Given:
     return given
 
 
-def _take_option(command: Command, given: Given, text: str, rest: Iterator[str]) -> None:
+def _take_option(command: ShellCommand, given: Given, text: str, rest: Iterator[str]) -> None:
     """Take an option and its value."""
     name, equals, value = text.partition("=")
     option = command.option(name)
@@ -223,12 +223,12 @@ def _take_option(command: Command, given: Given, text: str, rest: Iterator[str])
     given.options.setdefault(name, []).append(value)
 
 
-def _check_choice(command: Command, name: str, choices: tuple[str, ...], value: str) -> None:
+def _check_choice(command: ShellCommand, name: str, choices: tuple[str, ...], value: str) -> None:
     """Refuse a value that is not one of the choices, if there are any."""
     if choices and value not in choices:
         raise _wrong(command, f"{name} must be one of {', '.join(choices)}, not {shown(value)}")
 
 
-def _wrong(command: Command, text: str) -> exits.Failure:
+def _wrong(command: ShellCommand, text: str) -> exits.Failure:
     """Return the failure of a line, with the usage of its command."""
     return exits.Failure(text, exits.USAGE, f"usage: {command.usage}")

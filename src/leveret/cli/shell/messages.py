@@ -11,8 +11,8 @@ from leveret.cli.ctl.messages import milliseconds
 from leveret.cli.printing import output
 from leveret.cli.printing.messages import printing
 from leveret.cli.publish import read_properties
-from leveret.cli.shell.grammar import Command, Given, Option, Word
-from leveret.cli.shell.session import Session
+from leveret.cli.shell.grammar import Given, Option, ShellCommand, Word
+from leveret.cli.shell.session import ShellState
 from leveret.client.errors import ConsumerCancelled
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def _form(given: Given) -> Literal["body", "json"]:
     return "json" if given.text("--format") == "json" else "body"
 
 
-def _publish(session: Session, given: Given) -> int:
+def _publish(session: ShellState, given: Given) -> int:
     properties = read_properties(
         given.texts("--property"), given.texts("--header"), given.flag("--transient")
     )
@@ -53,7 +53,7 @@ def _publish(session: Session, given: Given) -> int:
     return exits.OK
 
 
-def _get(session: Session, given: Given) -> int:
+def _get(session: ShellState, given: Given) -> int:
     queue, count = given.word("QUEUE"), given.number("--count", 1, 1)
     taken = 0
     with session.channel() as channel:
@@ -74,7 +74,7 @@ def _get(session: Session, given: Given) -> int:
     return exits.OK if taken else exits.NOTHING
 
 
-def _consume(session: Session, given: Given) -> int:
+def _consume(session: ShellState, given: Given) -> int:
     queue, count = given.word("QUEUE"), given.number("--count", 0, 0)
     timeout = given.seconds("--timeout")
     arguments = stream_options(
@@ -96,7 +96,7 @@ def _consume(session: Session, given: Given) -> int:
     return exits.OK
 
 
-def _next(session: Session, consumer: Consumer, timeout: float) -> Message | None:
+def _next(session: ShellState, consumer: Consumer, timeout: float) -> Message | None:
     """Return the next message, or None after `timeout` seconds (0: never) or Ctrl-C."""
     since = time.monotonic()
     while not session.stopped:
@@ -108,7 +108,7 @@ def _next(session: Session, consumer: Consumer, timeout: float) -> Message | Non
     return None
 
 
-def _browse(session: Session, given: Given) -> int:
+def _browse(session: ShellState, given: Given) -> int:
     queue, count = given.word("QUEUE"), given.number("--count", 10, 1)
     connection = session.connect()
     facts = connection.server_properties
@@ -133,7 +133,7 @@ def _browse(session: Session, given: Given) -> int:
     return exits.OK if number else exits.NOTHING
 
 
-def _rewind(session: Session, given: Given) -> int:
+def _rewind(session: ShellState, given: Given) -> int:
     body = {"timestamp": milliseconds(given.word("SINCE"))}
     queue = given.word("QUEUE")
     found = session.api_target().ask(
@@ -144,7 +144,7 @@ def _rewind(session: Session, given: Given) -> int:
 
 
 COMMANDS: Final = (
-    Command(
+    ShellCommand(
         "publish",
         "publish a message and wait for its confirm",
         _publish,
@@ -157,7 +157,7 @@ COMMANDS: Final = (
             Option("--property", "such as content_type=text/plain", "NAME=VALUE", many=True),
         ),
     ),
-    Command(
+    ShellCommand(
         "get",
         "get waiting messages from a queue",
         _get,
@@ -168,7 +168,7 @@ COMMANDS: Final = (
             _FORMAT,
         ),
     ),
-    Command(
+    ShellCommand(
         "consume",
         "print and ack messages as they arrive, until Ctrl-C",
         _consume,
@@ -183,14 +183,14 @@ COMMANDS: Final = (
             _FORMAT,
         ),
     ),
-    Command(
+    ShellCommand(
         "browse",
         "print waiting messages of a queue without taking them",
         _browse,
         (_QUEUE,),
         (Option("--count", "messages to show (10)", "COUNT"), _FORMAT),
     ),
-    Command(
+    ShellCommand(
         "rewind",
         "restore acked messages that were published since a time",
         _rewind,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from leveret.cli import exits
 from leveret.cli.printing import output
-from leveret.cli.shell.grammar import Command, Kind
-from leveret.cli.shell.running import COMMANDS, Ended, report, run_line
+from leveret.cli.shell.grammar import Kind, ShellCommand
+from leveret.cli.shell.running import COMMANDS, ShellExit, report, run_line
 from leveret.escaping import escaped
 from leveret.limits import SHELL_COMPLETIONS_MAX
 
@@ -30,13 +30,13 @@ except ImportError as error:
     ) from None
 
 if TYPE_CHECKING:
-    from leveret.cli.shell.session import Session
+    from leveret.cli.shell.session import ShellState
 
 #: How long completion uses one answer of the broker with names of queues and exchanges.
 _FRESH_SECONDS: Final = 2.0
 
 
-def run_prompt(session: Session) -> int:
+def run_prompt(session: ShellState) -> int:
     """Read and run lines until Ctrl-D or `exit`; return the exit code."""
     from leveret.cli.shell.history import FileHistory, history_path
 
@@ -57,7 +57,7 @@ def run_prompt(session: Session) -> int:
             return exits.OK
         try:
             run_line(session, line)
-        except Ended:
+        except ShellExit:
             return exits.OK
         except KeyboardInterrupt:
             session.abandon()
@@ -81,7 +81,7 @@ def _fault(fault: Exception) -> exits.Failure:
 class NameCompleter(Completer):
     """Completes commands, options and the names of queues and exchanges."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ShellState) -> None:
         self._session = session
         self._names: dict[str, tuple[float, list[str]]] = {}
 
@@ -136,7 +136,7 @@ class NameCompleter(Completer):
         return names
 
 
-def _command_of(words: list[str]) -> Command | None:
+def _command_of(words: list[str]) -> ShellCommand | None:
     """Return the command that the words begin with, or None if they do not name one yet."""
     for command in COMMANDS:
         path = command.path.split()
@@ -157,7 +157,7 @@ def _paths_after(words: list[str]) -> Iterator[str]:
                 yield following
 
 
-def _place(command: Command, arguments: list[str]) -> int:
+def _place(command: ShellCommand, arguments: list[str]) -> int:
     """Return the number of arguments, without options and their values."""
     place = 0
     skip = False

@@ -11,18 +11,18 @@ from typing import BinaryIO, Final
 
 from leveret.cli import exits
 from leveret.cli.printing import output
-from leveret.cli.shell.grammar import Command, Given, Word, find, parse, shown, split
+from leveret.cli.shell.grammar import Given, ShellCommand, Word, find, parse, shown, split
 from leveret.cli.shell.messages import COMMANDS as MESSAGE_COMMANDS
-from leveret.cli.shell.session import Session
+from leveret.cli.shell.session import ShellState
 from leveret.cli.shell.topology import COMMANDS as TOPOLOGY_COMMANDS
 from leveret.limits import SHELL_LINE_BYTES_MAX
 
 
-class Ended(Exception):
+class ShellExit(Exception):
     """The line requests the end of the shell."""
 
 
-def _help(_session: Session, given: Given) -> int:
+def _help(_session: ShellState, given: Given) -> int:
     words = given.all_words("COMMAND")
     if words:
         found = [one for one in COMMANDS if one.path.split()[: len(words)] == words]
@@ -41,24 +41,24 @@ def _help(_session: Session, given: Given) -> int:
     return exits.OK
 
 
-def _exit(_session: Session, _given: Given) -> int:
-    raise Ended
+def _exit(_session: ShellState, _given: Given) -> int:
+    raise ShellExit
 
 
-COMMANDS: Final[tuple[Command, ...]] = (
+COMMANDS: Final[tuple[ShellCommand, ...]] = (
     *TOPOLOGY_COMMANDS,
     *MESSAGE_COMMANDS,
-    Command(
+    ShellCommand(
         "help",
         "show the commands, or the arguments of one",
         _help,
         (Word("COMMAND", "command", required=False, many=True),),
     ),
-    Command("exit", "end the shell (also Ctrl-D)", _exit),
+    ShellCommand("exit", "end the shell (also Ctrl-D)", _exit),
 )
 
 
-def run_line(session: Session, line: str) -> int:
+def run_line(session: ShellState, line: str) -> int:
     """Run one line; return its exit code.  Raises: Failure; Ended."""
     if "\0" in line:
         raise exits.Failure("the line contains a NUL character", exits.USAGE)
@@ -69,7 +69,7 @@ def run_line(session: Session, line: str) -> int:
     return command.run(session, parse(command, arguments))
 
 
-def run_lines(session: Session, source: BinaryIO, *, keep_going: bool) -> int:
+def run_lines(session: ShellState, source: BinaryIO, *, keep_going: bool) -> int:
     """Run the lines of a pipe; return the code of the first failed line, else of the last line.
 
     Without `keep_going` the first failed line is the last one to run.
@@ -78,7 +78,7 @@ def run_lines(session: Session, source: BinaryIO, *, keep_going: bool) -> int:
     for number, raw in enumerate(_lines(source), 1):
         try:
             code = run_line(session, _decoded(raw))
-        except Ended:
+        except ShellExit:
             break
         except exits.Failure as failure:
             report(failure, f"line {number}: ")

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 
 from leveret.cli import exits
 from leveret.cli.connecting import failures
-from leveret.cli.ctl.asking import Target
-from leveret.cli.place import Place
+from leveret.cli.ctl.asking import BrokerAddress
+from leveret.cli.place import BrokerOptions
 from leveret.cli.printing import output
 from leveret.client.errors import ClientError, ConnectionLost
 from leveret.errors import AmqpError
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 _LISTED: Final = {"queue": "queues", "exchange": "exchanges"}
 
 
-class Session:
+class ShellState:
     """The shared state of one shell's commands."""
 
     def __init__(self, parameters: Parameters, data_dir: Path | None, config: Path | None) -> None:
         self.parameters: Final = replace(parameters, heartbeat_seconds=0)
-        self.target: Final = Target(Place(data_dir, config), beside_uri=True)
+        self.target: Final = BrokerAddress(BrokerOptions(data_dir, config), beside_uri=True)
         #: True at a prompt, where Ctrl-C ends a command and not the shell.
         self.interactive = False
         self._connection: Connection | None = None
@@ -127,7 +127,7 @@ class Session:
 
     # -- the management API ------------------------------------------------------------------------
 
-    def api_target(self) -> Target:
+    def api_target(self) -> BrokerAddress:
         """Return the target for requests to the broker's API.
 
         Raises: Failure if the broker is on another machine and no context or address names its API.

@@ -7,8 +7,8 @@ from typing import Final
 from leveret.cli import exits, options
 from leveret.cli.listing import COLUMNS
 from leveret.cli.printing import output
-from leveret.cli.shell.grammar import Command, Given, Option, Word
-from leveret.cli.shell.session import Session
+from leveret.cli.shell.grammar import Given, Option, ShellCommand, Word
+from leveret.cli.shell.session import ShellState
 from leveret.sizes import counted, read_size
 
 _NAME: Final = Word("NAME")
@@ -26,7 +26,7 @@ def _arguments(given: Given) -> dict[str, object]:
     return options.read_pairs(given.texts("--argument"), "--argument")
 
 
-def _declare_queue(session: Session, given: Given) -> int:
+def _declare_queue(session: ShellState, given: Given) -> int:
     arguments = _arguments(given)
     kind = given.text("--type", "classic")
     if kind != "classic":
@@ -42,7 +42,7 @@ def _declare_queue(session: Session, given: Given) -> int:
     return exits.OK
 
 
-def _declare_stream(session: Session, given: Given) -> int:
+def _declare_stream(session: ShellState, given: Given) -> int:
     arguments = _arguments(given) | {"x-queue-type": "stream"}
     if size := given.text("--max-bytes"):
         try:
@@ -57,7 +57,7 @@ def _declare_stream(session: Session, given: Given) -> int:
     return exits.OK
 
 
-def _declare_exchange(session: Session, given: Given) -> int:
+def _declare_exchange(session: ShellState, given: Given) -> int:
     with session.channel() as channel:
         channel.exchange_declare(
             given.word("NAME"),
@@ -71,7 +71,7 @@ def _declare_exchange(session: Session, given: Given) -> int:
     return exits.OK
 
 
-def _delete_queue(session: Session, given: Given) -> int:
+def _delete_queue(session: ShellState, given: Given) -> int:
     with session.channel() as channel:
         # A broker silently accepts the delete of a missing queue; a user wants an error.
         channel.queue_declare(given.word("QUEUE"), passive=True)
@@ -84,21 +84,21 @@ def _delete_queue(session: Session, given: Given) -> int:
     return exits.OK
 
 
-def _delete_exchange(session: Session, given: Given) -> int:
+def _delete_exchange(session: ShellState, given: Given) -> int:
     with session.channel() as channel:
         channel.exchange_declare(given.word("EXCHANGE"), passive=True)
         channel.exchange_delete(given.word("EXCHANGE"), if_unused=given.flag("--if-unused"))
     return exits.OK
 
 
-def _purge(session: Session, given: Given) -> int:
+def _purge(session: ShellState, given: Given) -> int:
     with session.channel() as channel:
         count = channel.queue_purge(given.word("QUEUE"))
     output.say(f"{counted(count, 'message')} purged", err=True)
     return exits.OK
 
 
-def _bind(session: Session, given: Given) -> int:
+def _bind(session: ShellState, given: Given) -> int:
     source, destination, key = _binding(given)
     with session.channel() as channel:
         bind = channel.exchange_bind if given.flag("--to-exchange") else channel.queue_bind
@@ -107,7 +107,7 @@ def _bind(session: Session, given: Given) -> int:
     return exits.OK
 
 
-def _unbind(session: Session, given: Given) -> int:
+def _unbind(session: ShellState, given: Given) -> int:
     source, destination, key = _binding(given)
     with session.channel() as channel:
         unbind = channel.exchange_unbind if given.flag("--to-exchange") else channel.queue_unbind
@@ -119,7 +119,7 @@ def _binding(given: Given) -> tuple[str, str, str]:
     return given.word("SOURCE"), given.word("DESTINATION"), given.text("--key")
 
 
-def _list(session: Session, given: Given) -> int:
+def _list(session: ShellState, given: Given) -> int:
     what = given.word("WHAT")
     path = [what] if what == "connections" else [what, session.parameters.vhost]
     columns = given.all_words("COLUMN") or COLUMNS[what]
@@ -142,7 +142,7 @@ def _list(session: Session, given: Given) -> int:
 _ENDS: Final = (Word("SOURCE", "exchange"), Word("DESTINATION", "queue"))
 
 COMMANDS: Final = (
-    Command(
+    ShellCommand(
         "declare queue",
         "declare a queue",
         _declare_queue,
@@ -154,7 +154,7 @@ COMMANDS: Final = (
             _ARGUMENT,
         ),
     ),
-    Command(
+    ShellCommand(
         "declare stream",
         "declare a stream",
         _declare_stream,
@@ -165,7 +165,7 @@ COMMANDS: Final = (
             _ARGUMENT,
         ),
     ),
-    Command(
+    ShellCommand(
         "declare exchange",
         "declare an exchange",
         _declare_exchange,
@@ -178,7 +178,7 @@ COMMANDS: Final = (
             _ARGUMENT,
         ),
     ),
-    Command(
+    ShellCommand(
         "delete queue",
         "delete a queue or stream with its messages",
         _delete_queue,
@@ -188,17 +188,21 @@ COMMANDS: Final = (
             Option("--if-empty", "only if it has no messages"),
         ),
     ),
-    Command(
+    ShellCommand(
         "delete exchange",
         "delete an exchange",
         _delete_exchange,
         (Word("EXCHANGE", "exchange"),),
         (Option("--if-unused", "only if it has no bindings"),),
     ),
-    Command("bind", "bind a queue to an exchange", _bind, _ENDS, (_KEY, _TO_EXCHANGE, _ARGUMENT)),
-    Command("unbind", "remove a binding", _unbind, _ENDS, (_KEY, _TO_EXCHANGE, _ARGUMENT)),
-    Command("purge", "drop the waiting messages of a queue", _purge, (Word("QUEUE", "queue"),)),
-    Command(
+    ShellCommand(
+        "bind", "bind a queue to an exchange", _bind, _ENDS, (_KEY, _TO_EXCHANGE, _ARGUMENT)
+    ),
+    ShellCommand("unbind", "remove a binding", _unbind, _ENDS, (_KEY, _TO_EXCHANGE, _ARGUMENT)),
+    ShellCommand(
+        "purge", "drop the waiting messages of a queue", _purge, (Word("QUEUE", "queue"),)
+    ),
+    ShellCommand(
         "list",
         "list queues, exchanges, bindings or connections of a broker on this machine",
         _list,

@@ -12,7 +12,7 @@ import typer
 
 from leveret.cli import exits
 from leveret.cli.options import need_empty
-from leveret.cli.place import Config, DataDir, Place, PlaceGroup
+from leveret.cli.place import BrokerOptions, Config, DataDir, PlaceGroup
 from leveret.cli.printing import output
 from leveret.sizes import counted
 
@@ -130,12 +130,12 @@ def dump(
 
 def _where(context: typer.Context, data_dir: DataDir = None, config: Config = None) -> None:
     """Check, salvage or print a data directory."""
-    context.obj = Place(data_dir, config)
+    context.obj = BrokerOptions(data_dir, config)
 
 
 def _directory(context: typer.Context) -> Path:
     """Return the data directory of the settings.  Raises: Failure."""
-    place: Place = context.obj
+    place: BrokerOptions = context.obj
     return place.settings().data_dir
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from leveret.cli import exits
-from leveret.cli.backup.hold import Hold, NoBroker
+from leveret.cli.backup.hold import BackupHold, NoBroker
 from leveret.config import MANAGEMENT_SOCKET
 from leveret.store.disk import DiskLocked, ReadDisk, RealDisk, StorageFailure
 from leveret.store.recovery.recovery import LOCK_PATH
@@ -62,7 +62,7 @@ def held(directory: Path, *, running: bool) -> Iterator[Callable[[], None]]:
         yield _nothing
         return
     try:
-        hold = Hold(directory / MANAGEMENT_SOCKET)
+        hold = BackupHold(directory / MANAGEMENT_SOCKET)
     except NoBroker:
         # Its socket is elsewhere, or no broker runs: if a file is removed, the command ends.
         yield _nothing

@@ -36,7 +36,7 @@ _QUEUE_FIELDS: Final = (
 
 
 @dataclass(frozen=True)
-class Look:
+class Snapshot:
     """The answers of a broker at one time (seconds of a monotonic clock).
 
     `node` is None if the user has no permission to see it, and `queues` is one page of all queues.
@@ -50,16 +50,16 @@ class Look:
     seconds: float = 0.0
 
 
-def take_look(api: Path | Remote) -> Look:
+def take_look(api: Path | Remote) -> Snapshot:
     """Request totals and node.  Raises: Failure."""
     began = time.monotonic()
     overview = _row(get_json(api, "/api/overview"))
     node = _node(api)
     now = time.monotonic()
-    return Look(now, overview, node, (), now - began)
+    return Snapshot(now, overview, node, (), now - began)
 
 
-def look_at_queues(api: Path | Remote, vhost: str, sort: str, count: int) -> Look:
+def look_at_queues(api: Path | Remote, vhost: str, sort: str, count: int) -> Snapshot:
     """Request these and the first `count` queues by an order of `SORTS`.  Raises: Failure."""
     began = time.monotonic()
     look = take_look(api)
@@ -72,7 +72,7 @@ def look_at_queues(api: Path | Remote, vhost: str, sort: str, count: int) -> Loo
     rows = items if isinstance(items, list) else []
     queues = tuple(one for one in rows if isinstance(one, Mapping))
     now = time.monotonic()
-    return Look(look.at, look.overview, look.node, queues, now - began)
+    return Snapshot(look.at, look.overview, look.node, queues, now - began)
 
 
 def _node(api: Path | Remote) -> Row | None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from leveret.cli.printing.rows import Row
 from leveret.cli.watching.figures import count, per_second, size, span
-from leveret.cli.watching.look import Look, grown, number, rate
+from leveret.cli.watching.look import Snapshot, grown, number, rate
 from leveret.cli.watching.status import alarms_of
 from leveret.escaping import escaped
 
@@ -47,13 +47,13 @@ _HEADS: Final = (
 _TEXTS: Final = 3
 
 
-def screen_of(look: Look, before: Look | None, sort: str, note: str) -> Group:
+def screen_of(look: Snapshot, before: Snapshot | None, sort: str, note: str) -> Group:
     """Return the whole screen; `note` is the last line, if not empty."""
     last = [_line(note)] if note else []
     return Group(*_totals(look, before), Text(""), _queues(look, before, sort), *last)
 
 
-def _totals(look: Look, before: Look | None) -> list[Text]:
+def _totals(look: Snapshot, before: Snapshot | None) -> list[Text]:
     """Return the lines above the queues."""
     now, then = look.overview, None if before is None else before.overview
     seconds = 0.0 if before is None else look.at - before.at
@@ -93,7 +93,7 @@ def _line(text: str, style: str = "") -> Text:
     return Text(escaped(text), style=style, no_wrap=True, overflow="ellipsis")
 
 
-def _head(look: Look) -> Text:
+def _head(look: Snapshot) -> Text:
     """Return the first line: the broker, its uptime, and its alarms in red."""
     overview = look.overview
     name = f"{overview.get('product_name', '')} {overview.get('product_version', '')}"
@@ -107,7 +107,7 @@ def _head(look: Look) -> Text:
     return head
 
 
-def _node_lines(look: Look, before: Look | None, seconds: float) -> list[str]:
+def _node_lines(look: Snapshot, before: Snapshot | None, seconds: float) -> list[str]:
     """Return the lines on memory, disk and the journal, if the user may see them."""
     node = look.node
     if node is None:
@@ -126,7 +126,7 @@ def _node_lines(look: Look, before: Look | None, seconds: float) -> list[str]:
     ]
 
 
-def _queues(look: Look, before: Look | None, sort: str) -> Table:
+def _queues(look: Snapshot, before: Snapshot | None, sort: str) -> Table:
     """Return the table of queues."""
     known: dict[object, Row] = {}
     if before is not None:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from leveret.cli import exits
-from leveret.cli.place import Api, Config, ContextName, DataDir, Place
+from leveret.cli.place import Api, BrokerOptions, Config, ContextName, DataDir
 from leveret.cli.printing import output
 
 if TYPE_CHECKING:
     from leveret.cli.printing.rows import Row
-    from leveret.cli.watching.look import Look
+    from leveret.cli.watching.look import Snapshot
 
 Format = Annotated[Literal["text", "json"], typer.Option("--format", help="The format.")]
 
@@ -31,7 +31,7 @@ def status(
     """Show the version, contents, activity and alarms of a broker."""
     from leveret.cli.watching.look import take_look
 
-    look = take_look(Place(data_dir, config, api, name).find_api())
+    look = take_look(BrokerOptions(data_dir, config, api, name).find_api())
     if form == "json":
         output.say_json({"overview": look.overview, "node": look.node})
         return exits.OK
@@ -39,19 +39,19 @@ def status(
     return exits.OK
 
 
-def print_status(place: Place) -> None:
+def print_status(place: BrokerOptions) -> None:
     """Print the state of a broker, for people.  Raises: Failure."""
     from leveret.cli.watching.look import take_look
 
     _print_lines(take_look(place.find_api()))
 
 
-def _print_lines(look: Look) -> None:
+def _print_lines(look: Snapshot) -> None:
     for title, value in lines_of(look):
         output.say(f"{title:<{_NAME_WIDTH}} {value}")
 
 
-def lines_of(look: Look) -> Iterator[tuple[str, str]]:
+def lines_of(look: Snapshot) -> Iterator[tuple[str, str]]:
     """Yield the names and values of the status."""
     from leveret.cli.watching.figures import count, counted, per_second
     from leveret.cli.watching.look import number

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from leveret.cli import exits
-from leveret.cli.place import Api, Config, ContextName, DataDir, Place
+from leveret.cli.place import Api, BrokerOptions, Config, ContextName, DataDir
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
 
     from leveret.cli.contexts.remote import Remote
-    from leveret.cli.watching.look import Look
+    from leveret.cli.watching.look import Snapshot
 
 #: The minimum pause in durations of the last snapshot: a broker spends at most a fifth of its time
 #: on one viewer.
@@ -83,7 +83,7 @@ def top(
     # `min` and `max` accept NaN.
     if not INTERVAL_MIN <= interval <= INTERVAL_MAX:
         raise exits.Failure(f"--interval {interval}: it must be a number of seconds", exits.USAGE)
-    watch = Watch(Place(data_dir, config, api, name).find_api(), vhost, sort, interval)
+    watch = Watch(BrokerOptions(data_dir, config, api, name).find_api(), vhost, sort, interval)
     if sys.stdout.isatty():
         _show_live(watch)
     else:
@@ -99,8 +99,8 @@ class Watch:
     vhost: str
     sort: str
     interval: float
-    look: Look | None = None
-    before: Look | None = None
+    look: Snapshot | None = None
+    before: Snapshot | None = None
     #: Why the last snapshot failed.
     failed: str = ""
 
@@ -242,9 +242,9 @@ def reading_keys() -> Iterator[Keys]:
 
 
 def _console() -> Console:
-    from leveret.cli.printing.console import Output
+    from leveret.cli.printing.console import StandardOutput
 
-    return Output()
+    return StandardOutput()
 
 
 def app() -> typer.Typer:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Self, Unpack, cast
 from leveret.client.asynchronous.calls import Call, Waiting
 from leveret.client.asynchronous.channel import Channel, TracedChannel
 from leveret.client.asynchronous.one_loop import OneLoop
-from leveret.client.asynchronous.opening import Opening
+from leveret.client.asynchronous.opening import Opener
 from leveret.client.certificates import explained
 from leveret.client.errors import ConnectionLost, OutputFull
 from leveret.client.options import shows_options
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @shows_options
-def connect(uri: Address = None, **options: Unpack[ConnectOptions]) -> Opening[Connection]:
+def connect(uri: Address = None, **options: Unpack[ConnectOptions]) -> Opener[Connection]:
     """Connect, log in and open the vhost; await the result or use it in `async with`.
 
     `uri` is one URI or several, as a list or separated by commas; they are tried in order.  Each
@@ -48,7 +48,7 @@ def connect(uri: Address = None, **options: Unpack[ConnectOptions]) -> Opening[C
     answers, or Unreachable when none of several addresses does; CertificateRefused or TlsFailed;
     AccessRefusedHard (403) or NotAllowed (530) when the broker refuses the login.
     """
-    return Opening(_connect(uri, options))
+    return Opener(_connect(uri, options))
 
 
 async def _connect(uri: Address, options: ConnectOptions) -> Connection:
@@ -175,12 +175,12 @@ class Connection(ShellConnection):
         owners = [one.owner for one in self.session.channels.values()]
         return tuple(owner for owner in owners if isinstance(owner, Channel))
 
-    def channel(self) -> Opening[Channel]:
+    def channel(self) -> Opener[Channel]:
         """Open a channel: `await connection.channel()`, or `async with connection.channel()`.
 
         Raises when awaited: the connection's error; NoFreeChannel; ConnectionInUse.
         """
-        return Opening(self._open_channel())
+        return Opener(self._open_channel())
 
     async def _open_channel(self) -> Channel:
         """Open a channel."""

@@ -21,7 +21,7 @@ class Closable(Protocol):
 T = TypeVar("T", bound=Closable)
 
 
-class Opening(Coroutine[Any, Any, T], Generic[T]):
+class Opener(Coroutine[Any, Any, T], Generic[T]):
     """A coroutine that opens an object; await it, enter it, or wrap it in a task."""
 
     __slots__ = ("_coroutine", "_opened")

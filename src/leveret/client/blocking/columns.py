@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from leveret.wire.content.deliveries import Columns, DeliveryScanner
+from leveret.wire.content.deliveries import DeliveryColumns, DeliveryScanner
 
 if TYPE_CHECKING:
     from leveret.client.blocking.channel import Channel
     from leveret.client.blocking.consumer import Consumer
 
-__all__ = ["ColumnConsumer", "Columns"]
+__all__ = ["ColumnConsumer", "DeliveryColumns"]
 
 
 class ColumnConsumer:
@@ -62,7 +62,7 @@ class ColumnConsumer:
                 self._channel.turn(deadline)
             return True
 
-    def take(self) -> Columns:
+    def take(self) -> DeliveryColumns:
         """Return the messages received since the last call."""
         with self._channel.connection.one_thread:
             return self._scanner.columns()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from leveret.client.blocking.calls import Call
 from leveret.client.blocking.channel import Channel, TracedChannel
-from leveret.client.blocking.link import Link, open_link
+from leveret.client.blocking.link import SocketLink, open_link
 from leveret.client.blocking.one_thread import OneThread
 from leveret.client.options import shows_options
 from leveret.client.shell import requests
@@ -74,7 +74,7 @@ class Connection(ShellConnection):
         self.ready: deque[Callable[[], bool]] = deque()
         #: Errors that ended consumers with a callback, until `process` raises them.
         self.failures: deque[Exception] = deque()
-        self._link: Link | None = None
+        self._link: SocketLink | None = None
         #: During recovery: the time of the next attempt (ms), or None while an attempt is in
         #: progress,
         #: and the deadline of that attempt (monotonic seconds).

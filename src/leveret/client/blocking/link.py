@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 READ_BYTES: Final = 262_144
 
 
-class Link:
+class SocketLink:
     """An open socket."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -67,7 +67,9 @@ class Link:
         self._socket.close()
 
 
-def open_link(parameters: Parameters, ssl: ssl_module.SSLContext | None, deadline: float) -> Link:
+def open_link(
+    parameters: Parameters, ssl: ssl_module.SSLContext | None, deadline: float
+) -> SocketLink:
     """Connect, with TLS if a context is given, before `deadline` (monotonic seconds).
 
     Raises: OSError, including TimeoutError, CertificateRefused and TlsFailed.
@@ -79,7 +81,7 @@ def open_link(parameters: Parameters, ssl: ssl_module.SSLContext | None, deadlin
         if ssl is not None:
             sock.settimeout(max(0.001, deadline - time.monotonic()))
             sock = _secured(sock, ssl, parameters)
-        return Link(sock)
+        return SocketLink(sock)
     except BaseException:
         sock.close()
         raise

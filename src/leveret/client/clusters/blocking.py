@@ -1,4 +1,4 @@
-"""`Producer` and `Consumer` for programs without asyncio.
+"""`BlockingProducer` and `BlockingConsumer` for programs without asyncio.
 
 Each runs the asyncio class of the same name in a thread with its own event loop.  So heartbeats and
 acks are sent while the program is busy, and any thread may call.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leveret.wire.properties import BasicProperties
 
 
-class Producer:
+class BlockingProducer:
     """A producer of topic `topic`, for any thread; arguments are those of `leveret.Producer`."""
 
     def __init__(self, topic: str, **settings: Any) -> None:
@@ -66,7 +66,7 @@ class Producer:
         self.close()
 
 
-class Consumer:
+class BlockingConsumer:
     """A member of a cluster, for any thread; arguments are those of `leveret.Consumer`.
 
     If `on_message` is a plain function, it is called in threads of this library.
@@ -75,7 +75,7 @@ class Consumer:
     def __init__(
         self, topic: str, *, cluster: str, on_message: OnMessage | OnBatch, **settings: Any
     ) -> None:
-        self._consumer = consumer.Consumer(
+        self._consumer = consumer.ClusterConsumer(
             topic, cluster=cluster, on_message=on_message, **settings
         )
         self._thread: LoopThread | None = None

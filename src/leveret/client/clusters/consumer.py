@@ -1,4 +1,4 @@
-"""A member of a consumer cluster: `Consumer`, which stays in its cluster until it unsubscribes.
+"""A member of a consumer cluster: `ClusterConsumer`, which stays in it until it unsubscribes.
 
 When its connection or its channel ends, or its queue is deleted, it rejoins, with a growing delay
 between attempts.  It first waits for the handlers that are still running, so that two handlers of
@@ -48,7 +48,7 @@ _REJOIN_SECONDS: Final = 0.1
 _REJOIN_SECONDS_MAX: Final = 5.0
 
 
-class Consumer:
+class ClusterConsumer:
     """A member of cluster `cluster` of topic `topic`; it handles messages while it is subscribed.
 
     `on_message` is called with a `ClusterMessage`, or with a list of them if `max_batch` is

@@ -13,12 +13,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from leveret.client.errors import ClientError
-from leveret.client.events import Ended
+from leveret.client.events import ConnectionEnded
 from leveret.client.recovery.backoff import Backoff
 from leveret.client.recovery.restoration import Restoration
 from leveret.client.recovery.revival import Revivals
 from leveret.client.recovery.settings import Disconnected, GaveUp, Reconnecting, Recovered
-from leveret.client.session.connection import Session
+from leveret.client.session.connection import ClientConnection
 from leveret.client.session.memory import ChannelMemory, ConnectionMemory
 from leveret.errors import AmqpError, NotFound
 
@@ -70,9 +70,9 @@ class Recoverer:
 
     # -- attempts ----------------------------------------------------------------------------------
 
-    def session(self, now_ms: int, target: Parameters) -> Session:
+    def session(self, now_ms: int, target: Parameters) -> ClientConnection:
         """Return the session of the first connection."""
-        return Session(target, now_ms, self._properties, self.memory)
+        return ClientConnection(target, now_ms, self._properties, self.memory)
 
     def lost(self, error: Exception, now_ms: int) -> None:
         """Handle the loss of an open connection."""
@@ -116,7 +116,7 @@ class Recoverer:
         self._tell(Reconnecting(self._backoff.attempts, delay_ms / 1000, error))
         return delay_ms
 
-    def begin(self, now_ms: int) -> Session:
+    def begin(self, now_ms: int) -> ClientConnection:
         """Return the session of the next attempt, with the next target."""
         target = self.targets[self._target % len(self.targets)]
         self._target += 1
@@ -124,13 +124,13 @@ class Recoverer:
         self.memory.generation += 1
         return self.session(now_ms, target)
 
-    def opened(self, session: Session) -> None:
+    def opened(self, session: ClientConnection) -> None:
         """Record whether the broker of a session supports publisher deduplication."""
         self.memory.is_numbering = self.settings.numbered and session.is_leveret
 
     def restore(
         self,
-        session: Session,
+        session: ClientConnection,
         done: Callable[[Exception | None], None],
         progressed: Callable[[], None],
     ) -> None:
@@ -197,7 +197,7 @@ class Recoverer:
         for memory in list(self.memory.channels):
             if memory.session is not None:
                 memory.session.end(error, events)
-        events.append(Ended(error))
+        events.append(ConnectionEnded(error))
         if error is not None:
             self._tell(GaveUp(error))
         return events

@@ -33,23 +33,23 @@ from leveret.wire.methods.queue import QueueDeclare, QueueDeclareOk
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from leveret.client.events import ChannelEnded, OwnedChannel, Owner
+    from leveret.client.events import ChannelEnded, ChannelOwner, OwnedChannel
     from leveret.client.session.channel import ChannelSession
-    from leveret.client.session.connection import Session
+    from leveret.client.session.connection import ClientConnection
     from leveret.client.session.memory import ChannelMemory, ConnectionMemory
     from leveret.wire.method import Method
 
 log = logging.getLogger("leveret.client")
 
 #: Requests that were sent together, each with its outcome.
-Step = list["_Asked"]
+Step = list["_RestoreRequest"]
 
 
 class StillHeld(ConnectionError):
     """The lost connection still holds an exclusive resource; try again later."""
 
 
-class _Asked(Token):
+class _RestoreRequest(Token):
     """One request of the script; `outcome` is None until it is answered or refused."""
 
     __slots__ = ("_restoration", "channel", "method", "outcome")
@@ -100,7 +100,7 @@ class Restoration:
     def __init__(
         self,
         memory: ConnectionMemory,
-        session: Session,
+        session: ClientConnection,
         done: Callable[[Exception | None], None],
         refused: Callable[[ChannelMemory, str, Exception], None],
         progressed: Callable[[], None],
@@ -177,16 +177,16 @@ class Restoration:
         """Send requests on one channel."""
         step = []
         for method in methods:
-            asked = _Asked(self, method)
+            asked = _RestoreRequest(self, method)
             asked.channel = channel
             self._waiting += 1
             channel.request(method, asked)
             step.append(asked)
         return step
 
-    def _open(self, owner: Owner, memory: ChannelMemory | None) -> _Asked:
+    def _open(self, owner: ChannelOwner, memory: ChannelMemory | None) -> _RestoreRequest:
         """Open a channel."""
-        asked = _Asked(self, ChannelOpen())
+        asked = _RestoreRequest(self, ChannelOpen())
         self._waiting += 1
         asked.channel = self._session.open_channel(owner, asked, memory)
         return asked
@@ -257,7 +257,7 @@ class Restoration:
         """Close the setup channel, to free its number."""
         channel, self._setup = self._setup, None
         if channel is not None and channel.state is ChannelState.OPEN:
-            closing = self._setup_owner.closing = _Asked(self, ChannelClose())
+            closing = self._setup_owner.closing = _RestoreRequest(self, ChannelClose())
             self._waiting += 1
             channel.close()
             yield [closing]
@@ -345,13 +345,13 @@ def _ask_again(channel: ChannelSession, memory: ChannelMemory) -> None:
             token.end(error)
 
 
-def _channel(asked: _Asked) -> ChannelSession:
+def _channel(asked: _RestoreRequest) -> ChannelSession:
     """Return the channel of a request."""
     assert asked.channel is not None
     return asked.channel
 
 
-def _opened(asked: _Asked) -> ChannelSession:
+def _opened(asked: _RestoreRequest) -> ChannelSession:
     """Return the opened channel.  Raises: the error of the request."""
     if isinstance(asked.outcome, Exception):
         raise asked.outcome

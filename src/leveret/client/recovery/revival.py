@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.client.events import Owner, Replied, Token
+from leveret.client.events import ChannelOwner, Replied, Token
 from leveret.client.recovery.backoff import Backoff
 from leveret.wire.methods.queue import QueueDeclare
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from leveret.client.message import ReturnedMessage
     from leveret.client.recovery.settings import Recovery
     from leveret.client.session.channel import ChannelSession
-    from leveret.client.session.connection import Session
+    from leveret.client.session.connection import ClientConnection
     from leveret.client.session.memory import ChannelMemory
 
 
-class NoDeliveries(Owner):
+class NoDeliveries(ChannelOwner):
     """The owner of a channel used for requests only, without deliveries and publishes."""
 
     def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
@@ -58,7 +58,7 @@ class NoDeliveries(Owner):
             token.end(event.error)
 
 
-class _Waiting:
+class _WaitingConsumer:
     """One consumer that waits for its queue."""
 
     def __init__(self, memory: ChannelMemory, consumer_tag: str, backoff: Backoff) -> None:
@@ -91,7 +91,9 @@ class _Look(Token):
 
     is_internal = True
 
-    def __init__(self, revivals: Revivals, waiting: _Waiting, session: Session) -> None:
+    def __init__(
+        self, revivals: Revivals, waiting: _WaitingConsumer, session: ClientConnection
+    ) -> None:
         self._revivals = revivals
         self._waiting = waiting
         self._channel: ChannelSession = session.open_channel(NoDeliveries(), _Opening(self))
@@ -130,7 +132,7 @@ class Revivals:
 
     def __init__(self, settings: Recovery) -> None:
         self._settings = settings
-        self._waiting: dict[tuple[ChannelMemory, str], _Waiting] = {}
+        self._waiting: dict[tuple[ChannelMemory, str], _WaitingConsumer] = {}
         self._now_ms = 0
 
     def add(self, memory: ChannelMemory, consumer_tag: str, now_ms: int) -> bool:
@@ -142,7 +144,7 @@ class Revivals:
             return False  # for a browser, the cancel means that everything was read
         consumer.is_waiting = True
         backoff = Backoff(self._settings, now_ms, self._settings.consumer_attempts_max, None)
-        waiting = _Waiting(memory, consumer_tag, backoff)
+        waiting = _WaitingConsumer(memory, consumer_tag, backoff)
         self._waiting[memory, consumer_tag] = waiting
         self._now_ms = now_ms
         self.missed(waiting)
@@ -158,7 +160,7 @@ class Revivals:
         dues = [one.due_ms for one in self._waiting.values() if one.due_ms is not None]
         return min(dues, default=None)
 
-    def tick(self, session: Session, now_ms: int) -> None:
+    def tick(self, session: ClientConnection, now_ms: int) -> None:
         """Check for the queues whose delay has passed, on an open session."""
         self._now_ms = now_ms
         for waiting in list(self._waiting.values()):
@@ -173,7 +175,7 @@ class Revivals:
             except Exception:  # noqa: BLE001 -- no channel is free, or the connection has ended
                 self.missed(waiting)
 
-    def missed(self, waiting: _Waiting) -> None:
+    def missed(self, waiting: _WaitingConsumer) -> None:
         """Schedule the next check, or end the consumer."""
         delay_ms = waiting.backoff.next_ms(self._now_ms)
         if delay_ms is None:
@@ -181,7 +183,7 @@ class Revivals:
         else:
             waiting.due_ms = self._now_ms + delay_ms
 
-    def found(self, waiting: _Waiting) -> None:
+    def found(self, waiting: _WaitingConsumer) -> None:
         """Restart a consumer whose queue exists again."""
         memory = waiting.memory
         consumer = memory.consumers.get(waiting.consumer_tag)
@@ -192,7 +194,7 @@ class Revivals:
         consumer.is_waiting = False
         memory.session.request(consumer.method, _Started())
 
-    def _give_up(self, waiting: _Waiting) -> None:
+    def _give_up(self, waiting: _WaitingConsumer) -> None:
         """End a consumer as cancelled."""
         del self._waiting[waiting.memory, waiting.consumer_tag]
         waiting.memory.owner.consumer_cancelled(waiting.consumer_tag)

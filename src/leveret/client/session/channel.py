@@ -1,7 +1,7 @@
 """One channel in the client role, sans-IO: requests and publishes out, replies and content in.
 
-It writes into the connection's `Output` and appends to the caller's list of events; it uses neither
-sockets nor time.  Requests may be pipelined: replies arrive in the order of the requests.
+It writes into the connection's `ClientOutput` and appends to the caller's list of events; it uses
+neither sockets nor time.  Requests may be pipelined: replies arrive in the order of the requests.
 
 Invariants: content frames are accepted only right after the method that announces them (505
 otherwise); a closing channel drops everything except channel.close and close-ok (behaviour 15:
@@ -28,10 +28,10 @@ from leveret.client.events import (
 )
 from leveret.client.message import ReturnedMessage, delivered, got
 from leveret.client.names import checked
-from leveret.client.session.confirms import Confirms
+from leveret.client.session.confirms import PublisherConfirms
 from leveret.client.session.kept import KeptPublish
 from leveret.client.session.memory import GENERATION_SHIFT, ChannelMemory
-from leveret.client.session.output import BASIC, Output, publish_frame, reply_text
+from leveret.client.session.output import BASIC, ClientOutput, publish_frame, reply_text
 from leveret.client.session.states import CHANNEL, ChannelState
 from leveret.client.session.tally import Tally
 from leveret.client.session.topology import changed
@@ -71,10 +71,10 @@ from leveret.wire.methods.tx import TxSelect
 from leveret.wire.properties import NO_PROPERTIES
 
 if TYPE_CHECKING:
-    from leveret.client.events import Event, Owner, Token
+    from leveret.client.events import ChannelOwner, Event, Token
     from leveret.client.numbering import Numbering
     from leveret.client.session.intake import Intake
-    from leveret.client.session.kept import Piece, Share
+    from leveret.client.session.kept import ChannelPublishes, SentPiece
     from leveret.wire.frames import FrameReader
     from leveret.wire.method import Method
 
@@ -113,8 +113,8 @@ class ChannelSession(OwnedChannel):
     def __init__(
         self,
         number: int,
-        output: Output,
-        owner: Owner,
+        output: ClientOutput,
+        owner: ChannelOwner,
         token: Token,
         memory: ChannelMemory | None = None,
         tells_key: bool = False,
@@ -127,7 +127,7 @@ class ChannelSession(OwnedChannel):
         if memory is not None and tells_key:
             self.key = memory.connection.last_key = memory.connection.last_key + 1
             request = ChannelOpen(channel_key(self.key, memory.counted_key))
-        self.confirms: Confirms | None = None if memory is None else memory.confirms
+        self.confirms: PublisherConfirms | None = None if memory is None else memory.confirms
         #: The offset added to the broker's delivery tags.
         self._tag_base = 0
         if memory is not None:
@@ -194,9 +194,9 @@ class ChannelSession(OwnedChannel):
     def _confirm(self, memory: ChannelMemory | None) -> None:
         """Start counting publishes."""
         if memory is None:
-            self.confirms = Confirms()
+            self.confirms = PublisherConfirms()
         else:
-            self.confirms = memory.confirms = Confirms()
+            self.confirms = memory.confirms = PublisherConfirms()
             memory.counted_key = self.key
             self._look_again()
 
@@ -261,7 +261,7 @@ class ChannelSession(OwnedChannel):
 
     def _encoded(self, publish: KeptPublish, numbering: Numbering | None = None) -> bytes:
         """Return the frames of a publish.  Raises: ValueError for an invalid argument."""
-        output = Output()
+        output = ClientOutput()
         output.frame_max = self._output.frame_max
         frame = publish_frame(self.number, publish.method)
         output.publish(self.number, frame, publish.properties, publish.body, numbering)
@@ -301,7 +301,7 @@ class ChannelSession(OwnedChannel):
             return False
         return confirms.is_keeping
 
-    def keep(self, piece: Piece) -> None:
+    def keep(self, piece: SentPiece) -> None:
         """Keep the publishes since the last call; they are in that piece of output."""
         if self.confirms is not None:
             self.confirms.keep(piece, self.number)
@@ -472,7 +472,7 @@ class ChannelSession(OwnedChannel):
             return
         events.append(Settled(self, tuple(confirms.settle_marks(marks))))
 
-    def count_again(self) -> list[Share]:
+    def count_again(self) -> list[ChannelPublishes]:
         """Restart the confirm numbers for this connection; return the unconfirmed publishes."""
         assert self.memory is not None
         assert self.confirms is not None

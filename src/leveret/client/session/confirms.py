@@ -22,7 +22,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from leveret.client.errors import Nacked, Returned
-from leveret.client.session.kept import Share
+from leveret.client.session.kept import ChannelPublishes
 from leveret.errors import PreconditionFailed
 from leveret.limits import CLIENT_FAILURES_MAX
 from leveret.wire.content.publish_marks import NACKED, RETURNED
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from leveret.client.errors import PublishFailed
     from leveret.client.events import Token
     from leveret.client.message import ReturnedMessage
-    from leveret.client.session.kept import Kept, Piece
+    from leveret.client.session.kept import KeptPublishes, SentPiece
     from leveret.wire.content.publish_marks import PublishMarks
 
 #: Identifies a returned message: exchange, routing key and body.
@@ -50,7 +50,7 @@ class Unconfirmed:
         self.settled = False
 
 
-class Confirms:
+class PublisherConfirms:
     """The confirms of one channel since confirm.select."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Confirms:
         self._lowest = 1
         self._early: set[int] = set()
         #: The shares of kept output, and the last sequence in them.
-        self._shares: deque[Share] = deque()
+        self._shares: deque[ChannelPublishes] = deque()
         self._kept_to = 0
         #: The sequences of repeated publishes, indexed by the broker's number - 1, and the offset
         #: from
@@ -94,21 +94,21 @@ class Confirms:
         """Whether there are new publishes for `keep`."""
         return self.last > self._kept_to
 
-    def keep(self, piece: Piece, number: int) -> None:
+    def keep(self, piece: SentPiece, number: int) -> None:
         """Keep the publishes on channel `number` since the last call; they are in `piece`."""
-        self._shares.append(Share(piece, number, self._kept_to + 1, self.last))
+        self._shares.append(ChannelPublishes(piece, number, self._kept_to + 1, self.last))
         self._kept_to = self.last
 
-    def keep_one(self, kept: Kept, data: bytes, number: int, sequence: int) -> None:
+    def keep_one(self, kept: KeptPublishes, data: bytes, number: int, sequence: int) -> None:
         """Keep one encoded publish."""
-        self._shares.append(Share(kept.keep(data), number, sequence, sequence))
+        self._shares.append(ChannelPublishes(kept.keep(data), number, sequence, sequence))
         self._kept_to = max(self._kept_to, sequence)
 
     def is_settled(self, sequence: int) -> bool:
         """Return whether a publish is acked or nacked."""
         return sequence < self._lowest or sequence in self._early
 
-    def send_again(self) -> list[Share]:
+    def send_again(self) -> list[ChannelPublishes]:
         """Restart the broker's numbers from 1; return the shares with unconfirmed publishes."""
         unsettled = range(self._lowest, self.last + 1)
         self._resent = [number for number in unsettled if number not in self._early]

@@ -5,8 +5,9 @@ waits.  It does not reconnect either: an ended session stays ended, and the call
 one.  With a `memory`, its channels continue on that new session (`recovery`).
 
 Invariants: no input from the peer makes `receive` raise: a fault closes the channel or the
-connection with its reply code and is reported as an event; `Ended` is reported exactly once, after
-the `ChannelEnded` of every channel; `Lost` replaces it if the connection is to be recovered.
+connection with its reply code and is reported as an event; `ConnectionEnded` is reported exactly
+once, after the `ChannelEnded` of every channel; `Lost` replaces it if the connection is to be
+recovered.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from typing import TYPE_CHECKING, Final
 
 from leveret import __version__
 from leveret.client.errors import Closed, ConnectionLost, NoFreeChannel
-from leveret.client.events import Blocked, Ended, Lost, Opened, Replied, Unblocked
+from leveret.client.events import Blocked, ConnectionEnded, Lost, Opened, Replied, Unblocked
 from leveret.client.session.channel import ChannelSession
 from leveret.client.session.intake import Intake
 from leveret.client.session.memory import ChannelMemory, ConnectionMemory
-from leveret.client.session.output import Output, reply_text
+from leveret.client.session.output import ClientOutput, reply_text
 from leveret.client.session.states import CONNECTION, ChannelState, ConnectionState
 from leveret.errors import (
     AccessRefusedHard,
@@ -65,8 +66,8 @@ from leveret.wire.methods.connection import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from leveret.client.events import Event, Owner, Token
-    from leveret.client.session.kept import Kept
+    from leveret.client.events import ChannelOwner, Event, Token
+    from leveret.client.session.kept import KeptPublishes
     from leveret.client.uri import Parameters
     from leveret.wire.method import Method
 
@@ -96,7 +97,7 @@ _PROTOCOL_HEADER_BYTES: Final = 8
 _TLS_ALERT: Final = b"\x15"
 
 
-class Session:
+class ClientConnection:
     """One connection; `parameters` give the login, `now_ms` is a monotonic time in milliseconds."""
 
     def __init__(
@@ -118,7 +119,7 @@ class Session:
         self._reader = FrameReader()
         self._reader.frame_max = FRAME_BYTES_MAX
         self._intake = Intake()
-        self._output = Output()
+        self._output = ClientOutput()
         self._output.start()
         self._pending: list[tuple[Method, Token]] = []
         self._first: bytes | None = b""  # until the first byte identifies the protocol
@@ -172,7 +173,7 @@ class Session:
             self._keep(data, publishing, self.memory.kept)
         return data
 
-    def _keep(self, data: bytes, publishing: list[int], kept: Kept) -> None:
+    def _keep(self, data: bytes, publishing: list[int], kept: KeptPublishes) -> None:
         """Keep the publishes of some channels until they are confirmed."""
         channels = [self.channels[number] for number in publishing if number in self.channels]
         channels = [channel for channel in channels if channel.keeps_publishes]
@@ -182,7 +183,7 @@ class Session:
                 channel.keep(piece)
 
     def open_channel(
-        self, owner: Owner, token: Token, memory: ChannelMemory | None = None
+        self, owner: ChannelOwner, token: Token, memory: ChannelMemory | None = None
     ) -> ChannelSession:
         """Open a channel on the lowest free number; the answer carries `token`.
 
@@ -214,7 +215,7 @@ class Session:
         self._pending.append((method, token))
 
     def close(self, code: int = 200, text: str = "") -> None:
-        """Begin to close; `Ended` reports the end.  Do nothing when closing or closed."""
+        """Begin to close; `ConnectionEnded` reports the end.  Do nothing when closing or closed."""
         if self.state in {ConnectionState.CLOSING, ConnectionState.CLOSED}:
             return
         if self.state is not ConnectionState.STARTING:
@@ -511,7 +512,7 @@ class Session:
             return
         for channel in channels:
             channel.end(error, events)
-        events.append(Ended(error, tokens))
+        events.append(ConnectionEnded(error, tokens))
 
     def _is_lost(self, error: Exception) -> bool:
         """Return whether the connection is to be recovered, and record it."""

@@ -17,7 +17,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.client.acks import Acks
-from leveret.client.message import Message, Origin, Receiver
+from leveret.client.message import Message, MessageOrigin, Receiver
 from leveret.errors import AmqpError
 from leveret.limits import CLIENT_MESSAGE_OVERHEAD_BYTES
 from leveret.wire.buffer import read_i16_be, read_i32_be, read_i64_be
@@ -53,7 +53,7 @@ class Intake:
 
     def __init__(self) -> None:
         self.size: i64 = 0
-        self._origin: Origin = Origin("", "", "")
+        self._origin: MessageOrigin = MessageOrigin("", "", "")
         #: The bytes of the last consumer tag, and of the last exchange and routing key.
         self._consumer: bytes = b""
         self._address: bytes = b""
@@ -117,7 +117,7 @@ class Intake:
             return False
         if not isinstance(method, BasicDeliver):
             return False
-        self._origin = Origin(method.consumer_tag, method.exchange, method.routing_key)
+        self._origin = MessageOrigin(method.consumer_tag, method.exchange, method.routing_key)
         self._consumer = consumer
         self._address = address
         return True

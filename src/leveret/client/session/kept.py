@@ -3,8 +3,8 @@
 The kept objects are whole pieces of sent output; nothing is created for a single publish.  A piece
 is freed when all of its publishes are confirmed.  It is decoded only to publish again.
 
-A `Share` is the part of one channel in a piece: the sequences `first` to `last`, which are its last
-publishes there (earlier ones were not in confirm mode).
+A `ChannelPublishes` is the part of one channel in a piece: the sequences `first` to `last`, which
+are its last publishes there (earlier ones were not in confirm mode).
 
 Invariants: pieces are in the order of writing; `size` is the total size of all pieces.
 """
@@ -35,12 +35,12 @@ class KeptPublish(NamedTuple):
     body: bytes
 
 
-class Share:
+class ChannelPublishes:
     """The publishes of one channel in a piece; `number` is the channel's number at that time."""
 
     __slots__ = ("_is_released", "_piece", "_unsettled", "first", "last", "number")
 
-    def __init__(self, piece: Piece, number: int, first: int, last: int) -> None:
+    def __init__(self, piece: SentPiece, number: int, first: int, last: int) -> None:
         self.number = number
         self.first = first
         self.last = last
@@ -62,14 +62,14 @@ class Share:
             self._piece.released()
 
 
-class Piece:
+class SentPiece:
     """Sent bytes that contain publishes in confirm mode."""
 
     __slots__ = ("_kept", "_released", "data", "shares")
 
-    def __init__(self, kept: Kept, data: bytes) -> None:
+    def __init__(self, kept: KeptPublishes, data: bytes) -> None:
         self.data = data
-        self.shares: list[Share] = []
+        self.shares: list[ChannelPublishes] = []
         self._kept = kept
         self._released = 0
 
@@ -79,7 +79,7 @@ class Piece:
         if self._released == len(self.shares):
             self._kept.forget(self)
 
-    def publishes(self) -> Iterator[tuple[Share, int, KeptPublish]]:
+    def publishes(self) -> Iterator[tuple[ChannelPublishes, int, KeptPublish]]:
         """Yield the publishes of all shares, in the order of their bytes, with their sequences."""
         found = list(_publishes(self.data))
         shares = {share.number: share for share in self.shares}
@@ -96,27 +96,27 @@ class Piece:
                 yield shares[number], sequence, publish
 
 
-class Kept:
+class KeptPublishes:
     """The kept publishes of one connection, across all reconnects."""
 
     def __init__(self) -> None:
         self.size = 0
-        self._pieces: dict[Piece, None] = {}
+        self._pieces: dict[SentPiece, None] = {}
 
-    def keep(self, data: bytes) -> Piece:
+    def keep(self, data: bytes) -> SentPiece:
         """Keep a piece of output; its shares are added later."""
-        piece = Piece(self, data)
+        piece = SentPiece(self, data)
         self._pieces[piece] = None
         self.size += len(data)
         return piece
 
-    def forget(self, piece: Piece) -> None:
+    def forget(self, piece: SentPiece) -> None:
         """Free a piece, once."""
         if piece in self._pieces:
             del self._pieces[piece]
             self.size -= len(piece.data)
 
-    def take(self) -> list[Piece]:
+    def take(self) -> list[SentPiece]:
         """Return and clear all pieces, in their order."""
         pieces = list(self._pieces)
         self._pieces.clear()

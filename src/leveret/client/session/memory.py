@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from leveret.client.errors import DeliveryLost, TransactionLost
 from leveret.client.numbering import Numbering
-from leveret.client.session.kept import Kept
-from leveret.client.session.topology import Topology, changed
+from leveret.client.session.kept import KeptPublishes
+from leveret.client.session.topology import DeclaredTopology, changed
 from leveret.wire.methods.basic import BasicCancel, BasicConsume, BasicConsumeOk, BasicGet, BasicQos
 from leveret.wire.methods.confirm import ConfirmSelect
 from leveret.wire.methods.queue import QueueDeclare, QueueDeclareOk, QueueDelete
 from leveret.wire.methods.tx import TxCommit, TxRollback, TxSelect
 
 if TYPE_CHECKING:
-    from leveret.client.events import OwnedChannel, Owner, Token
-    from leveret.client.session.confirms import Confirms
+    from leveret.client.events import ChannelOwner, OwnedChannel, Token
+    from leveret.client.session.confirms import PublisherConfirms
     from leveret.wire.method import Method
 
 M = TypeVar("M", bound="Method")
@@ -43,7 +43,7 @@ class ConnectionMemory:
         self.publish_session = publish_session
         #: The last channel key assigned.
         self.last_key = 0
-        self.topology = Topology()
+        self.topology = DeclaredTopology()
         #: The channels that have not ended, in the order of opening.
         self.channels: dict[ChannelMemory, None] = {}
         self.numbering = Numbering(publisher)
@@ -54,7 +54,7 @@ class ConnectionMemory:
         #: Whether the channels wait for the next connection or for their restoration on it.
         self.is_recovering = False
         #: The unconfirmed publishes.
-        self.kept = Kept()
+        self.kept = KeptPublishes()
 
 
 class RememberedConsumer:
@@ -72,12 +72,12 @@ class RememberedConsumer:
 class ChannelMemory:
     """One channel of the application; `owner` is the shell's channel."""
 
-    def __init__(self, connection: ConnectionMemory, owner: Owner) -> None:
+    def __init__(self, connection: ConnectionMemory, owner: ChannelOwner) -> None:
         self.connection = connection
         self.owner = owner
         #: The channel on the last connection.
         self.session: OwnedChannel | None = None
-        self.confirms: Confirms | None = None
+        self.confirms: PublisherConfirms | None = None
         #: The key of the channel whose confirm numbers `confirms` uses.
         self.counted_key = 0
         self.unanswered: list[tuple[Method, Token]] = []

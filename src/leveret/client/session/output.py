@@ -32,7 +32,7 @@ BASIC: Final = 60
 
 
 @final
-class Output:
+class ClientOutput:
     """Frames to be sent; `sent` is True if any were taken since it was last cleared."""
 
     def __init__(self) -> None:

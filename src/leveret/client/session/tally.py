@@ -1,7 +1,7 @@
 """Confirms of a channel that are only counted, not recorded one by one.
 
 For bulk publishers, which only need the number of unconfirmed messages, the lowest of them, whether
-any was nacked, and the returned messages.  It replaces `Confirms` on its channel.
+any was nacked, and the returned messages.  It replaces `PublisherConfirms` on its channel.
 
 Invariants: all sequences below `lowest` have settled, and of those from it on exactly `_early`
 have; a sequence settles once.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.client.session.confirms import Confirms
+from leveret.client.session.confirms import PublisherConfirms
 from leveret.errors import PreconditionFailed
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leveret.client.message import ReturnedMessage
 
 
-class Tally(Confirms):
+class Tally(PublisherConfirms):
     """The confirms of one channel, from its first publish on."""
 
     def __init__(self) -> None:

@@ -52,7 +52,7 @@ def changed(method: M, **fields: object) -> M:
     return type(method)(**(values | fields))
 
 
-class Topology:
+class DeclaredTopology:
     """The exchanges, queues and bindings of one connection, by the application's names."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from leveret.client.errors import Closed
-from leveret.client.events import Owner
+from leveret.client.events import ChannelOwner
 from leveret.client.session.channel import ChannelSession
 from leveret.client.session.states import ChannelState
 from leveret.client.shell.shown import INTERNAL_OF_CHANNEL, shown
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from leveret.client.events import ChannelEnded, Delivered, OwnedChannel, Settled, Token
     from leveret.client.message import Message, ReturnedMessage
-    from leveret.client.session.confirms import Confirms
+    from leveret.client.session.confirms import PublisherConfirms
     from leveret.client.shell.connection import ShellConnection
     from leveret.client.shell.consumer import ShellConsumer
     from leveret.wire.properties import BasicProperties
@@ -36,7 +36,7 @@ log = logging.getLogger("leveret.client")
 Body = bytes | bytearray | memoryview
 
 
-class ShellChannel(Owner):
+class ShellChannel(ChannelOwner):
     """A channel of a shell; `session` is its sans-IO state."""
 
     #: Entered by each call; raises ConnectionInUse if the caller may not use the connection.
@@ -172,13 +172,13 @@ class ShellChannel(Owner):
         for token, failure in event.outcomes:
             token.end(failure)
 
-    def _confirms(self) -> Confirms:
+    def _confirms(self) -> PublisherConfirms:
         """Return the confirms of the channel.  Raises: ValueError outside confirm mode."""
         if self.session.confirms is None:
             raise ValueError("the channel is not in confirm mode")
         return self.session.confirms
 
-    def _check_confirms(self, confirms: Confirms) -> None:
+    def _check_confirms(self, confirms: PublisherConfirms) -> None:
         """Raise failures of publishes without a token.
 
         Raises: Nacked, Returned; the channel's error if it ended with unconfirmed publishes.

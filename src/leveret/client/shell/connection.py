@@ -18,8 +18,8 @@ from leveret.client.events import (
     CameBack,
     Cancelled,
     ChannelEnded,
+    ConnectionEnded,
     Delivered,
-    Ended,
     FlowChanged,
     Lost,
     Opened,
@@ -31,7 +31,7 @@ from leveret.client.numbering import PUBLISHER_PREFIX
 from leveret.client.options import split
 from leveret.client.recovery.recoverer import Recoverer
 from leveret.client.recovery.settings import settings_of
-from leveret.client.session.connection import Session
+from leveret.client.session.connection import ClientConnection
 from leveret.client.session.states import ConnectionState
 from leveret.client.shell.shown import INTERNAL_OF_CONNECTION, shown
 from leveret.errors import ConnectionForced
@@ -63,7 +63,7 @@ class ShellConnection(ABC):
         self.traces = prepared.traces
         self.recoverer: Recoverer | None = None
         if prepared.recovery is None:
-            self.session = Session(parameters, monotonic_ms(), prepared.properties)
+            self.session = ClientConnection(parameters, monotonic_ms(), prepared.properties)
         else:
             names = f"{PUBLISHER_PREFIX}{secrets.token_hex(12)}", secrets.token_hex(16)
             first = prepared.addresses.index(parameters)
@@ -195,7 +195,7 @@ class ShellConnection(ABC):
             self._handle_opened()
         elif isinstance(event, Lost):
             self._handle_lost(event)
-        elif isinstance(event, Ended):
+        elif isinstance(event, ConnectionEnded):
             if self.is_recovering and event.error is not None:
                 self._attempt_failed(event.error)
             else:
@@ -249,7 +249,7 @@ class ShellConnection(ABC):
             self.recoverer.lost(event.error, monotonic_ms())
             self._on_lost(event.error)
 
-    def _handle_ended(self, event: Ended) -> None:
+    def _handle_ended(self, event: ConnectionEnded) -> None:
         """Fail all pending requests."""
         error = event.error or Closed("the connection was closed")
         for token in event.tokens:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from leveret.management.chunk_source import ChunkSource
-from leveret.management.keeper import Keeper
+from leveret.management.keeper import GateKeeper
 from leveret.management.listening.doors import Doors, Make
 from leveret.management.listening.listener import HttpListener, Log, UnixListener
 from leveret.management.listening.tcp import TcpListener, listen_on
@@ -55,7 +55,7 @@ class HttpListeners:
         )
 
     def start_tcp(
-        self, plain: tuple[str, int] | None, tls: tuple[str, int] | None, keeper: Keeper
+        self, plain: tuple[str, int] | None, tls: tuple[str, int] | None, keeper: GateKeeper
     ) -> None:
         """Listen on TCP, by host and port without TLS and with it; None to leave one out."""
         listener = TcpListener(

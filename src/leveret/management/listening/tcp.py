@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aiohttp.web import AppRunner
 
     from leveret.broker.broker import Broker
-    from leveret.management.keeper import Keeper
+    from leveret.management.keeper import GateKeeper
 
 #: The backlog of the listening sockets: all first connections wait there while the framework is
 #: loaded.  A connection beyond it seems open to its peer, but is only accepted when the peer
@@ -59,7 +59,7 @@ class TcpListener(HttpListener):
         operator: Operator,
         chunks: ChunkSource,
         doors: Doors,
-        keeper: Keeper,
+        keeper: GateKeeper,
         log: Log,
     ) -> None:
         admission = Admission(doors.users_places)

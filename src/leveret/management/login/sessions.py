@@ -38,7 +38,7 @@ Login = tuple[bytes, str]
 
 
 @dataclass
-class Session:
+class LoginSession:
     """One login of a browser; times are wall times in milliseconds."""
 
     user: str
@@ -60,7 +60,7 @@ class Sessions:
         self._clock = clock
         self._most = most
         self._most_of_user = most_of_user
-        self._by_key: dict[bytes, Session] = {}
+        self._by_key: dict[bytes, LoginSession] = {}
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -70,11 +70,11 @@ class Sessions:
         self._make_room(user)
         token = secrets.token_urlsafe(_TOKEN_BYTES)
         now = self._clock.wall_ms()
-        session = Session(user, login, _key(token), now, now)
+        session = LoginSession(user, login, _key(token), now, now)
         self._by_key[session.key] = session
         return token
 
-    def find(self, token: str) -> Session | None:
+    def find(self, token: str) -> LoginSession | None:
         """Return the session of a token and mark it as used; None if it is over."""
         if len(token) > _TOKEN_CHARACTERS_MAX:
             return None
@@ -86,11 +86,11 @@ class Sessions:
         self._by_key[session.key] = session
         return session
 
-    def holds(self, session: Session) -> bool:
+    def holds(self, session: LoginSession) -> bool:
         """Return whether a session is still valid."""
         return session.key in self._by_key and not self._is_over(session, self._clock.wall_ms())
 
-    def end(self, session: Session) -> None:
+    def end(self, session: LoginSession) -> None:
         """End a session; no effect if it is over."""
         self._by_key.pop(session.key, None)
 
@@ -100,7 +100,7 @@ class Sessions:
             if session.login != login:
                 self.end(session)
 
-    def _is_over(self, session: Session, now: int) -> bool:
+    def _is_over(self, session: LoginSession, now: int) -> bool:
         return (
             now - session.used_ms >= HTTP_SESSION_IDLE_SECONDS_MAX * 1000
             or now - session.begun_ms >= HTTP_SESSION_SECONDS_MAX * 1000

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 from leveret import __version__
 from leveret.broker.counters import SIZE_CLASSES, QueueCounts
 from leveret.management.metrics import series as table
-from leveret.management.metrics.series import Series
+from leveret.management.metrics.series import MetricSeries
 from leveret.management.metrics.text import Histogram, Sample, clean, histogram, pieces
-from leveret.management.metrics.totals import Scrapes, Totals, resident_bytes
+from leveret.management.metrics.totals import Scrapes, WalkTotals, resident_bytes
 from leveret.store.io_counts import SYNC_CLASSES_NS
 from leveret.wire.buffer import BUILD
 
@@ -72,7 +72,7 @@ def aggregated(
     broker: Broker,
     scrapes: Scrapes,
     counts: Mapping[str, int],
-    totals: Totals,
+    totals: WalkTotals,
     prefix: str,
     endpoint: str,
 ) -> Iterator[bytes]:
@@ -90,7 +90,7 @@ def all_values(
     broker: Broker,
     scrapes: Scrapes,
     counts: Mapping[str, int],
-    totals: Totals,
+    totals: WalkTotals,
     endpoint: str,
 ) -> Values:
     """Return the values of all series except histograms; per-object series are summed."""
@@ -115,7 +115,7 @@ def _texts(broker: Broker, values: Values, prefix: str, apart: Container[str]) -
             yield from pieces(one, prefix, samples, labels)
 
 
-def _histogram(broker: Broker, one: Series, prefix: str) -> bytes:
+def _histogram(broker: Broker, one: MetricSeries, prefix: str) -> bytes:
     core = broker.core
     if one.name == "message_size_bytes":
         sizes = core.sizes
@@ -231,7 +231,7 @@ def _io_numbers(broker: Broker) -> dict[str, float]:
     }
 
 
-def _global_values(broker: Broker, totals: Totals) -> Values:
+def _global_values(broker: Broker, totals: WalkTotals) -> Values:
     """Return the counters of all messages."""
     told = broker.core.counts
     links = totals.links
@@ -285,7 +285,7 @@ def _dead_letters(broker: Broker) -> Values:
     return found
 
 
-def _object_values(broker: Broker, totals: Totals) -> Values:
+def _object_values(broker: Broker, totals: WalkTotals) -> Values:
     """Return the sums over queues, connections, channels and exchanges."""
     told, levels, links, channels = broker.core.counts, totals.levels, totals.links, totals.channels
     done = QueueCounts()
@@ -384,7 +384,7 @@ def memory_parts(broker: Broker) -> dict[str, int]:
     }
 
 
-def _own_values(broker: Broker, counts: Mapping[str, int], totals: Totals) -> Values:
+def _own_values(broker: Broker, counts: Mapping[str, int], totals: WalkTotals) -> Values:
     """Return the values that RabbitMQ has no metric for."""
     core = broker.core
     told, damage, levels = core.counts, core.damage, totals.levels

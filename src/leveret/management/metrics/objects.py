@@ -15,7 +15,7 @@ from leveret.management.metrics.aggregated import (
     queue_numbers,
     queue_publishes,
 )
-from leveret.management.metrics.series import Series
+from leveret.management.metrics.series import MetricSeries
 from leveret.management.metrics.text import Sample, pieces
 from leveret.management.metrics.totals import in_slices
 from leveret.session.metrics import LinkRows
@@ -146,7 +146,9 @@ class Objects:
             yield (row.name,), channel_numbers(row.levels)
 
 
-def _series(one: Series, prefix: str, entries: Callable[[], Iterator[_Entry]]) -> Iterator[bytes]:
+def _series(
+    one: MetricSeries, prefix: str, entries: Callable[[], Iterator[_Entry]]
+) -> Iterator[bytes]:
     samples = (
         (labels, values[one.name]) if one.name in values else None for labels, values in entries()
     )

@@ -27,7 +27,7 @@ _WHOLE: Final = (OWN, "process_start_time_")
 
 
 @dataclass(frozen=True)
-class Series:
+class MetricSeries:
     """One series, or as many as there are values of its labels."""
 
     name: str
@@ -40,7 +40,7 @@ class Series:
         return self.name if self.name.startswith(_WHOLE) else prefix + self.name
 
 
-def _named(*series: Series) -> dict[str, Series]:
+def _named(*series: MetricSeries) -> dict[str, MetricSeries]:
     return {one.name: one for one in series}
 
 
@@ -62,172 +62,184 @@ BUILD: Final = (
 
 #: The identity of the broker, and the values of the node.
 NODE: Final = _named(
-    Series("identity_info", UNTYPED, "Names of the node and its cluster", IDENTITY),
-    Series(
+    MetricSeries("identity_info", UNTYPED, "Names of the node and its cluster", IDENTITY),
+    MetricSeries(
         "build_info",
         UNTYPED,
         "Versions; erlang_version names the Python, build is compiled or pure",
         BUILD,
     ),
-    Series("erlang_uptime_seconds", GAUGE, "Seconds since the broker began to listen"),
-    Series(
+    MetricSeries("erlang_uptime_seconds", GAUGE, "Seconds since the broker began to listen"),
+    MetricSeries(
         "process_start_time_seconds",
         GAUGE,
         "When the broker began to listen, in seconds since the Unix epoch",
     ),
-    Series("connections", GAUGE, "Open client connections with an open vhost"),
-    Series("channels", GAUGE, "Open channels"),
-    Series("consumers", GAUGE, "Consumers of queues and streams"),
-    Series("queues", GAUGE, "Queues and streams"),
-    Series("connections_opened_total", COUNTER, "Connections that opened a vhost"),
-    Series("connections_closed_total", COUNTER, "Of these, closed connections"),
-    Series("channels_opened_total", COUNTER, "Channels opened"),
-    Series("channels_closed_total", COUNTER, "Channels closed"),
-    Series("queues_declared_total", COUNTER, "Declarations of new and of existing queues"),
-    Series("queues_created_total", COUNTER, "Queues and streams created"),
-    Series("queues_deleted_total", COUNTER, "Queues and streams deleted"),
-    Series("process_resident_memory_bytes", GAUGE, "Resident memory of the process"),
-    Series("resident_memory_limit_bytes", GAUGE, "The setting memory_bytes_max"),
-    Series("disk_space_available_bytes", GAUGE, "Free space on the disk of the data directory"),
-    Series("disk_space_available_limit_bytes", GAUGE, "The setting disk_free_bytes_min"),
-    Series("process_open_fds", GAUGE, "Open file descriptors"),
-    Series("process_max_fds", GAUGE, "Limit of open file descriptors"),
-    Series("process_open_tcp_sockets", GAUGE, "Open connections, counted against the limit"),
-    Series("process_max_tcp_sockets", GAUGE, "Limit of open connections"),
-    Series("alarms_memory_used_watermark", UNTYPED, "1 while the memory alarm is on"),
-    Series("alarms_free_disk_space_watermark", UNTYPED, "1 while the disk alarm is on"),
-    Series(
+    MetricSeries("connections", GAUGE, "Open client connections with an open vhost"),
+    MetricSeries("channels", GAUGE, "Open channels"),
+    MetricSeries("consumers", GAUGE, "Consumers of queues and streams"),
+    MetricSeries("queues", GAUGE, "Queues and streams"),
+    MetricSeries("connections_opened_total", COUNTER, "Connections that opened a vhost"),
+    MetricSeries("connections_closed_total", COUNTER, "Of these, closed connections"),
+    MetricSeries("channels_opened_total", COUNTER, "Channels opened"),
+    MetricSeries("channels_closed_total", COUNTER, "Channels closed"),
+    MetricSeries("queues_declared_total", COUNTER, "Declarations of new and of existing queues"),
+    MetricSeries("queues_created_total", COUNTER, "Queues and streams created"),
+    MetricSeries("queues_deleted_total", COUNTER, "Queues and streams deleted"),
+    MetricSeries("process_resident_memory_bytes", GAUGE, "Resident memory of the process"),
+    MetricSeries("resident_memory_limit_bytes", GAUGE, "The setting memory_bytes_max"),
+    MetricSeries(
+        "disk_space_available_bytes", GAUGE, "Free space on the disk of the data directory"
+    ),
+    MetricSeries("disk_space_available_limit_bytes", GAUGE, "The setting disk_free_bytes_min"),
+    MetricSeries("process_open_fds", GAUGE, "Open file descriptors"),
+    MetricSeries("process_max_fds", GAUGE, "Limit of open file descriptors"),
+    MetricSeries("process_open_tcp_sockets", GAUGE, "Open connections, counted against the limit"),
+    MetricSeries("process_max_tcp_sockets", GAUGE, "Limit of open connections"),
+    MetricSeries("alarms_memory_used_watermark", UNTYPED, "1 while the memory alarm is on"),
+    MetricSeries("alarms_free_disk_space_watermark", UNTYPED, "1 while the disk alarm is on"),
+    MetricSeries(
         "alarms_file_descriptor_limit", UNTYPED, "1 while the limit of open connections is reached"
     ),
-    Series("auth_attempts_total", COUNTER, "Login attempts", PROTOCOL),
-    Series("auth_attempts_succeeded_total", COUNTER, "Successful logins", PROTOCOL),
-    Series("auth_attempts_failed_total", COUNTER, "Refused logins", PROTOCOL),
-    Series("io_read_ops_total", COUNTER, "Reads of chunks (pages of queues, blocks of streams)"),
-    Series("io_read_bytes_total", COUNTER, "Bytes of these reads"),
-    Series("io_read_time_seconds_total", COUNTER, "Duration of these reads"),
-    Series("io_write_ops_total", COUNTER, "Writes to the journal"),
-    Series("io_write_bytes_total", COUNTER, "Bytes of these writes"),
-    Series("io_write_time_seconds_total", COUNTER, "Duration of these writes"),
-    Series("io_sync_ops_total", COUNTER, "Syncs of the journal"),
-    Series("io_sync_time_seconds_total", COUNTER, "Duration of these syncs"),
-    Series("queue_disk_reads_total", COUNTER, "Message chunks read from disk"),
-    Series("queue_disk_writes_total", COUNTER, "Records written to the journal"),
+    MetricSeries("auth_attempts_total", COUNTER, "Login attempts", PROTOCOL),
+    MetricSeries("auth_attempts_succeeded_total", COUNTER, "Successful logins", PROTOCOL),
+    MetricSeries("auth_attempts_failed_total", COUNTER, "Refused logins", PROTOCOL),
+    MetricSeries(
+        "io_read_ops_total", COUNTER, "Reads of chunks (pages of queues, blocks of streams)"
+    ),
+    MetricSeries("io_read_bytes_total", COUNTER, "Bytes of these reads"),
+    MetricSeries("io_read_time_seconds_total", COUNTER, "Duration of these reads"),
+    MetricSeries("io_write_ops_total", COUNTER, "Writes to the journal"),
+    MetricSeries("io_write_bytes_total", COUNTER, "Bytes of these writes"),
+    MetricSeries("io_write_time_seconds_total", COUNTER, "Duration of these writes"),
+    MetricSeries("io_sync_ops_total", COUNTER, "Syncs of the journal"),
+    MetricSeries("io_sync_time_seconds_total", COUNTER, "Duration of these syncs"),
+    MetricSeries("queue_disk_reads_total", COUNTER, "Message chunks read from disk"),
+    MetricSeries("queue_disk_writes_total", COUNTER, "Records written to the journal"),
 )
 
 #: The counters of all messages.
 GLOBAL: Final = _named(
-    Series("global_publishers", GAUGE, "Channels on which a message was published", PROTOCOL),
-    Series("global_consumers", GAUGE, "Consumers of queues and streams", PROTOCOL),
-    Series("global_messages_received_total", COUNTER, "Messages from publishers", PROTOCOL),
-    Series(
+    MetricSeries("global_publishers", GAUGE, "Channels on which a message was published", PROTOCOL),
+    MetricSeries("global_consumers", GAUGE, "Consumers of queues and streams", PROTOCOL),
+    MetricSeries("global_messages_received_total", COUNTER, "Messages from publishers", PROTOCOL),
+    MetricSeries(
         "global_messages_received_confirm_total",
         COUNTER,
         "Messages from publishers that expect a confirm",
         PROTOCOL,
     ),
-    Series(
+    MetricSeries(
         "global_messages_confirmed_total",
         COUNTER,
         "Messages confirmed by basic.ack",
         PROTOCOL,
     ),
-    Series(
+    MetricSeries(
         "global_messages_routed_total",
         COUNTER,
         "Message copies routed to queues and streams, including dead letters",
         PROTOCOL,
     ),
-    Series(
+    MetricSeries(
         "global_messages_unroutable_dropped_total",
         COUNTER,
         "Unroutable messages without mandatory, dropped",
         PROTOCOL,
     ),
-    Series(
+    MetricSeries(
         "global_messages_unroutable_returned_total",
         COUNTER,
         "Unroutable messages with mandatory, returned",
         PROTOCOL,
     ),
-    Series("global_messages_delivered_total", COUNTER, "Deliveries of all kinds", QUEUE_TYPE),
-    Series(
+    MetricSeries("global_messages_delivered_total", COUNTER, "Deliveries of all kinds", QUEUE_TYPE),
+    MetricSeries(
         "global_messages_delivered_consume_manual_ack_total",
         COUNTER,
         "Deliveries to consumers with manual acks",
         QUEUE_TYPE,
     ),
-    Series(
+    MetricSeries(
         "global_messages_delivered_consume_auto_ack_total",
         COUNTER,
         "Deliveries to consumers with automatic acks",
         QUEUE_TYPE,
     ),
-    Series(
+    MetricSeries(
         "global_messages_delivered_get_manual_ack_total",
         COUNTER,
         "Messages got with basic.get, with manual acks",
         QUEUE_TYPE,
     ),
-    Series(
+    MetricSeries(
         "global_messages_delivered_get_auto_ack_total",
         COUNTER,
         "Messages got with basic.get, with automatic acks",
         QUEUE_TYPE,
     ),
-    Series("global_messages_get_empty_total", COUNTER, "basic.get on an empty queue", QUEUE_TYPE),
-    Series("global_messages_redelivered_total", COUNTER, "Redeliveries", QUEUE_TYPE),
-    Series("global_messages_acknowledged_total", COUNTER, "Deliveries acknowledged", QUEUE_TYPE),
-    Series("global_messages_dead_lettered_expired_total", COUNTER, "Messages expired", DEAD),
-    Series(
+    MetricSeries(
+        "global_messages_get_empty_total", COUNTER, "basic.get on an empty queue", QUEUE_TYPE
+    ),
+    MetricSeries("global_messages_redelivered_total", COUNTER, "Redeliveries", QUEUE_TYPE),
+    MetricSeries(
+        "global_messages_acknowledged_total", COUNTER, "Deliveries acknowledged", QUEUE_TYPE
+    ),
+    MetricSeries("global_messages_dead_lettered_expired_total", COUNTER, "Messages expired", DEAD),
+    MetricSeries(
         "global_messages_dead_lettered_maxlen_total",
         COUNTER,
         "Messages beyond the max length",
         DEAD,
     ),
-    Series("global_messages_dead_lettered_rejected_total", COUNTER, "Messages rejected", DEAD),
-    Series(
+    MetricSeries(
+        "global_messages_dead_lettered_rejected_total", COUNTER, "Messages rejected", DEAD
+    ),
+    MetricSeries(
         "global_messages_dead_lettered_delivery_limit_total",
         COUNTER,
         "Messages beyond the delivery limit",
         DEAD,
     ),
-    Series(
+    MetricSeries(
         "global_messages_dead_lettered_confirmed_total",
         COUNTER,
         "Dead letters confirmed by their queues, with the strategy at-least-once",
         DEAD,
     ),
-    Series("message_size_bytes", HISTOGRAM, "Body sizes of published messages", PROTOCOL),
+    MetricSeries("message_size_bytes", HISTOGRAM, "Body sizes of published messages", PROTOCOL),
 )
 
 _QUEUE: Final = ("vhost", "queue")
 
 #: Gauges of queues: sums over all of them, or one for each.
 QUEUE_COARSE: Final = _named(
-    Series("queue_messages_ready", GAUGE, "Ready messages", _QUEUE),
-    Series("queue_messages_unacked", GAUGE, "Unacked messages", _QUEUE),
-    Series("queue_messages", GAUGE, "Ready and unacked messages", _QUEUE),
+    MetricSeries("queue_messages_ready", GAUGE, "Ready messages", _QUEUE),
+    MetricSeries("queue_messages_unacked", GAUGE, "Unacked messages", _QUEUE),
+    MetricSeries("queue_messages", GAUGE, "Ready and unacked messages", _QUEUE),
 )
 QUEUE: Final = _named(
-    Series("queue_consumers", GAUGE, "Consumers", _QUEUE),
-    Series("queue_consumer_capacity", GAUGE, "1 if no message waits for a consumer", _QUEUE),
-    Series("queue_consumer_utilisation", GAUGE, "The same as queue_consumer_capacity", _QUEUE),
-    Series("queue_messages_bytes", GAUGE, "Bytes of all messages", _QUEUE),
-    Series("queue_messages_ready_bytes", GAUGE, "Bytes of ready messages", _QUEUE),
-    Series("queue_messages_unacked_bytes", GAUGE, "Bytes of unacked messages", _QUEUE),
-    Series("queue_messages_persistent", GAUGE, "Messages that survive a restart", _QUEUE),
-    Series(
+    MetricSeries("queue_consumers", GAUGE, "Consumers", _QUEUE),
+    MetricSeries("queue_consumer_capacity", GAUGE, "1 if no message waits for a consumer", _QUEUE),
+    MetricSeries(
+        "queue_consumer_utilisation", GAUGE, "The same as queue_consumer_capacity", _QUEUE
+    ),
+    MetricSeries("queue_messages_bytes", GAUGE, "Bytes of all messages", _QUEUE),
+    MetricSeries("queue_messages_ready_bytes", GAUGE, "Bytes of ready messages", _QUEUE),
+    MetricSeries("queue_messages_unacked_bytes", GAUGE, "Bytes of unacked messages", _QUEUE),
+    MetricSeries("queue_messages_persistent", GAUGE, "Messages that survive a restart", _QUEUE),
+    MetricSeries(
         "queue_messages_persistent_bytes", GAUGE, "Bytes of messages that survive a restart", _QUEUE
     ),
-    Series("queue_messages_ram", GAUGE, "Messages in memory", _QUEUE),
-    Series("queue_messages_ram_bytes", GAUGE, "Bytes of messages in memory", _QUEUE),
-    Series("queue_messages_ready_ram", GAUGE, "Ready messages in memory", _QUEUE),
-    Series("queue_messages_unacked_ram", GAUGE, "Unacked messages in memory", _QUEUE),
-    Series("queue_process_memory_bytes", GAUGE, "Memory accounted for messages", _QUEUE),
+    MetricSeries("queue_messages_ram", GAUGE, "Messages in memory", _QUEUE),
+    MetricSeries("queue_messages_ram_bytes", GAUGE, "Bytes of messages in memory", _QUEUE),
+    MetricSeries("queue_messages_ready_ram", GAUGE, "Ready messages in memory", _QUEUE),
+    MetricSeries("queue_messages_unacked_ram", GAUGE, "Unacked messages in memory", _QUEUE),
+    MetricSeries("queue_process_memory_bytes", GAUGE, "Memory accounted for messages", _QUEUE),
 )
 #: The oldest timestamp property of a first message; omitted if there is none.
 QUEUE_HEAD: Final = _named(
-    Series(
+    MetricSeries(
         "queue_head_message_timestamp",
         GAUGE,
         "The timestamp property of the first message, in seconds since the Unix epoch",
@@ -237,26 +249,30 @@ QUEUE_HEAD: Final = _named(
 
 #: The counters of deliveries.  The names are RabbitMQ's: `ack` means manual acknowledgement.
 QUEUE_DELIVERY: Final = _named(
-    Series("queue_get_ack_total", COUNTER, "Messages got with basic.get, with manual acks", _QUEUE),
-    Series("queue_get_total", COUNTER, "Messages got with basic.get, with automatic acks", _QUEUE),
-    Series(
+    MetricSeries(
+        "queue_get_ack_total", COUNTER, "Messages got with basic.get, with manual acks", _QUEUE
+    ),
+    MetricSeries(
+        "queue_get_total", COUNTER, "Messages got with basic.get, with automatic acks", _QUEUE
+    ),
+    MetricSeries(
         "queue_messages_delivered_ack_total",
         COUNTER,
         "Deliveries to consumers with manual acks",
         _QUEUE,
     ),
-    Series(
+    MetricSeries(
         "queue_messages_delivered_total",
         COUNTER,
         "Deliveries to consumers with automatic acks",
         _QUEUE,
     ),
-    Series("queue_messages_redelivered_total", COUNTER, "Redeliveries", _QUEUE),
-    Series("queue_messages_acked_total", COUNTER, "Deliveries acknowledged", _QUEUE),
-    Series("queue_get_empty_total", COUNTER, "basic.get on an empty queue", _QUEUE),
+    MetricSeries("queue_messages_redelivered_total", COUNTER, "Redeliveries", _QUEUE),
+    MetricSeries("queue_messages_acked_total", COUNTER, "Deliveries acknowledged", _QUEUE),
+    MetricSeries("queue_get_empty_total", COUNTER, "basic.get on an empty queue", _QUEUE),
 )
 QUEUE_PUBLISHED: Final = _named(
-    Series(
+    MetricSeries(
         "queue_messages_published_total",
         COUNTER,
         "Message copies routed to queues and streams, including dead letters",
@@ -264,7 +280,7 @@ QUEUE_PUBLISHED: Final = _named(
     ),
 )
 QUEUE_EXCHANGE: Final = _named(
-    Series(
+    MetricSeries(
         "queue_exchange_messages_published_total",
         COUNTER,
         "The same as queue_messages_published_total, with other labels",
@@ -272,7 +288,7 @@ QUEUE_EXCHANGE: Final = _named(
     ),
 )
 QUEUE_INFO: Final = _named(
-    Series(
+    MetricSeries(
         "queue_info",
         GAUGE,
         "1 for each queue, with its type; there is one member, the leader",
@@ -284,31 +300,33 @@ _CONNECTION: Final = ("connection",)
 
 #: The values of connections: summed, or one for each.
 CONNECTION_COARSE: Final = _named(
-    Series("connection_incoming_bytes_total", COUNTER, "Bytes from clients", _CONNECTION),
-    Series("connection_outgoing_bytes_total", COUNTER, "Bytes to clients", _CONNECTION),
+    MetricSeries("connection_incoming_bytes_total", COUNTER, "Bytes from clients", _CONNECTION),
+    MetricSeries("connection_outgoing_bytes_total", COUNTER, "Bytes to clients", _CONNECTION),
 )
 CONNECTION: Final = _named(
-    Series("connection_incoming_packets_total", COUNTER, "Reads of sockets", _CONNECTION),
-    Series("connection_outgoing_packets_total", COUNTER, "Writes to sockets", _CONNECTION),
-    Series("connection_channels", GAUGE, "Channels of connections", _CONNECTION),
+    MetricSeries("connection_incoming_packets_total", COUNTER, "Reads of sockets", _CONNECTION),
+    MetricSeries("connection_outgoing_packets_total", COUNTER, "Writes to sockets", _CONNECTION),
+    MetricSeries("connection_channels", GAUGE, "Channels of connections", _CONNECTION),
 )
 
 _CHANNEL: Final = ("channel",)
 
 CHANNEL: Final = _named(
-    Series("channel_consumers", GAUGE, "Consumers of channels", _CHANNEL),
-    Series("channel_messages_unacked", GAUGE, "Unacked deliveries", _CHANNEL),
-    Series("channel_messages_unconfirmed", GAUGE, "Unconfirmed publishes", _CHANNEL),
-    Series("channel_messages_uncommitted", GAUGE, "Publishes not committed yet", _CHANNEL),
-    Series("channel_acks_uncommitted", GAUGE, "Acks not committed yet", _CHANNEL),
-    Series(
+    MetricSeries("channel_consumers", GAUGE, "Consumers of channels", _CHANNEL),
+    MetricSeries("channel_messages_unacked", GAUGE, "Unacked deliveries", _CHANNEL),
+    MetricSeries("channel_messages_unconfirmed", GAUGE, "Unconfirmed publishes", _CHANNEL),
+    MetricSeries("channel_messages_uncommitted", GAUGE, "Publishes not committed yet", _CHANNEL),
+    MetricSeries("channel_acks_uncommitted", GAUGE, "Acks not committed yet", _CHANNEL),
+    MetricSeries(
         "channel_prefetch", GAUGE, "Prefetch limit shared by all consumers of a channel", _CHANNEL
     ),
-    Series("consumer_prefetch", GAUGE, "Prefetch limit of each of a channel's consumers", _CHANNEL),
+    MetricSeries(
+        "consumer_prefetch", GAUGE, "Prefetch limit of each of a channel's consumers", _CHANNEL
+    ),
 )
 
 
-def _sums(series: dict[str, Series], of: str, other: str) -> dict[str, Series]:
+def _sums(series: dict[str, MetricSeries], of: str, other: str) -> dict[str, MetricSeries]:
     """Return the same series without labels, named after another kind of objects."""
     return _named(
         *(replace(one, name=one.name.replace(of, other, 1), labels=()) for one in series.values())
@@ -317,14 +335,14 @@ def _sums(series: dict[str, Series], of: str, other: str) -> dict[str, Series]:
 
 #: Counters of all channels: counting per channel and exchange would make every message slower.
 CHANNEL_EXCHANGE: Final = _named(
-    Series("channel_messages_published_total", COUNTER, "Messages from publishers"),
-    Series("channel_messages_confirmed_total", COUNTER, "Of these, confirmed by basic.ack"),
-    Series(
+    MetricSeries("channel_messages_published_total", COUNTER, "Messages from publishers"),
+    MetricSeries("channel_messages_confirmed_total", COUNTER, "Of these, confirmed by basic.ack"),
+    MetricSeries(
         "channel_messages_unroutable_returned_total",
         COUNTER,
         "Unroutable messages with mandatory, returned",
     ),
-    Series(
+    MetricSeries(
         "channel_messages_unroutable_dropped_total",
         COUNTER,
         "Unroutable messages without mandatory, dropped",
@@ -337,36 +355,40 @@ _KIND: Final = ("kind",)
 
 #: The series that RabbitMQ does not have.
 LEVERET: Final = _named(
-    Series("leveret_journal_sync_seconds", HISTOGRAM, "Duration of syncs of the journal"),
-    Series("leveret_journal_records_total", COUNTER, "Records written to the journal"),
-    Series("leveret_journal_bytes", GAUGE, "Bytes of the journal since the last checkpoint began"),
-    Series("leveret_journal_unsynced_bytes", GAUGE, "Journal bytes not synced yet"),
-    Series("leveret_checkpoints_total", COUNTER, "Completed checkpoints"),
-    Series("leveret_checkpoint_seconds_total", COUNTER, "Duration of these checkpoints"),
-    Series("leveret_checkpoint_running", GAUGE, "1 while a checkpoint runs"),
-    Series("leveret_pages_unwritten_bytes", GAUGE, "Bytes of pages not written yet"),
-    Series("leveret_pages_files_bytes", GAUGE, "Bytes of chunks on disk"),
-    Series("leveret_pages_live_bytes", GAUGE, "Of these, bytes of chunks in use"),
-    Series("leveret_messages_paged_out", GAUGE, "Queued messages that are only on disk"),
-    Series("leveret_recovery_seconds", GAUGE, "Duration of the recovery at the start"),
-    Series("leveret_recovery_records", GAUGE, "Journal records read by the recovery"),
-    Series("leveret_recovery_messages", GAUGE, "Messages restored by the recovery"),
-    Series("leveret_recovery_clean_stop", GAUGE, "1 if the broker had stopped cleanly"),
-    Series("leveret_damage_places_total", COUNTER, "Damaged places found"),
-    Series("leveret_damage_records_lost_total", COUNTER, "Records lost to damage"),
-    Series("leveret_damage_torn_ends_total", COUNTER, "Torn journal ends found after a crash"),
-    Series("leveret_stream_consumers", GAUGE, "Named consumers of streams"),
-    Series("leveret_stream_lag_messages", GAUGE, "Messages not processed by named consumers"),
-    Series("leveret_stream_lag_messages_max", GAUGE, "Largest lag of a named consumer"),
-    Series("leveret_memory_bytes", GAUGE, "Accounted memory, by kind", _KIND),
-    Series("leveret_quota_refused_total", COUNTER, "Publishes refused by a quota"),
-    Series("leveret_dead_letters_dropped_total", COUNTER, "Copies of dead letters dropped"),
-    Series("leveret_events_dropped_total", COUNTER, "Message events dropped"),
-    Series("leveret_steps_total", COUNTER, "Steps of work, of about a microsecond each"),
-    Series(
+    MetricSeries("leveret_journal_sync_seconds", HISTOGRAM, "Duration of syncs of the journal"),
+    MetricSeries("leveret_journal_records_total", COUNTER, "Records written to the journal"),
+    MetricSeries(
+        "leveret_journal_bytes", GAUGE, "Bytes of the journal since the last checkpoint began"
+    ),
+    MetricSeries("leveret_journal_unsynced_bytes", GAUGE, "Journal bytes not synced yet"),
+    MetricSeries("leveret_checkpoints_total", COUNTER, "Completed checkpoints"),
+    MetricSeries("leveret_checkpoint_seconds_total", COUNTER, "Duration of these checkpoints"),
+    MetricSeries("leveret_checkpoint_running", GAUGE, "1 while a checkpoint runs"),
+    MetricSeries("leveret_pages_unwritten_bytes", GAUGE, "Bytes of pages not written yet"),
+    MetricSeries("leveret_pages_files_bytes", GAUGE, "Bytes of chunks on disk"),
+    MetricSeries("leveret_pages_live_bytes", GAUGE, "Of these, bytes of chunks in use"),
+    MetricSeries("leveret_messages_paged_out", GAUGE, "Queued messages that are only on disk"),
+    MetricSeries("leveret_recovery_seconds", GAUGE, "Duration of the recovery at the start"),
+    MetricSeries("leveret_recovery_records", GAUGE, "Journal records read by the recovery"),
+    MetricSeries("leveret_recovery_messages", GAUGE, "Messages restored by the recovery"),
+    MetricSeries("leveret_recovery_clean_stop", GAUGE, "1 if the broker had stopped cleanly"),
+    MetricSeries("leveret_damage_places_total", COUNTER, "Damaged places found"),
+    MetricSeries("leveret_damage_records_lost_total", COUNTER, "Records lost to damage"),
+    MetricSeries(
+        "leveret_damage_torn_ends_total", COUNTER, "Torn journal ends found after a crash"
+    ),
+    MetricSeries("leveret_stream_consumers", GAUGE, "Named consumers of streams"),
+    MetricSeries("leveret_stream_lag_messages", GAUGE, "Messages not processed by named consumers"),
+    MetricSeries("leveret_stream_lag_messages_max", GAUGE, "Largest lag of a named consumer"),
+    MetricSeries("leveret_memory_bytes", GAUGE, "Accounted memory, by kind", _KIND),
+    MetricSeries("leveret_quota_refused_total", COUNTER, "Publishes refused by a quota"),
+    MetricSeries("leveret_dead_letters_dropped_total", COUNTER, "Copies of dead letters dropped"),
+    MetricSeries("leveret_events_dropped_total", COUNTER, "Message events dropped"),
+    MetricSeries("leveret_steps_total", COUNTER, "Steps of work, of about a microsecond each"),
+    MetricSeries(
         "leveret_connections_refused_total", COUNTER, "Connections refused because of the limit"
     ),
-    Series(
+    MetricSeries(
         "leveret_connections_expelled_total", COUNTER, "Connections closed to make room for others"
     ),
 )
@@ -374,8 +396,10 @@ LEVERET: Final = _named(
 _READER: Final = ("vhost", "stream", "consumer")
 
 STREAM_CONSUMER: Final = _named(
-    Series("leveret_stream_consumer_offset", GAUGE, "Stored offset of a named consumer", _READER),
-    Series(
+    MetricSeries(
+        "leveret_stream_consumer_offset", GAUGE, "Stored offset of a named consumer", _READER
+    ),
+    MetricSeries(
         "leveret_stream_consumer_lag",
         GAUGE,
         "Messages not processed by the named consumer",
@@ -387,7 +411,7 @@ _OF: Final = ("of",)
 
 #: The limits of an answer with an entry for each object.
 ACCOUNT: Final = _named(
-    Series(
+    MetricSeries(
         "leveret_metrics_objects_omitted",
         GAUGE,
         "Objects left out because of the limit of an answer",
@@ -397,12 +421,12 @@ ACCOUNT: Final = _named(
 
 #: The series of `/metrics/memory-breakdown`: the RabbitMQ buckets that Leveret accounts for.
 MEMORY: Final = _named(
-    Series(
+    MetricSeries(
         "memory_client_connection_other_bytes", GAUGE, "Memory of connections, without messages"
     ),
-    Series("memory_binary_heap_bytes", GAUGE, "Messages"),
-    Series("memory_classic_metadata_store_bytes", GAUGE, "Definitions"),
-    Series(
+    MetricSeries("memory_binary_heap_bytes", GAUGE, "Messages"),
+    MetricSeries("memory_classic_metadata_store_bytes", GAUGE, "Definitions"),
+    MetricSeries(
         "memory_other_system_bytes", GAUGE, "Memory without an account: the program, and free heap"
     ),
 )
@@ -422,7 +446,7 @@ PER_OBJECT: Final = {
 }
 
 
-def _of_node(*beginnings: str) -> dict[str, Series]:
+def _of_node(*beginnings: str) -> dict[str, MetricSeries]:
     return {name: one for name, one in NODE.items() if name.startswith(beginnings)}
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from prometheus_client.utils import floatToGoString
 
-from leveret.management.metrics.series import COUNTER, UNTYPED, Series
+from leveret.management.metrics.series import COUNTER, UNTYPED, MetricSeries
 
 #: The content type of the text format, as Prometheus requires it.
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -40,7 +40,7 @@ def clean(text: str) -> str:
 
 
 def pieces(
-    series: Series,
+    series: MetricSeries,
     prefix: str,
     samples: Iterable[Sample | None],
     labels: Sequence[str] | None = None,
@@ -65,7 +65,9 @@ def pieces(
         first = False
 
 
-def histogram(series: Series, prefix: str, labels: Mapping[str, str], found: Histogram) -> bytes:
+def histogram(
+    series: MetricSeries, prefix: str, labels: Mapping[str, str], found: Histogram
+) -> bytes:
     """Return the text of a histogram."""
     name = series.full_name(prefix)
     names, values = (*labels, "le"), tuple(labels.values())
@@ -79,7 +81,7 @@ def histogram(series: Series, prefix: str, labels: Mapping[str, str], found: His
     return "".join(lines).encode()
 
 
-def _head(series: Series, prefix: str) -> list[str]:
+def _head(series: MetricSeries, prefix: str) -> list[str]:
     """Return the lines before the samples."""
     name = series.full_name(prefix)
     assert series.kind != COUNTER or name.endswith("_total")

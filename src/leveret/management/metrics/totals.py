@@ -43,7 +43,7 @@ async def in_slices(walk: Iterator[int], most: int) -> None:
             await next_slice()
 
 
-class Totals:
+class WalkTotals:
     """The result of a walk; `sums` excludes unlisted queues, `wall_ms` is when it ended."""
 
     def __init__(
@@ -69,12 +69,12 @@ class Walks:
     def __init__(self, broker: Broker, clock: Clock) -> None:
         self.broker: Final = broker
         self.clock: Final = clock
-        self._walking: asyncio.Task[Totals] | None = None
-        self._last: Totals | None = None
+        self._walking: asyncio.Task[WalkTotals] | None = None
+        self._last: WalkTotals | None = None
         #: The time until which the last totals are reused.
         self._until_ms = 0
 
-    async def totals(self, since_ms: int = 0) -> Totals:
+    async def totals(self, since_ms: int = 0) -> WalkTotals:
         """Return the totals of a walk that ended after `since_ms` (wall time) or is in progress.
 
         A walk continues even if its caller is gone.
@@ -87,7 +87,7 @@ class Walks:
             self._walking = asyncio.get_running_loop().create_task(self._walk())
         return await asyncio.shield(self._walking)
 
-    async def _walk(self) -> Totals:
+    async def _walk(self) -> WalkTotals:
         broker = self.broker
         try:
             number = broker.core.counts.begin_walk()
@@ -105,7 +105,7 @@ class Walks:
         finally:
             self._walking = None
 
-    def _found(self, queues: QueueWalk, links: LinkWalk) -> Totals:
+    def _found(self, queues: QueueWalk, links: LinkWalk) -> WalkTotals:
         done = queues.finish()
         sums = QueueSums()
         sums.add_levels(queues.levels)
@@ -113,7 +113,7 @@ class Walks:
             sums.done.add(counts)
         sums.done.add(queues.unlisted, -1)
         wall_ms = self.clock.wall_ms()
-        return Totals(done, queues.levels, links.finish(), links.levels, sums, wall_ms)
+        return WalkTotals(done, queues.levels, links.finish(), links.levels, sums, wall_ms)
 
 
 class Scrapes:

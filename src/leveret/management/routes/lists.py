@@ -18,7 +18,7 @@ from leveret.broker.core import Core
 from leveret.broker.scheduler.costs import SLICE
 from leveret.limits import HTTP_WRITE_BYTES_MAX
 from leveret.management.gate import book, seen_vhosts, sees_vhost
-from leveret.management.paging import Wanted, filtered, sort_key, sorted_in_slices, wanted_of
+from leveret.management.paging import PageQuery, filtered, sort_key, sorted_in_slices, wanted_of
 from leveret.management.requests.slices import next_slice
 from leveret.management.routes.shared import JSON_HEADERS, Row, begins, json_response, vhost_of
 
@@ -117,7 +117,7 @@ async def stream_slices(
 
 async def _sorted_rows(
     request: web.Request,
-    wanted: Wanted,
+    wanted: PageQuery,
     take: Callable[[int], Awaitable[list[Item]]],
     row: Callable[[Item], Row],
 ) -> web.StreamResponse:
@@ -152,7 +152,7 @@ async def rows_response(request: web.Request, rows: list[Row]) -> web.StreamResp
 
 async def send_page(
     request: web.Request,
-    wanted: Wanted,
+    wanted: PageQuery,
     page: list[Item],
     found: int,
     total: int,
@@ -174,7 +174,7 @@ async def send_page(
 class RowWriter:
     """Writes the rows of a list in slices, as they are made, so that memory holds no whole list."""
 
-    def __init__(self, request: web.Request, wanted: Wanted) -> None:
+    def __init__(self, request: web.Request, wanted: PageQuery) -> None:
         self.response: Final = web.StreamResponse(headers=JSON_HEADERS)
         self._request = request
         self._wanted = wanted

@@ -12,7 +12,7 @@ from typing import Final
 
 from leveret.errors import PreconditionFailed
 from leveret.limits import SAMPLE_POINTS_MAX
-from leveret.management.sampling.series import Series
+from leveret.management.sampling.series import Samples
 
 Row = dict[str, object]
 
@@ -91,17 +91,19 @@ def _age(query: Mapping[str, str], name: str) -> Age | None:
     return Age(numbers[0] * 1000, numbers[1] * 1000)
 
 
-def rates_known(series: Series | None, now_ms: int) -> bool:
+def rates_known(series: Samples | None, now_ms: int) -> bool:
     """Return whether rates are known, so that a rate of 0 means no activity."""
     return series is not None and series.has_rates(now_ms)
 
 
-def message_stats(counts: Mapping[str, int], series: Series | None, ages: Ages, now_ms: int) -> Row:
+def message_stats(
+    counts: Mapping[str, int], series: Samples | None, ages: Ages, now_ms: int
+) -> Row:
     """Return the message counters, each with its rate and the requested samples."""
     return _stats(_DONE, counts, series, ages, now_ms)
 
 
-def broker_stats(counts: Mapping[str, int], series: Series | None, ages: Ages, now_ms: int) -> Row:
+def broker_stats(counts: Mapping[str, int], series: Samples | None, ages: Ages, now_ms: int) -> Row:
     """Return the counters of a whole broker: publishes count once, not for each queue."""
     return _stats({**_DONE, **_OF_CLIENTS}, counts, series, ages, now_ms)
 
@@ -109,7 +111,7 @@ def broker_stats(counts: Mapping[str, int], series: Series | None, ages: Ages, n
 def _stats(
     done: Mapping[str, tuple[str, ...]],
     counts: Mapping[str, int],
-    series: Series | None,
+    series: Samples | None,
     ages: Ages,
     now_ms: int,
 ) -> Row:
@@ -120,7 +122,7 @@ def _stats(
     return found
 
 
-def lengths(ready: int, unacked: int, series: Series | None, ages: Ages, now_ms: int) -> Row:
+def lengths(ready: int, unacked: int, series: Samples | None, ages: Ages, now_ms: int) -> Row:
     """Return the queue lengths, each with its rate and the requested samples."""
     counts = {"messages_ready": ready, "messages_unacknowledged": unacked}
     found: Row = {}
@@ -131,7 +133,7 @@ def lengths(ready: int, unacked: int, series: Series | None, ages: Ages, now_ms:
 
 
 def _details(
-    series: Series | None,
+    series: Samples | None,
     parts: Sequence[str],
     count: int,
     age: Age | None,

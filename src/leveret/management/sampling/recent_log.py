@@ -22,7 +22,7 @@ from leveret.limits import LOG_LINE_CHARACTERS_MAX, LOG_LINES_KEPT
 
 
 @dataclass(frozen=True)
-class Line:
+class LogLine:
     """One line; `time` is as in the log."""
 
     number: int
@@ -35,7 +35,7 @@ class RecentLog:
     """The last lines of one broker."""
 
     def __init__(self, kept: int = LOG_LINES_KEPT) -> None:
-        self._lines: deque[Line] = deque(maxlen=kept)
+        self._lines: deque[LogLine] = deque(maxlen=kept)
         self._number = 0
         #: Distinguishes the lines of this process from those of an earlier one.
         self.run: Final = secrets.token_hex(4)
@@ -51,13 +51,13 @@ class RecentLog:
             shown = shown[: LOG_LINE_CHARACTERS_MAX - 1] + "…"
         with self._lock:
             self._number += 1
-            self._lines.append(Line(self._number, time, level, shown))
+            self._lines.append(LogLine(self._number, time, level, shown))
         for loop, event in list(self._waiting):
             # The waiting loop may have ended meanwhile.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(event.set)
 
-    def after(self, number: int) -> tuple[int, list[Line]]:
+    def after(self, number: int) -> tuple[int, list[LogLine]]:
         """Return the number of dropped lines after a number, and the lines still kept."""
         with self._lock:
             found = [line for line in self._lines if line.number > number]

@@ -27,10 +27,10 @@ from leveret.limits import (
     SHARED_ANSWERS_MAX,
     UNASKED_QUEUES_MAX,
 )
-from leveret.management.metrics.totals import Totals, Walks
+from leveret.management.metrics.totals import Walks, WalkTotals
 from leveret.management.requests.slices import next_slice
 from leveret.management.sampling.node import NODE_COUNTS, node_counts
-from leveret.management.sampling.series import DETAILED, LISTED, TOTALS, Series
+from leveret.management.sampling.series import DETAILED, LISTED, TOTALS, Samples
 
 #: The interval of samples.
 SAMPLE_SECONDS: Final = 5.0
@@ -85,7 +85,7 @@ def _unroutable(broker: Broker) -> list[int]:
 class _Watched:
     """The series of one queue, and the tick of its last request."""
 
-    def __init__(self, series: Series, asked: int) -> None:
+    def __init__(self, series: Samples, asked: int) -> None:
         self.series = series
         self.asked = asked
 
@@ -109,7 +109,7 @@ class Sampler:
         self._rates_max = rates_max
         self._histories_max = histories_max
         self._unasked_max = min(unasked_max, rates_max)
-        self.totals = Series(TOTAL_NAMES, TOTALS)
+        self.totals = Samples(TOTAL_NAMES, TOTALS)
         #: Recent answers for pages.
         self.answers: Final = SharedAnswers(wall_ms)
         #: By vhost and name.
@@ -117,7 +117,7 @@ class Sampler:
         #: The number of series with a history.
         self._histories = 0
         #: The last totals, and the time of the last sample (ms).
-        self._found: Totals | None = None
+        self._found: WalkTotals | None = None
         self._sampled_ms = 0
         self._client_counts: list[int] = []
         #: The sorted vhosts and names of queues, and the state that they are valid for; kept while
@@ -138,7 +138,7 @@ class Sampler:
             known = await self._take_totals()
         return known.sums
 
-    def queue(self, vhost: str, name: str, detailed: bool = False) -> Series | None:
+    def queue(self, vhost: str, name: str, detailed: bool = False) -> Samples | None:
         """Return the series of a queue, which is kept from now on; None if there are too many.
 
         `detailed` requests a history; a new one begins with the samples of the rate.
@@ -158,7 +158,7 @@ class Sampler:
         counts = queue_counts(self._broker, vhost, name)
         if counts is None:
             return None
-        series = Series(QUEUE_COUNTS, DETAILED if detailed else LISTED)
+        series = Samples(QUEUE_COUNTS, DETAILED if detailed else LISTED)
         if known is not None:
             series.carry_on(known.series)
         self._histories += detailed
@@ -197,7 +197,7 @@ class Sampler:
 
     # -- sampling ----------------------------------------------------------------------------------
 
-    def _is_old(self, known: Totals, now_ms: int) -> bool:
+    def _is_old(self, known: WalkTotals, now_ms: int) -> bool:
         return now_ms - known.wall_ms >= SAMPLE_SECONDS * 1000 or now_ms < known.wall_ms
 
     async def _run(self) -> None:
@@ -208,7 +208,7 @@ class Sampler:
             await asyncio.sleep(SAMPLE_SECONDS)
             self._ticks += 1
             self._forget(self._ticks - kept)
-        self.totals = Series(TOTAL_NAMES, TOTALS)
+        self.totals = Samples(TOTAL_NAMES, TOTALS)
         self._found = None
         self.ordered = None
 
@@ -221,7 +221,7 @@ class Sampler:
         for key in islice(queue_names(self._broker, None), most):
             watched = self.queues.get(key)
             if watched is None:
-                self.queues[key] = _Watched(Series(QUEUE_COUNTS, LISTED), self._ticks)
+                self.queues[key] = _Watched(Samples(QUEUE_COUNTS, LISTED), self._ticks)
             else:
                 watched.asked = self._ticks
         return True
@@ -243,7 +243,7 @@ class Sampler:
             if seen % SLICE_QUEUES == 0:
                 await next_slice()
 
-    async def _take_totals(self, since_ms: int = 0) -> Totals:
+    async def _take_totals(self, since_ms: int = 0) -> WalkTotals:
         found = self._found = await self.walks.totals(since_ms)
         links = found.links
         self._client_counts = [

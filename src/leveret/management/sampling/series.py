@@ -53,7 +53,7 @@ class _Ring:
             del self.values[: cut * self._width]
 
 
-class Series:
+class Samples:
     """Samples of counts that have `names`; times are wall time in ms."""
 
     def __init__(self, names: Sequence[str], grains: Sequence[Grain]) -> None:
@@ -77,7 +77,7 @@ class Series:
         for ring in self._rings:
             ring.add(now_ms, values)
 
-    def carry_on(self, other: Series) -> None:
+    def carry_on(self, other: Samples) -> None:
         """Copy the finest samples of another series of the same counts."""
         self._rings[0].times.extend(other._rings[0].times)
         self._rings[0].values.extend(other._rings[0].values)

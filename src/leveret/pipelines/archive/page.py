@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from leveret.pipelines.archive.result import ArchiveResult
 from leveret.pipelines.pages.document import job_page
-from leveret.pipelines.pages.origin import Origin, milliseconds
+from leveret.pipelines.pages.origin import PageOrigin, milliseconds
 from leveret.pipelines.pages.rows import table
 
 
@@ -23,7 +23,9 @@ def archive_page(result: ArchiveResult, command: str = "") -> str:
         "archive",
         f"The archive {result.path}",
         {
-            "origin": Origin(f"stream {result.stream}", command, first, last, "Ran").described(),
+            "origin": PageOrigin(
+                f"stream {result.stream}", command, first, last, "Ran"
+            ).described(),
             "path": result.path,
             "records": result.records,
             "batches": result.batches,

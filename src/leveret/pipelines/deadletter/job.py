@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from leveret.pipelines.deadletter.result import DeadLetters, Group, Letter
+from leveret.pipelines.deadletter.result import DeadLetterGroup, DeadLetters, Letter
 from leveret.pipelines.letters import (
     BODY_BYTES_SHOWN,
     ERROR_HEADERS,
@@ -186,7 +186,7 @@ def _others(counted: DataFrame) -> int:
     return int(found.collect()[0][0])
 
 
-def _groups(windows: DataFrame) -> tuple[Group, ...]:
+def _groups(windows: DataFrame) -> tuple[DeadLetterGroup, ...]:
     """Return the groups with the most letters."""
     from pyspark.sql import functions as f
 
@@ -206,7 +206,7 @@ def _groups(windows: DataFrame) -> tuple[Group, ...]:
         .limit(GROUPS_MAX)
     )
     return tuple(
-        Group(
+        DeadLetterGroup(
             row["reason"],
             row["queue"],
             row["fingerprint"],

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from leveret.pipelines.deadletter.result import DeadLetters, Group
+from leveret.pipelines.deadletter.result import DeadLetterGroup, DeadLetters
 from leveret.pipelines.pages.bars import stacks
 from leveret.pipelines.pages.document import job_page
-from leveret.pipelines.pages.origin import Origin, milliseconds
+from leveret.pipelines.pages.origin import PageOrigin, milliseconds
 from leveret.pipelines.pages.rows import span_text, table
 
 _GROUP = (
@@ -24,7 +24,7 @@ def deadletter_page(found: DeadLetters, command: str = "") -> str:
         "deadletter",
         f"Dead letters of {found.source}",
         {
-            "origin": Origin(found.source, command, first, last).described(),
+            "origin": PageOrigin(found.source, command, first, last).described(),
             "letters": found.letters,
             "bytes": found.bytes,
             "others": found.others,
@@ -46,7 +46,7 @@ def _ends(found: DeadLetters) -> tuple[datetime | None, datetime | None]:
     return (min(died), max(died)) if died else (None, None)
 
 
-def _cells(group: Group) -> tuple[object, ...]:
+def _cells(group: DeadLetterGroup) -> tuple[object, ...]:
     last = group.last
     return (
         group.queue, group.reason, group.kind, group.fingerprint, group.letters, group.bytes,

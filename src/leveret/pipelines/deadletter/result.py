@@ -23,7 +23,7 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class DeadLetterGroup:
     """Letters that died in one queue, for one reason and with one kind of error.
 
     `kind` is the error without the parts that differ from letter to letter.
@@ -50,7 +50,7 @@ class DeadLetters:
     letters: int
     bytes: int
     others: int
-    groups: tuple[Group, ...]
+    groups: tuple[DeadLetterGroup, ...]
     groups_total: int
     ends: tuple[tuple[str, str], ...]
     bars: tuple[Bar, ...]

@@ -20,7 +20,7 @@ CATALOG_FILE: Final = "catalog.db"
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class TableFile:
     """A finished file: its path in the table, its size, rows and partition."""
 
     path: str
@@ -48,7 +48,7 @@ class LakeOptions:
     catalog: str = ""
 
 
-class Lake(ABC):
+class LakeTable(ABC):
     """One table."""
 
     #: Whether the partition's columns are in the files too, and the folder of the files.
@@ -67,7 +67,7 @@ class Lake(ABC):
         """Create the table with these columns unless it exists."""
 
     @abstractmethod
-    def add(self, files: Sequence[File], schema: pa.Schema, query: str, batch: int) -> bool:
+    def add(self, files: Sequence[TableFile], schema: pa.Schema, query: str, batch: int) -> bool:
         """Add a batch's files in one commit; return False if the table has the batch already."""
 
     @abstractmethod

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from leveret.pipelines.lakes.base import File, Lake
+from leveret.pipelines.lakes.base import LakeTable, TableFile
 
 try:
     from deltalake import CommitProperties, DeltaTable, Transaction
@@ -22,7 +22,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 
-class DeltaLake(Lake):
+class DeltaLake(LakeTable):
     """A Delta table at a path."""
 
     def exists(self) -> bool:
@@ -34,7 +34,7 @@ class DeltaLake(Lake):
         partition_by = list(self.options.partition_by)
         DeltaTable.create(self.options.path, schema, mode="ignore", partition_by=partition_by)
 
-    def add(self, files: Sequence[File], schema: pa.Schema, query: str, batch: int) -> bool:
+    def add(self, files: Sequence[TableFile], schema: pa.Schema, query: str, batch: int) -> bool:
         """Add a batch's files in one commit; return False if the table has the batch already."""
         table = DeltaTable(self.options.path)
         known = table.transaction_version(query)

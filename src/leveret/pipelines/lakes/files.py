@@ -20,7 +20,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from leveret.limits import LAKE_FILE_BYTES, LAKE_FILES_OPEN_MAX, LAKE_ROW_GROUP_ROWS
-from leveret.pipelines.lakes.base import File
+from leveret.pipelines.lakes.base import TableFile
 
 #: The name that Hive writes for a partition without a value.
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -49,9 +49,9 @@ class PartitionedFiles:
         self._keep = keep
         self._folder = folder
         self._open: dict[tuple[str | None, ...], _OpenFile] = {}
-        self._done: list[File] = []
+        self._done: list[TableFile] = []
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> list[File]:
+    def write(self, batches: Iterable[pa.RecordBatch]) -> list[TableFile]:
         """Write all batches; return the files.  If this fails, the written files are removed."""
         try:
             for batch in batches:
@@ -103,7 +103,7 @@ class PartitionedFiles:
         file = self._open.pop(values)
         size = file.close()
         partition = dict(zip(self._partition_by, values, strict=True))
-        self._done.append(File(file.path, size, file.rows, partition))
+        self._done.append(TableFile(file.path, size, file.rows, partition))
 
     def _remove(self) -> None:
         """Remove everything that this task has written."""
@@ -163,7 +163,9 @@ class _OpenFile:
             self._writer.close()
 
 
-def remove(system: pyarrow.fs.FileSystem, base: str, files: Iterable[File | _OpenFile]) -> None:
+def remove(
+    system: pyarrow.fs.FileSystem, base: str, files: Iterable[TableFile | _OpenFile]
+) -> None:
     """Remove files that are in no table; missing ones are ignored."""
     for file in files:
         path = f"{base}/{file.path}"

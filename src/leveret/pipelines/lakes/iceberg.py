@@ -17,7 +17,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from leveret.pipelines.lakes.base import CATALOG_FILE, File, Lake
+from leveret.pipelines.lakes.base import CATALOG_FILE, LakeTable, TableFile
 from leveret.pipelines.lakes.files import location
 
 try:
@@ -35,7 +35,7 @@ TABLE: Final = "leveret.archive"
 _BATCH: Final = "leveret.batch."
 
 
-class IcebergLake(Lake):
+class IcebergLake(LakeTable):
     """An Iceberg table; its files are in `data/` under the path."""
 
     keeps_partition_columns = True
@@ -78,7 +78,7 @@ class IcebergLake(Lake):
             for column in self.options.partition_by:
                 spec.add_field(column, IdentityTransform(), column)
 
-    def add(self, files: Sequence[File], schema: pa.Schema, query: str, batch: int) -> bool:
+    def add(self, files: Sequence[TableFile], schema: pa.Schema, query: str, batch: int) -> bool:
         """Add a batch's files in one commit; return False if the table has the batch already."""
         table: Table = self._catalog().load_table(self.name)
         known = table.properties.get(_BATCH + query)

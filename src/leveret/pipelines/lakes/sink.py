@@ -26,7 +26,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from leveret.pipelines.lakes import LakeOptions, open_lake
-from leveret.pipelines.lakes.base import File
+from leveret.pipelines.lakes.base import TableFile
 from leveret.pipelines.lakes.files import PartitionedFiles
 
 FORMAT: Final = "leveret_lake"
@@ -36,11 +36,11 @@ QUERY_PROPERTY: Final = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):
+class WrittenFiles(WriterCommitMessage):
     """The files of one task, and their query."""
 
     query: str
-    files: tuple[File, ...]
+    files: tuple[TableFile, ...]
 
 
 def to_options(options: LakeOptions) -> dict[str, str]:
@@ -86,7 +86,7 @@ class LakeWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._schema = schema
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
         """Write a task's rows to files."""
         context = TaskContext.get()
         query = context.getLocalProperty(QUERY_PROPERTY) if context is not None else None
@@ -98,11 +98,11 @@ class LakeWriter(DataSourceStreamArrowWriter):
             keep=lake.keeps_partition_columns,
             folder=lake.folder,
         )
-        return Written(query or "", tuple(files.write(iterator)))
+        return WrittenFiles(query or "", tuple(files.write(iterator)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """List the files of all tasks in the table."""
-        written = [message for message in messages if isinstance(message, Written)]
+        written = [message for message in messages if isinstance(message, WrittenFiles)]
         files = [file for message in written for file in message.files]
         if not files:
             return

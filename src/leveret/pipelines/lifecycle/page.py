@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from leveret.pipelines.lifecycle.result import STAGES, Lifecycle, QueueLife
 from leveret.pipelines.pages.document import job_page
-from leveret.pipelines.pages.origin import Origin, milliseconds
+from leveret.pipelines.pages.origin import PageOrigin, milliseconds
 from leveret.pipelines.pages.rows import table
 
 _QUEUE = (
@@ -24,7 +24,7 @@ def lifecycle_page(found: Lifecycle, stuck_after: str, command: str = "") -> str
         "lifecycle",
         f"The life of messages, from {found.source}",
         {
-            "origin": Origin(found.source, command, found.first, found.last).described(),
+            "origin": PageOrigin(found.source, command, found.first, found.last).described(),
             "stuck_after": stuck_after,
             "events": found.events,
             "unreadable": found.unreadable,

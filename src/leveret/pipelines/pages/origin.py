@@ -22,7 +22,7 @@ Given = str | int | bool | Sequence[str] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class PageOrigin:
     """The source, the times of its first and last message if they are known, and the command.
 
     `times` describes the times: `Ran` for those of the run itself.

@@ -9,7 +9,7 @@ from pathlib import Path
 from leveret.pipelines.refusals import JobError
 
 
-class Checkpoint:
+class ReplayProgress:
     """The published offsets of each source, in a file that is replaced as a whole, or nowhere.
 
     Raises: JobError for the file of another job, or one that is no checkpoint.

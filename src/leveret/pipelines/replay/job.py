@@ -31,8 +31,8 @@ from leveret.pipelines.refusals import JobError
 from leveret.pipelines.replay.choosing import Choice, chosen
 from leveret.pipelines.replay.sending import (
     Destination,
-    Part,
     PublishOptions,
+    ReplayPart,
     Sent,
     place_of,
     send,
@@ -129,7 +129,7 @@ def _command(job: ReplayOptions) -> str:
 # -- parts -----------------------------------------------------------------------------------------
 
 
-def _parts(spark: SparkSession, job: ReplayOptions) -> list[Part]:
+def _parts(spark: SparkSession, job: ReplayOptions) -> list[ReplayPart]:
     """Return the parts of a replay's source."""
     choice = job.choice
     if job.uri is None:
@@ -145,7 +145,7 @@ def source_parts(
     choose: Choose,
     since: datetime | None = None,
     until: datetime | None = None,
-) -> list[Part]:
+) -> list[ReplayPart]:
     """Return the parts of a source; times apply to a stream, in which the broker finds them."""
     if job.uri is None:
         return _table_parts(job.table(spark), choose)
@@ -158,7 +158,7 @@ def _stream_parts(
     choose: Choose,
     since: datetime | None,
     until: datetime | None,
-) -> list[Part]:
+) -> list[ReplayPart]:
     """Return the parts of a stream; the broker finds the ends for given times.
 
     Raises: OptionError; Interrupted; NotFound (404) if there is no such stream.
@@ -195,12 +195,12 @@ def _stream_parts(
         return read
 
     return [
-        Part(name, start, end, reader(name), ids[name])
+        ReplayPart(name, start, end, reader(name), ids[name])
         for name, (start, end) in sorted(ends.items())
     ]
 
 
-def _table_parts(rows: DataFrame, choose: Choose) -> list[Part]:
+def _table_parts(rows: DataFrame, choose: Choose) -> list[ReplayPart]:
     """Return the parts of an archive, or of any table with the columns of one: one per stream."""
     from pyspark.sql import functions as f
 
@@ -216,4 +216,4 @@ def _table_parts(rows: DataFrame, choose: Choose) -> list[Part]:
         return read
 
     found = sorted((row[0], row[1], row[2] + 1) for row in ends)
-    return [Part(name, start, end, reader(name)) for name, start, end in found]
+    return [ReplayPart(name, start, end, reader(name)) for name, start, end in found]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leveret.pipelines.pages.document import job_page
-from leveret.pipelines.pages.origin import Origin, milliseconds
+from leveret.pipelines.pages.origin import PageOrigin, milliseconds
 from leveret.pipelines.pages.rows import table
 from leveret.pipelines.replay.sending import Sent
 
@@ -18,7 +18,7 @@ def replay_page(sent: Sent, source: str, destination: str, command: str = "") ->
         "replay",
         f"Replay of {source}",
         {
-            "origin": Origin(source, command, first, last, "Ran").described(),
+            "origin": PageOrigin(source, command, first, last, "Ran").described(),
             "destination": destination,
             "name": sent.name,
             "messages": sent.messages,

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.pipelines.options import SourceOptions
 from leveret.pipelines.progress import Say, stages
 from leveret.pipelines.refusals import JobError, at_least, moment
-from leveret.pipelines.replay.checkpoint import Checkpoint
+from leveret.pipelines.replay.checkpoint import ReplayProgress
 from leveret.pipelines.replay.choosing import Choice
 from leveret.pipelines.source import STREAM_COLUMN, read_archive
 
@@ -181,7 +181,7 @@ def place_of(uri: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReplayPart:
     """Offsets of one source, `start` to before `end`, and how to read some of them.
 
     `stream_id` identifies the stream of its name, if it is known.
@@ -239,7 +239,7 @@ class Sent:
 
 def send(
     spark: SparkSession,
-    parts: list[Part],
+    parts: list[ReplayPart],
     name: str,
     destination: Destination,
     options: PublishOptions,
@@ -252,7 +252,7 @@ def send(
     if rate is not None:
         # A slow run also reports and saves its progress regularly.
         step = min(step, rate * STEP_SECONDS)
-    kept = Checkpoint(options.checkpoint, name)
+    kept = ReplayProgress(options.checkpoint, name)
     total = known = unroutable = count = 0
     steps: deque[Step] = deque(maxlen=STEPS_KEPT)
     for part in parts:

@@ -18,7 +18,7 @@ from leveret.pipelines.options import SourceOptions, takes
 from leveret.pipelines.pages.bars import BANDS_MAX, Bar, bar_width
 from leveret.pipelines.pages.origin import command_line, path_text
 from leveret.pipelines.refusals import span_seconds
-from leveret.pipelines.report.result import Report, Traffic
+from leveret.pipelines.report.result import Report, TrafficRow
 from leveret.pipelines.source import messages
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def _quantiles() -> dict[str, Column]:
     }
 
 
-def _collect(grouped: DataFrame, most: int) -> tuple[Traffic, ...]:
+def _collect(grouped: DataFrame, most: int) -> tuple[TrafficRow, ...]:
     """Return the rows with the most messages."""
     from pyspark.sql import functions as f
 
@@ -180,7 +180,7 @@ def _collect(grouped: DataFrame, most: int) -> tuple[Traffic, ...]:
         *(column.alias(name) for name, column in _quantiles().items()),
     )
     return tuple(
-        Traffic(
+        TrafficRow(
             window_start=_moment(row["window_start"]),
             exchange=row["exchange"] or "",
             routing_key=row["routing_key"] or "",
@@ -195,7 +195,7 @@ def _collect(grouped: DataFrame, most: int) -> tuple[Traffic, ...]:
     )
 
 
-def _bars(grouped: DataFrame, keys: tuple[Traffic, ...], bar_seconds: int) -> tuple[Bar, ...]:
+def _bars(grouped: DataFrame, keys: tuple[TrafficRow, ...], bar_seconds: int) -> tuple[Bar, ...]:
     """Return the bars of the plot, in order of time and rank."""
     from pyspark.sql import functions as f
 
@@ -214,7 +214,7 @@ def _bars(grouped: DataFrame, keys: tuple[Traffic, ...], bar_seconds: int) -> tu
     return tuple(sorted(bars, key=lambda bar: (bar.start, bar.rank)))
 
 
-def _in_time(row: Traffic) -> tuple[datetime, str, str]:
+def _in_time(row: TrafficRow) -> tuple[datetime, str, str]:
     """Return the sort key of rows: those without a time come first."""
     return row.window_start or _EPOCH, row.exchange, row.routing_key
 

@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 
 from leveret.pipelines.pages.bars import stacks
 from leveret.pipelines.pages.document import job_page
-from leveret.pipelines.pages.origin import Origin, milliseconds
+from leveret.pipelines.pages.origin import PageOrigin, milliseconds
 from leveret.pipelines.pages.rows import ROWS_SHOWN, span_text, table
-from leveret.pipelines.report.result import Report, Traffic
+from leveret.pipelines.report.result import Report, TrafficRow
 
 _TRAFFIC = (
     "exchange routing_key messages bytes size_p50 size_p99 latency_p50_ms latency_p99_ms "
@@ -29,7 +29,7 @@ def report_page(report: Report, command: str = "") -> str:
         "report",
         f"Traffic of {report.source}",
         {
-            "origin": Origin(report.source, command, first, last).described(),
+            "origin": PageOrigin(report.source, command, first, last).described(),
             "messages": report.messages,
             "bytes": report.bytes,
             "seconds": seconds,
@@ -50,13 +50,13 @@ def _ends(report: Report) -> tuple[datetime, datetime] | None:
     return report.bars[0].start, report.bars[-1].start + timedelta(seconds=report.bar_seconds)
 
 
-def _most(report: Report) -> list[Traffic]:
+def _most(report: Report) -> list[TrafficRow]:
     """Return the rows with the most messages that a page holds, in the report's order."""
     ranked = sorted(range(len(report.rows)), key=lambda place: -report.rows[place].messages)
     return [report.rows[place] for place in sorted(ranked[:ROWS_SHOWN])]
 
 
-def _cells(row: Traffic) -> tuple[object, ...]:
+def _cells(row: TrafficRow) -> tuple[object, ...]:
     return (
         row.exchange, row.routing_key, row.messages, row.bytes, row.size_p50, row.size_p99,
         row.latency_p50_ms, row.latency_p99_ms, milliseconds(row.window_start),

@@ -9,7 +9,7 @@ from leveret.pipelines.pages.bars import Bar
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class TrafficRow:
     """Messages of one exchange and routing key in one window; without a window the time is unknown.
 
     Sizes are of bodies, in bytes.  The latency is from the publisher's timestamp, which has whole
@@ -38,9 +38,9 @@ class Report:
     window_seconds: int
     messages: int
     bytes: int
-    rows: tuple[Traffic, ...]
+    rows: tuple[TrafficRow, ...]
     rows_total: int
-    keys: tuple[Traffic, ...]
+    keys: tuple[TrafficRow, ...]
     keys_total: int
     bars: tuple[Bar, ...]
     bar_seconds: int

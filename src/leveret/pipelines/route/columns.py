@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from leveret.pipelines.route.matchers import Traffic
-from leveret.pipelines.route.router import Outcome, Router
-from leveret.pipelines.route.topology import Topology
+from leveret.pipelines.route.matchers import MessageKey
+from leveret.pipelines.route.router import Router, RouteResult
+from leveret.pipelines.route.topology import RecordedTopology
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -60,24 +60,24 @@ class SeenNames:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RoutePlan:
     """A topology, perhaps one to compare with, and the properties of messages that they use."""
 
-    topology: Topology
-    against: Topology | None
+    topology: RecordedTopology
+    against: RecordedTopology | None
     seen: SeenNames
     #: Identifies the topologies in the workers' caches.
     digest: str
 
 
-def make_plan(topology: Topology, against: Topology | None = None) -> Plan:
+def make_plan(topology: RecordedTopology, against: RecordedTopology | None = None) -> RoutePlan:
     """Return the plan for a topology.  Raises: TopologyError if messages cannot be routed by it."""
     routers = [Router(one) for one in (topology, against) if one is not None]
     headers = set[str]().union(*(router.header_names() for router in routers))
     properties = set[str]().union(*(router.property_names() for router in routers))
     seen = SeenNames(tuple(sorted(headers)), tuple(sorted(properties)))
     digest = hashlib.sha256(pickle.dumps((topology, against))).hexdigest()
-    return Plan(topology, against, seen, digest)
+    return RoutePlan(topology, against, seen, digest)
 
 
 def with_seen(rows: DataFrame, seen: SeenNames) -> DataFrame:
@@ -111,7 +111,7 @@ def with_seen(rows: DataFrame, seen: SeenNames) -> DataFrame:
     )
 
 
-def outcome_column(plan: Plan) -> Column:
+def outcome_column(plan: RoutePlan) -> Column:
     """Return the column of type `OUTCOME_TYPE` for the columns exchange, routing_key and seen."""
 
     def outcomes(exchange: pa.Array, routing_key: pa.Array, seen: pa.Array) -> pa.Array:
@@ -120,7 +120,7 @@ def outcome_column(plan: Plan) -> Column:
     return _computed(outcomes, OUTCOME_TYPE)
 
 
-def names_column(plan: Plan) -> Column:
+def names_column(plan: RoutePlan) -> Column:
     """Return the names of the queues for the columns exchange, routing_key and seen."""
 
     def names(exchange: pa.Array, routing_key: pa.Array, seen: pa.Array) -> pa.Array:
@@ -137,7 +137,7 @@ def _computed(function: Callable[[pa.Array, pa.Array, pa.Array], pa.Array], kind
     return made
 
 
-def outcome_array(plan: Plan, exchange: pa.Array, key: pa.Array, seen: pa.Array) -> pa.Array:
+def outcome_array(plan: RoutePlan, exchange: pa.Array, key: pa.Array, seen: pa.Array) -> pa.Array:
     """Return the routing result of each message."""
     traffic = _messages(plan.seen, exchange, key, seen)
     router = _router(plan.digest, plan.topology)
@@ -164,7 +164,7 @@ def outcome_array(plan: Plan, exchange: pa.Array, key: pa.Array, seen: pa.Array)
     return pa.StructArray.from_arrays(arrays, fields=_FIELDS)
 
 
-def names_array(plan: Plan, exchange: pa.Array, key: pa.Array, seen: pa.Array) -> pa.Array:
+def names_array(plan: RoutePlan, exchange: pa.Array, key: pa.Array, seen: pa.Array) -> pa.Array:
     """Return the names of the queues that each message goes to, in order."""
     router = _router(plan.digest, plan.topology)
     queues = plan.topology.queues
@@ -175,14 +175,16 @@ def names_array(plan: Plan, exchange: pa.Array, key: pa.Array, seen: pa.Array) -
     return pa.array(found, pa.list_(pa.string()))
 
 
-def _hits(outcome: Outcome) -> tuple[list[int], list[float] | None]:
+def _hits(outcome: RouteResult) -> tuple[list[int], list[float] | None]:
     """Return the numbers of queues and bindings, and their shares if not all are 1."""
     hits = [*outcome.queues, *(-1 - number for number in outcome.bindings)]
     shares = [*outcome.queues.values(), *outcome.bindings.values()]
     return hits, None if all(share == 1.0 for share in shares) else shares
 
 
-def _messages(seen: SeenNames, exchange: pa.Array, key: pa.Array, held: pa.Array) -> list[Traffic]:
+def _messages(
+    seen: SeenNames, exchange: pa.Array, key: pa.Array, held: pa.Array
+) -> list[MessageKey]:
     names = len(seen.headers)
     none: list[str | None] = [None] * (names + len(seen.properties))
     messages = []
@@ -191,7 +193,7 @@ def _messages(seen: SeenNames, exchange: pa.Array, key: pa.Array, held: pa.Array
         values: list[str | None] = json.loads(text) if text else none
         headers = _known(seen.headers, values[:names])
         properties = _known(seen.properties, values[names:])
-        messages.append(Traffic(of_exchange, of_key, headers, properties))
+        messages.append(MessageKey(of_exchange, of_key, headers, properties))
     return messages
 
 
@@ -204,7 +206,7 @@ def _known(names: tuple[str, ...], values: list[str | None]) -> dict[str, str | 
     }
 
 
-def _router(digest: str, topology: Topology) -> Router:
+def _router(digest: str, topology: RecordedTopology) -> Router:
     """Return the router of a topology, made once."""
     router = _routers.get(digest)
     if router is None:

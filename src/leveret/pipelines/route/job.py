@@ -22,14 +22,14 @@ from leveret.pipelines.options import SourceOptions, takes
 from leveret.pipelines.pages.origin import command_line, path_text
 from leveret.pipelines.progress import Say, stages
 from leveret.pipelines.refusals import JobError, at_least
-from leveret.pipelines.route.result import BindingLoad, Moved, QueueLoad, Routes, Unroutable
-from leveret.pipelines.route.topology import Topology, read_topology
+from leveret.pipelines.route.result import BindingLoad, QueueLoad, ReroutedKey, Routes, Unroutable
+from leveret.pipelines.route.topology import RecordedTopology, read_topology
 from leveret.pipelines.source import messages
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
-    from leveret.pipelines.route.columns import Plan
+    from leveret.pipelines.route.columns import RoutePlan
 
 #: The number of named keys in the result: those with the most messages.
 KEYS_MAX: Final = 1000
@@ -107,7 +107,7 @@ def route(spark: SparkSession, job: RouteOptions) -> Routes:
     return found
 
 
-def routed(rows: DataFrame, topology: Topology) -> DataFrame:
+def routed(rows: DataFrame, topology: RecordedTopology) -> DataFrame:
     """Return rows with a column `queues`: the names of the destination queues of each, in order.
 
     A null key or exchange becomes empty, as on the wire.
@@ -128,7 +128,7 @@ def routed(rows: DataFrame, topology: Topology) -> DataFrame:
 # -- counting --------------------------------------------------------------------------------------
 
 
-def _count(rows: DataFrame, plan: Plan, source: str, hot_times: int) -> Routes:
+def _count(rows: DataFrame, plan: RoutePlan, source: str, hot_times: int) -> Routes:
     """Route the distinct keys and count the messages of each destination."""
     from pyspark.sql import functions as f
 
@@ -220,7 +220,7 @@ def _loads(keys: DataFrame, hits: str, shares: str) -> dict[int, tuple[int, int]
 
 
 def _queues(
-    plan: Plan,
+    plan: RoutePlan,
     after: Mapping[int, tuple[int, int]],
     before: Mapping[int, tuple[int, int]],
     hot_times: int,
@@ -240,7 +240,7 @@ def _queues(
     return tuple(sorted(queues, key=lambda load: (-load.messages, -load.before, load.queue)))
 
 
-def _bindings(plan: Plan, loads: Mapping[int, tuple[int, int]]) -> tuple[BindingLoad, ...]:
+def _bindings(plan: RoutePlan, loads: Mapping[int, tuple[int, int]]) -> tuple[BindingLoad, ...]:
     dead = plan.topology.for_dead_letters
     listed = [
         BindingLoad(binding, loads.get(-1 - number, (0, 0))[0], binding.source not in dead)
@@ -256,9 +256,9 @@ def _unroutable(keys: DataFrame) -> tuple[Unroutable, ...]:
     )
 
 
-def _moved(keys: DataFrame) -> tuple[Moved, ...]:
+def _moved(keys: DataFrame) -> tuple[ReroutedKey, ...]:
     return tuple(
-        Moved(
+        ReroutedKey(
             row["exchange"],
             row["routing_key"],
             row["messages"],

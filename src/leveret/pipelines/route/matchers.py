@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from leveret.pipelines.route.topology import Binding, Exchange, TopologyError
+from leveret.pipelines.route.topology import RecordedBinding, RecordedExchange, TopologyError
 from leveret.routing.headers import HeadersMatcher
 from leveret.routing.murmur import partition_of
 from leveret.routing.ring import HashRing, ring_hash
@@ -28,7 +28,7 @@ _HASH_PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class MessageKey:
     """The parts of a message that routing uses.
 
     `properties` are those that a hash exchange may use, as text.
@@ -49,15 +49,15 @@ class Matcher(ABC):
     #: True if keys are matched by words, so that a vhost may ask for strict ones.
     has_patterns = False
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: RecordedExchange) -> None:
         self.exchange = exchange
 
     @abstractmethod
-    def add(self, number: int, binding: Binding) -> None:
+    def add(self, number: int, binding: RecordedBinding) -> None:
         """Add a binding.  Raises: AmqpError, TopologyError for an invalid one."""
 
     @abstractmethod
-    def match(self, key: str, message: Traffic) -> list[int]:
+    def match(self, key: str, message: MessageKey) -> list[int]:
         """Return the bindings that match."""
 
     def share(self) -> float:
@@ -76,15 +76,15 @@ class Matcher(ABC):
 class Direct(Matcher):
     """The routing key is the binding key."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: RecordedExchange) -> None:
         super().__init__(exchange)
         self._by_key: dict[str, list[int]] = {}
 
-    def add(self, number: int, binding: Binding) -> None:
+    def add(self, number: int, binding: RecordedBinding) -> None:
         """Index a binding by its key."""
         self._by_key.setdefault(binding.binding_key, []).append(number)
 
-    def match(self, key: str, message: Traffic) -> list[int]:
+    def match(self, key: str, message: MessageKey) -> list[int]:
         """Return the bindings of the key."""
         return self._by_key.get(key, [])
 
@@ -94,15 +94,15 @@ class Topic(Matcher):
 
     has_patterns = True
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: RecordedExchange) -> None:
         super().__init__(exchange)
         self._trie = TopicTrie()
 
-    def add(self, number: int, binding: Binding) -> None:
+    def add(self, number: int, binding: RecordedBinding) -> None:
         """Index a binding by the words of its key."""
         self._trie.insert(binding.binding_key, number)
 
-    def match(self, key: str, message: Traffic) -> list[int]:
+    def match(self, key: str, message: MessageKey) -> list[int]:
         """Return the bindings whose pattern matches."""
         return self._trie.match(key)  # type: ignore[return-value]  # what `add` put in
 
@@ -112,15 +112,15 @@ class Fanout(Matcher):
 
     looks_at_keys = False
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: RecordedExchange) -> None:
         super().__init__(exchange)
         self._all: list[int] = []
 
-    def add(self, number: int, binding: Binding) -> None:
+    def add(self, number: int, binding: RecordedBinding) -> None:
         """List a binding."""
         self._all.append(number)
 
-    def match(self, key: str, message: Traffic) -> list[int]:
+    def match(self, key: str, message: MessageKey) -> list[int]:
         """Return all bindings."""
         return self._all
 
@@ -138,18 +138,18 @@ class Headers(Matcher):
 
     looks_at_keys = False
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: RecordedExchange) -> None:
         super().__init__(exchange)
         self._matchers: list[tuple[int, HeadersMatcher]] = []
         self._names: set[str] = set()
 
-    def add(self, number: int, binding: Binding) -> None:
+    def add(self, number: int, binding: RecordedBinding) -> None:
         """Make the matcher of a binding.  Raises: PreconditionFailed for a bad x-match."""
         texts: dict[str, object] = {k: header_text(v) for k, v in binding.arguments.items()}
         self._matchers.append((number, HeadersMatcher(texts)))
         self._names.update(texts)
 
-    def match(self, key: str, message: Traffic) -> list[int]:
+    def match(self, key: str, message: MessageKey) -> list[int]:
         """Return the bindings whose arguments match the headers."""
         headers: dict[str, object] = {**message.headers}
         return [number for number, matcher in self._matchers if matcher.matches(headers)]
@@ -164,7 +164,7 @@ class ConsistentHash(Matcher):
 
     looks_at_keys = False
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: RecordedExchange) -> None:
         super().__init__(exchange)
         self._ring = HashRing()
         self._header = self._named("hash-header")
@@ -184,7 +184,7 @@ class ConsistentHash(Matcher):
             raise TopologyError(f"exchange {self.exchange.name!r}: {argument} should be a name")
         return value
 
-    def add(self, number: int, binding: Binding) -> None:
+    def add(self, number: int, binding: RecordedBinding) -> None:
         """Put a binding on the ring.  Raises: TopologyError for a key that is no weight."""
         digits = binding.binding_key.removeprefix("+")
         if not digits.isascii() or not digits.isdigit() or int(digits) < 1:
@@ -195,7 +195,7 @@ class ConsistentHash(Matcher):
         while self._ring.owes():
             self._ring.settle(_POINTS_AT_ONCE)
 
-    def match(self, key: str, message: Traffic) -> list[int]:
+    def match(self, key: str, message: MessageKey) -> list[int]:
         """Return the one binding that the value selects."""
         value: str | None = key
         if self._header:
@@ -219,18 +219,18 @@ class ModulusHash(Matcher):
 
     looks_at_keys = False
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: RecordedExchange) -> None:
         super().__init__(exchange)
         self._ends: dict[tuple[bool, str], int] = {}
         self._ordered: list[int] = []
         self._stale = False
 
-    def add(self, number: int, binding: Binding) -> None:
+    def add(self, number: int, binding: RecordedBinding) -> None:
         """Add a binding; of several to one destination one counts."""
         self._ends[binding.to_queue, binding.destination] = number
         self._stale = True
 
-    def match(self, key: str, message: Traffic) -> list[int]:
+    def match(self, key: str, message: MessageKey) -> list[int]:
         """Return the one binding that the key selects."""
         if self._stale:
             self._ordered = [self._ends[end] for end in sorted(self._ends)]
@@ -246,20 +246,20 @@ class SuperStream(Matcher):
 
     looks_at_keys = False
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: RecordedExchange) -> None:
         super().__init__(exchange)
         self._partitions: dict[int, list[int]] = {}
         declared = exchange.arguments.get("x-super-stream-partitions")
         self._declared = declared if isinstance(declared, int) else 0
 
-    def add(self, number: int, binding: Binding) -> None:
+    def add(self, number: int, binding: RecordedBinding) -> None:
         """Add a partition.  Raises: TopologyError for a key that is no number."""
         key = binding.binding_key
         if not key.isascii() or not key.isdigit():
             raise TopologyError(f"binding {binding}: the key should be a partition's number")
         self._partitions.setdefault(int(key), []).append(number)
 
-    def match(self, key: str, message: Traffic) -> list[int]:
+    def match(self, key: str, message: MessageKey) -> list[int]:
         """Return the bindings of the key's partition."""
         if not self._partitions:
             return []
@@ -283,7 +283,7 @@ _KINDS: Final[dict[str, type[Matcher]]] = {
 }
 
 
-def make_matcher(exchange: Exchange) -> Matcher:
+def make_matcher(exchange: RecordedExchange) -> Matcher:
     """Return the matcher of an exchange without bindings.  Raises: TopologyError."""
     kind = _KINDS.get(exchange.kind)
     if kind is None:

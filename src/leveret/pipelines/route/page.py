@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from leveret.pipelines.pages.document import job_page
-from leveret.pipelines.pages.origin import Origin
+from leveret.pipelines.pages.origin import PageOrigin
 from leveret.pipelines.pages.rows import ROWS_SHOWN, table
 from leveret.pipelines.route.result import BindingLoad, Routes
 
@@ -22,7 +22,7 @@ def route_page(routes: Routes, command: str = "") -> str:
         "route",
         f"Routes of {routes.source} in {routes.topology}",
         {
-            "origin": Origin(routes.source, command, routes.first, routes.last).described(),
+            "origin": PageOrigin(routes.source, command, routes.first, routes.last).described(),
             "against": routes.against,
             "messages": routes.messages,
             "bytes": routes.bytes,

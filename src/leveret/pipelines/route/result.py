@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from leveret.pipelines.route.topology import Binding
+from leveret.pipelines.route.topology import RecordedBinding
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class BindingLoad:
     `judged` is False if dead letters may reach the binding: they are not in the recorded traffic.
     """
 
-    binding: Binding
+    binding: RecordedBinding
     messages: int
     judged: bool = True
 
@@ -42,7 +42,7 @@ class Unroutable:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class ReroutedKey:
     """Messages with one key whose queues differ from those in the topology compared with."""
 
     exchange: str
@@ -72,19 +72,19 @@ class Routes:
     unroutable: tuple[Unroutable, ...]
     unroutable_keys: int
     unroutable_messages: int
-    moved: tuple[Moved, ...]
+    moved: tuple[ReroutedKey, ...]
     moved_keys: int
     moved_messages: int
     first: datetime | None = None
     last: datetime | None = None
 
     @property
-    def unused(self) -> tuple[Binding, ...]:
+    def unused(self) -> tuple[RecordedBinding, ...]:
         """The bindings that no message matched and dead letters cannot reach."""
         return tuple(one.binding for one in self.bindings if one.messages == 0 and one.judged)
 
     @property
-    def not_judged(self) -> tuple[Binding, ...]:
+    def not_judged(self) -> tuple[RecordedBinding, ...]:
         """The bindings that no message matched, but dead letters may reach."""
         return tuple(one.binding for one in self.bindings if one.messages == 0 and not one.judged)
 

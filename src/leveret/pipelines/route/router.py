@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from leveret.errors import AmqpError, PreconditionFailed
-from leveret.pipelines.route.matchers import Matcher, Traffic, make_matcher
-from leveret.pipelines.route.topology import Topology, TopologyError
+from leveret.pipelines.route.matchers import Matcher, MessageKey, make_matcher
+from leveret.pipelines.route.topology import RecordedTopology, TopologyError
 from leveret.routing.keys import check_strict_routing_key
 
 #: Why a message is unroutable; `""` if it is not.
@@ -33,7 +33,7 @@ COPIES: Final = "CC"
 
 
 @dataclass(slots=True)
-class Outcome:
+class RouteResult:
     """The destinations of a message: queues with their shares, and the bindings that matched.
 
     Queues and bindings are given by their numbers in the topology.  A share is 1 except behind a
@@ -51,7 +51,7 @@ class Router:
     Raises: TopologyError for an exchange or a binding that cannot be routed through.
     """
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: RecordedTopology) -> None:
         self._topology = topology
         self._queues = {name: number for number, name in enumerate(topology.queues)}
         self._matchers: dict[str, Matcher] = {
@@ -75,10 +75,10 @@ class Router:
         """Return the properties that some exchange uses."""
         return set[str]().union(*(matcher.property_names() for matcher in self._matchers.values()))
 
-    def route(self, message: Traffic) -> Outcome:
+    def route(self, message: MessageKey) -> RouteResult:
         """Return the destinations of a message."""
         keys = [message.routing_key, *copies(message.headers.get(COPIES))]
-        outcome = Outcome()
+        outcome = RouteResult()
         if not message.exchange:
             for key in keys:
                 if key in self._queues:
@@ -107,7 +107,7 @@ class Router:
                 return NOT_STRICT
         return ""
 
-    def _walk(self, message: Traffic, keys: list[str], outcome: Outcome) -> None:
+    def _walk(self, message: MessageKey, keys: list[str], outcome: RouteResult) -> None:
         pending: list[tuple[str, float]] = [(message.exchange, 1.0)]
         visited = {message.exchange}
         while pending:

@@ -38,7 +38,7 @@ class TopologyError(JobError):
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class RecordedExchange:
     """An exchange; `kind` is its routing type, `alternate` the exchange for unmatched messages."""
 
     name: str
@@ -49,7 +49,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
+class RecordedBinding:
     """A binding of `source` to a queue or to another exchange."""
 
     source: str
@@ -65,7 +65,7 @@ class Binding:
 
 
 @dataclass(frozen=True, slots=True)
-class Topology:
+class RecordedTopology:
     """The exchanges, queues and bindings of one vhost; `name` is its label.
 
     `for_dead_letters` are the dead-letter exchanges of queues, and all exchanges reachable from
@@ -74,16 +74,16 @@ class Topology:
 
     name: str
     vhost: str
-    exchanges: Mapping[str, Exchange]
+    exchanges: Mapping[str, RecordedExchange]
     queues: tuple[str, ...]
-    bindings: tuple[Binding, ...]
+    bindings: tuple[RecordedBinding, ...]
     strict_keys: bool = False
     for_dead_letters: frozenset[str] = frozenset()
 
 
 def read_topology(
     definitions: str | Path | Mapping[str, object], vhost: str | None = None
-) -> Topology:
+) -> RecordedTopology:
     """Read the topology in a definitions file, or in the contents of one; `vhost` selects one.
 
     Raises: TopologyError.
@@ -101,7 +101,7 @@ def read_topology(
     return _topology(held, str(definitions), vhost)
 
 
-def _topology(held: Mapping[str, object], name: str, wanted: str | None) -> Topology:
+def _topology(held: Mapping[str, object], name: str, wanted: str | None) -> RecordedTopology:
     if not any(section in held for section in ("queues", "exchanges", "bindings")):
         raise TopologyError(f"{name}: there are no queues, exchanges or bindings in it")
     vhost = _choose_vhost(held, name, wanted)
@@ -111,7 +111,8 @@ def _topology(held: Mapping[str, object], name: str, wanted: str | None) -> Topo
     exchanges = {
         exchange.name: exchange
         for exchange in (
-            Exchange(n, k, alternate=_alternate({}, n, policies)) for n, k in PREDECLARED.items()
+            RecordedExchange(n, k, alternate=_alternate({}, n, policies))
+            for n, k in PREDECLARED.items()
         )
     }
     for where, row in sections("exchanges"):
@@ -119,7 +120,9 @@ def _topology(held: Mapping[str, object], name: str, wanted: str | None) -> Topo
         exchanges[exchange.name] = exchange
     bindings = _bindings(sections, exchanges, frozenset(queues))
     dead = _behind(_dead_letter_exchanges(sections), exchanges, bindings)
-    return Topology(name, vhost, exchanges, queues, bindings, _strict_keys(held, vhost), dead)
+    return RecordedTopology(
+        name, vhost, exchanges, queues, bindings, _strict_keys(held, vhost), dead
+    )
 
 
 def _choose_vhost(held: Mapping[str, object], name: str, wanted: str | None) -> str:
@@ -191,7 +194,7 @@ def _arguments(row: Mapping[str, object], where: str) -> dict[str, object]:
 # -- exchanges and policies ------------------------------------------------------------------------
 
 
-def _exchange(where: str, row: Mapping[str, object], policies: list[_Policy]) -> Exchange:
+def _exchange(where: str, row: Mapping[str, object], policies: list[_Policy]) -> RecordedExchange:
     name = _text(row, "name", where)
     kind = _text(row, "type", where)
     arguments = _arguments(row, where)
@@ -201,7 +204,7 @@ def _exchange(where: str, row: Mapping[str, object], policies: list[_Policy]) ->
     internal = row.get("internal", False)
     if not isinstance(internal, bool):
         raise TopologyError(f"{where}: internal should be true or false")
-    return Exchange(name, kind, internal, _alternate(arguments, name, policies), arguments)
+    return RecordedExchange(name, kind, internal, _alternate(arguments, name, policies), arguments)
 
 
 def _alternate(arguments: Mapping[str, object], name: str, policies: list[_Policy]) -> str:
@@ -230,7 +233,9 @@ def _dead_letter_exchanges(sections: _Sections) -> Iterator[str]:
 
 
 def _behind(
-    first: Iterator[str], exchanges: Mapping[str, Exchange], bindings: tuple[Binding, ...]
+    first: Iterator[str],
+    exchanges: Mapping[str, RecordedExchange],
+    bindings: tuple[RecordedBinding, ...],
 ) -> frozenset[str]:
     """Return exchanges and all exchanges that messages may reach from them."""
     follows: dict[str, list[str]] = {name: [one.alternate] for name, one in exchanges.items()}
@@ -292,15 +297,15 @@ def _policies(sections: _Sections, key: str, apply_to: tuple[str, ...]) -> list[
 
 
 def _bindings(
-    sections: _Sections, exchanges: Mapping[str, Exchange], queues: frozenset[str]
-) -> tuple[Binding, ...]:
+    sections: _Sections, exchanges: Mapping[str, RecordedExchange], queues: frozenset[str]
+) -> tuple[RecordedBinding, ...]:
     """Return the bindings whose ends exist; files also name bindings of exclusive queues."""
-    found: dict[str, Binding] = {}
+    found: dict[str, RecordedBinding] = {}
     for where, row in sections("bindings"):
         kind = row.get("destination_type", "queue")
         if kind not in ("queue", "exchange"):
             raise TopologyError(f"{where}: destination_type should be queue or exchange")
-        binding = Binding(
+        binding = RecordedBinding(
             _text(row, "source", where),
             _text(row, "destination", where),
             kind == "queue",

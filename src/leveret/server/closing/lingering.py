@@ -28,7 +28,7 @@ from leveret.limits import (
 from leveret.session.admission import Admission, Slot
 
 
-class Entry(asyncio.Protocol):
+class LingeringAccept(asyncio.Protocol):
     """Passes a newly accepted socket to its protocol, with a transport that lingers."""
 
     def __init__(self, upper: asyncio.Protocol, slot: Slot, admission: Admission) -> None:

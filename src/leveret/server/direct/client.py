@@ -1,6 +1,6 @@
 """An AMQP client within the broker's process, for requests that come by another protocol.
 
-It has a `Connection` like every client, and speaks AMQP with it byte by byte, without a socket.
+It has a `AmqpConnection` like every client, and speaks AMQP with it byte by byte, without a socket.
 So its publishes, gets and declares have the same checks, limits and confirms, and take their turns
 among those of other clients.  The caller has already authenticated the user: no password is needed.
 
@@ -26,7 +26,7 @@ from leveret.limits import FRAME_BYTES_MAX, FRAME_OVERHEAD_BYTES
 from leveret.server.client_socket import ClientSocket
 from leveret.session.authentication import Authenticator, Login
 from leveret.session.client_session import ClientSession
-from leveret.session.connection.connection import Connection
+from leveret.session.connection.connection import AmqpConnection
 from leveret.session.settings import Peer, SessionSettings, Tokens
 from leveret.wire.buffer import BytesWriter, read_i32_be, read_i64_be
 from leveret.wire.frames import (
@@ -103,7 +103,7 @@ class _LetIn(Authenticator):
         login.answer(True)
 
 
-class Answer:
+class ServerMethod:
     """A method that the broker sent, with its content if it has one."""
 
     def __init__(self, method: Method, properties: bytes = b"", body: bytes = b"") -> None:
@@ -133,7 +133,7 @@ class DirectClients:
         """
         number = next(self._numbers)
         peer = Peer(_HOST, number, _HOST, number, True)
-        connection = Connection(
+        connection = AmqpConnection(
             self._broker, self.settings, _LetIn(), self._tokens, peer, self._runner.now()
         )
         client = DirectClient(self._runner, connection)
@@ -147,10 +147,10 @@ class DirectClients:
 class DirectClient(ClientSocket):
     """One connection with one channel; `request` raises the error if the broker closes either."""
 
-    def __init__(self, runner: Runs, connection: Connection) -> None:
+    def __init__(self, runner: Runs, connection: AmqpConnection) -> None:
         self._runner = runner
         self._connection = connection
-        self._answers: deque[Answer] = deque()
+        self._answers: deque[ServerMethod] = deque()
         self._waiting: asyncio.Future[None] | None = None
         #: The method whose content is being received, and its properties.
         self._begun: Method | None = None
@@ -206,7 +206,7 @@ class DirectClient(ClientSocket):
         # Publishes use frames of the usual size, as other clients do.
         self._connection.output.body_bytes_max = _ANY_BYTES
 
-    async def request(self, method: Method, *answers: type[Method]) -> Answer:
+    async def request(self, method: Method, *answers: type[Method]) -> ServerMethod:
         """Send a method on the channel; return the answer, which is one of `answers`.
 
         Raises: AmqpError if the broker closes the channel or the connection.
@@ -221,7 +221,7 @@ class DirectClient(ClientSocket):
         properties: bytes,
         body: bytes,
         *answers: type[Method],
-    ) -> list[Answer]:
+    ) -> list[ServerMethod]:
         """Publish as mandatory; return all answers up to the first of `answers`.
 
         Raises: AmqpError.
@@ -290,7 +290,7 @@ class DirectClient(ClientSocket):
         except Exception as bug:  # noqa: BLE001 (an unexpected error belongs to no request)
             self._runner.broken(bug)
 
-    async def _expect(self, *kinds: type[Method]) -> Answer:
+    async def _expect(self, *kinds: type[Method]) -> ServerMethod:
         answer = await self._next()
         while not isinstance(answer.method, kinds):
             answer = await self._next()
@@ -301,7 +301,7 @@ class DirectClient(ClientSocket):
         while self._connection.halted and not self._ended:
             await self._woken()
 
-    async def _next(self) -> Answer:
+    async def _next(self) -> ServerMethod:
         """Return the broker's next answer.  Raises: AmqpError if it is a close."""
         while not self._answers:
             if self._ended:
@@ -332,7 +332,7 @@ class DirectClient(ClientSocket):
             if isinstance(method, BasicGetOk | BasicReturn):
                 self._begun = method
             else:
-                self._answers.append(Answer(method))
+                self._answers.append(ServerMethod(method))
         elif kind == FRAME_HEADER:
             self._properties = data[start + CONTENT_HEAD_BYTES : end]
             if read_i64_be(data, start + 4) == 0:
@@ -345,7 +345,7 @@ class DirectClient(ClientSocket):
         method = self._begun
         if method is not None:
             self._begun = None
-            self._answers.append(Answer(method, self._properties, body))
+            self._answers.append(ServerMethod(method, self._properties, body))
 
 
 def _frames(parts: list[bytes | memoryview]) -> Iterator[tuple[int, bytes, int, int]]:

@@ -22,13 +22,13 @@ from leveret.broker.vhost.vhost import REJECTED
 from leveret.errors import AmqpError, SoftError
 from leveret.limits import INPUT_BYTES_HELD_MAX
 from leveret.server.amqp import ClientProtocol, Log
-from leveret.server.faults.traffic import Traffic
+from leveret.server.faults.traffic import InjectedFaults
 from leveret.server.listener import AmqpListener
 from leveret.server.runner import Runner
 from leveret.session.admission import Admission, Slot
 from leveret.session.authentication import Authenticator
 from leveret.session.channel.channel import CONFIRM
-from leveret.session.connection.connection import Connection
+from leveret.session.connection.connection import AmqpConnection
 from leveret.session.settings import SessionSettings, Tokens
 from leveret.session.states import CLOSING
 from leveret.wire.frames import (
@@ -49,7 +49,7 @@ class FaultyListener(AmqpListener):
 
     def __init__(
         self,
-        traffic: Traffic,
+        traffic: InjectedFaults,
         runner: Runner,
         broker: Broker,
         settings: SessionSettings,
@@ -81,7 +81,7 @@ class _Content:
 class FaultyProtocol(ClientProtocol):
     """One connection's socket."""
 
-    def __init__(self, listener: FaultyListener, network: str, traffic: Traffic) -> None:
+    def __init__(self, listener: FaultyListener, network: str, traffic: InjectedFaults) -> None:
         super().__init__(listener, network)
         self._loop = asyncio.get_running_loop()
         self._admission = listener.admission
@@ -104,10 +104,10 @@ class FaultyProtocol(ClientProtocol):
         self._contents: dict[int, _Content] = {}
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> AmqpConnection:
         """The session, which speaks AMQP."""
         session = super().connection
-        assert isinstance(session, Connection)
+        assert isinstance(session, AmqpConnection)
         return session
 
     # -- the socket --------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ class FaultyProtocol(ClientProtocol):
 
     def _answer(self, number: int, error: AmqpError | None) -> None:
         """Answer an intercepted method of a channel with an error, or with basic.nack."""
-        connection: Connection = self.connection
+        connection: AmqpConnection = self.connection
         self._runner.now()
         channel = connection.channels.by_number.get(number)
         if isinstance(error, SoftError) and channel is not None:

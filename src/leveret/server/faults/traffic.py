@@ -45,7 +45,7 @@ class Refusal:
         return error_for(self._code, self._text, self._soft, ids >> 16, ids & 0xFFFF)
 
 
-class Traffic:
+class InjectedFaults:
     """The requested faults; none at the start."""
 
     def __init__(self) -> None:

@@ -44,10 +44,10 @@ from leveret.wire.haremq.requests import (
     DeleteExchange,
     DeleteQueue,
     HareCodec,
+    HareRequest,
     OpenChannel,
     Publish,
     Query,
-    Request,
     Unbind,
 )
 
@@ -78,7 +78,7 @@ class ProtobufCodec(HareCodec):
         classes = message_classes()
         self._classes = {kind: classes[name] for kind, name in REQUESTS.items()}
 
-    def decode(self, kind: int, message: bytes) -> Request:
+    def decode(self, kind: int, message: bytes) -> HareRequest:
         """Decode a request of a kind.  Raises: FrameError (501) if the message is invalid."""
         try:
             found = self._classes[kind].FromString(message)
@@ -87,7 +87,7 @@ class ProtobufCodec(HareCodec):
         return _DECODERS[kind](found, found.rid.encode(), found.cid.encode())
 
 
-def _declare_exchange(found: Any, rid: bytes, cid: bytes) -> Request:
+def _declare_exchange(found: Any, rid: bytes, cid: bytes) -> HareRequest:
     return DeclareExchange(
         rid,
         cid,
@@ -99,7 +99,7 @@ def _declare_exchange(found: Any, rid: bytes, cid: bytes) -> Request:
     )
 
 
-def _declare_queue(found: Any, rid: bytes, cid: bytes) -> Request:
+def _declare_queue(found: Any, rid: bytes, cid: bytes) -> HareRequest:
     return DeclareQueue(
         rid,
         cid,
@@ -111,7 +111,7 @@ def _declare_queue(found: Any, rid: bytes, cid: bytes) -> Request:
     )
 
 
-def _publish(found: Any, rid: bytes, cid: bytes) -> Request:
+def _publish(found: Any, rid: bytes, cid: bytes) -> HareRequest:
     properties = found.properties
     # Omitted properties are not empty properties: then the queue alone decides on durability.
     mode = int(properties.delivery_mode) if found.HasField("properties") else DURABLE
@@ -126,7 +126,7 @@ def _publish(found: Any, rid: bytes, cid: bytes) -> Request:
     )
 
 
-_DECODERS: Final[dict[int, Callable[[Any, bytes, bytes], Request]]] = {
+_DECODERS: Final[dict[int, Callable[[Any, bytes, bytes], HareRequest]]] = {
     OPEN_CHANNEL: lambda _, rid, cid: OpenChannel(rid, cid),
     CLOSE_CHANNEL: lambda _, rid, cid: CloseChannel(rid, cid),
     QUERY: lambda _, rid, cid: Query(rid, cid),

@@ -39,7 +39,7 @@ class BadCertificates(Exception):
 
 
 @dataclass(frozen=True)
-class TlsFiles:
+class ServerTlsFiles:
     """The files of certificates and keys, and the demands on clients; see the settings `tls_…`."""
 
     certificate: Path
@@ -83,7 +83,7 @@ class Material:
         return made.digest()
 
 
-def read_material(files: TlsFiles) -> Material:
+def read_material(files: ServerTlsFiles) -> Material:
     """Return the contents of the files.  Raises: BadCertificates."""
     certificate = _read(files.certificate, "tls_certificate")
     _check_certificate(certificate, f"tls_certificate: {files.certificate}")
@@ -168,7 +168,7 @@ def _check_certificate(data: bytes, where: str) -> None:
 # -- contexts --------------------------------------------------------------------------------------
 
 
-def make_context(files: TlsFiles, material: Material) -> ssl.SSLContext:
+def make_context(files: ServerTlsFiles, material: Material) -> ssl.SSLContext:
     """Return the context of new connections.  Raises: BadCertificates."""
     context = _context_of(files, material, material.pair)
     if material.by_name:
@@ -186,7 +186,7 @@ def make_context(files: TlsFiles, material: Material) -> ssl.SSLContext:
     return context
 
 
-def _context_of(files: TlsFiles, material: Material, pair: _Pair) -> ssl.SSLContext:
+def _context_of(files: ServerTlsFiles, material: Material, pair: _Pair) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     versions = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
     context.minimum_version = versions[files.version_min]
@@ -268,7 +268,7 @@ def _in_memory(data: bytes) -> Iterator[str]:
 class Certificates:
     """The certificates of new connections."""
 
-    def __init__(self, files: TlsFiles, say: Say) -> None:
+    def __init__(self, files: ServerTlsFiles, say: Say) -> None:
         """Read the certificates.  Raises: BadCertificates."""
         self._files = files
         self._say = say

@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 
 
-class Handshake(ABC):
+class OpeningHandshake(ABC):
     """One connection's handshake."""
 
     @abstractmethod
@@ -37,7 +37,7 @@ class Handshakes:
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "tls")
         #: By address, in the order of turns; the oldest handshake of each first.
-        self._waiting: dict[str, dict[Handshake, None]] = {}
+        self._waiting: dict[str, dict[OpeningHandshake, None]] = {}
         self._newest_next = True
         self._busy = False
         self._stopped = False
@@ -48,12 +48,12 @@ class Handshakes:
         self._waiting.clear()
         self._thread.shutdown(cancel_futures=True)
 
-    def request(self, network: str, handshake: Handshake) -> None:
+    def request(self, network: str, handshake: OpeningHandshake) -> None:
         """Compute a step when it is the turn of the address."""
         self._waiting.setdefault(network, {})[handshake] = None
         self._go_on()
 
-    def forget(self, network: str, handshake: Handshake) -> None:
+    def forget(self, network: str, handshake: OpeningHandshake) -> None:
         """Drop the waiting step of a lost connection, if any."""
         group = self._waiting.get(network)
         if group is not None:
@@ -76,13 +76,13 @@ class Handshakes:
         self._busy = True
         self._thread.submit(self._work, handshake)
 
-    def _work(self, handshake: Handshake) -> None:
+    def _work(self, handshake: OpeningHandshake) -> None:
         handshake.calculate()
         # The event loop may be closed already.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._done, handshake)
 
-    def _done(self, handshake: Handshake) -> None:
+    def _done(self, handshake: OpeningHandshake) -> None:
         self._busy = False
         self._go_on()
         handshake.calculated()

@@ -28,7 +28,7 @@ class Openings:
         self.loop = asyncio.get_running_loop()
         self.seconds = seconds
         self.say = say
-        self.pending: set[Opening] = set()
+        self.pending: set[OpeningStep] = set()
 
     def stop(self) -> None:
         """Drop all of them."""
@@ -36,7 +36,7 @@ class Openings:
             opening.abort()
 
 
-class Opening(asyncio.Protocol):
+class OpeningStep(asyncio.Protocol):
     """One step of an opening; `upper` gets the connection after it."""
 
     #: The action that a slow peer failed to take, for the log.

@@ -22,7 +22,7 @@ from typing import Final
 
 from leveret.limits import PROXY_HEADER_BYTES_MAX
 from leveret.server.closing.lingering import LingeringTransport
-from leveret.server.opening.opening import Open, Opening, Openings
+from leveret.server.opening.opening import Open, Openings, OpeningStep
 from leveret.server.opening.peer_address import is_loopback
 from leveret.session.admission import Admission, Slot, network_of
 
@@ -36,7 +36,7 @@ _HEAD_BYTES: Final = 16
 _ADDRESS_BYTES: Final = {0x11: 4, 0x21: 16}
 
 
-class ProxyConnection(Opening):
+class ProxyConnection(OpeningStep):
     """A connection whose peer is a proxy until its header has named another one."""
 
     step = "send the header of the PROXY protocol"

@@ -28,8 +28,8 @@ from leveret.limits import (
     TLS_RECORDS_PER_TURN,
 )
 from leveret.server.opening.certificate_name import LoginName
-from leveret.server.opening.handshakes import Handshake, Handshakes
-from leveret.server.opening.opening import Opening, Openings
+from leveret.server.opening.handshakes import Handshakes, OpeningHandshake
+from leveret.server.opening.opening import Openings, OpeningStep
 from leveret.server.opening.records import Records
 from leveret.session.admission import Admission, Slot
 from leveret.wire.buffer import BytesWriter
@@ -83,7 +83,7 @@ class Tls:
         self.handshakes.stop()
 
 
-class TlsConnection(Opening, Handshake):
+class TlsConnection(OpeningStep, OpeningHandshake):
     """One connection, between its socket's transport below and its content's protocol above."""
 
     step = "finish its TLS handshake"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.backlog.window import TAKEN
-from leveret.broker.consumers.consumer import Consumer, DeliveryChannel
+from leveret.broker.consumers.consumer import DeliveryChannel, QueueConsumer
 from leveret.broker.scheduler.costs import DROPPED_PER_COST
 from leveret.limits import (
     CONTENT_BYTES_PER_COST,
@@ -24,7 +24,7 @@ from leveret.limits import (
 from leveret.names import Name
 from leveret.session.channel.confirms import Confirms
 from leveret.session.channel.consumer_timeout import ConsumerTimeout, ReturnedSource
-from leveret.session.channel.content import Content
+from leveret.session.channel.content import IncomingContent
 from leveret.session.channel.delivery_headers import with_delivery_headers
 from leveret.session.channel.transaction import Transaction
 from leveret.session.channel.unacked import ACK, REJECT, RETRY, Unacked, UnackedList
@@ -45,7 +45,7 @@ TX: Final = 2
 
 
 @final
-class Channel(DeliveryChannel):
+class ServerChannel(DeliveryChannel):
     """One channel of a connection."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Channel(DeliveryChannel):
         self.mode: i64 = PLAIN
         #: True once a message was published on the channel.
         self.publishes = False
-        self.consumers: dict[str, Consumer] = {}
+        self.consumers: dict[str, QueueConsumer] = {}
         #: basic.qos: the prefetch of consumers added from now on; 0 is no limit.
         self.prefetch_next: i64 = 0
         #: The queue declared last, which an empty name refers to.
@@ -74,7 +74,7 @@ class Channel(DeliveryChannel):
         #: Replaces the queue in deliveries that were requeued because their acks were late.
         self._returned: ReturnedSource | None = None
         self.confirms = Confirms(connection, number, settled)
-        self.content = Content(connection)
+        self.content = IncomingContent(connection)
         self.transaction = Transaction(connection)
 
     # -- consumers ---------------------------------------------------------------------------------
@@ -85,12 +85,12 @@ class Channel(DeliveryChannel):
         for consumer in self.consumers.values():
             consumer.queue.schedule()
 
-    def add_consumer(self, consumer: Consumer) -> None:
+    def add_consumer(self, consumer: QueueConsumer) -> None:
         """Add a subscribed consumer."""
         self.consumers[consumer.tag] = consumer
         self.connection.account.book(consumer.bytes)
 
-    def take_consumer(self, tag: str) -> Consumer | None:
+    def take_consumer(self, tag: str) -> QueueConsumer | None:
         """Remove and return the consumer with `tag`, if any."""
         consumer = self.consumers.pop(tag, None)
         if consumer is not None:
@@ -103,7 +103,7 @@ class Channel(DeliveryChannel):
 
     # -- deliveries -------------------------------------------------------------------------------
 
-    def deliver(self, consumer: Consumer, message: Message, sequence: i64, count: i64) -> None:
+    def deliver(self, consumer: QueueConsumer, message: Message, sequence: i64, count: i64) -> None:
         """Write a basic.deliver with its content."""
         tag: i64 = self.delivery_tag + 1
         self.delivery_tag = tag
@@ -147,7 +147,7 @@ class Channel(DeliveryChannel):
                 self.connection.wake()
         return tag
 
-    def cancelled(self, consumer: Consumer) -> None:
+    def cancelled(self, consumer: QueueConsumer) -> None:
         """Send a basic.cancel for a consumer that the broker ended (behaviour 54: server cancels).
 
         Only clients with the capability get it.  Nothing is sent if the client has cancelled the
@@ -181,17 +181,17 @@ class Channel(DeliveryChannel):
                 self.cancelled(consumer)
         if self._returned is None:
             self._returned = ReturnedSource(core)
-        holder = Consumer(self, self._returned, "", False, False, 0, {})
+        holder = QueueConsumer(self, self._returned, "", False, False, 0, {})
         for unacked in late:
             self._give_up(unacked, holder)
         return None
 
-    def _may_cancel(self, consumer: Consumer) -> bool:
+    def _may_cancel(self, consumer: QueueConsumer) -> bool:
         """Return whether the consumer exists and a basic.cancel can be sent for it."""
         is_there = self.consumers.get(consumer.tag) is consumer
         return is_there and self.connection.capabilities.cancel_notify
 
-    def _give_up(self, unacked: Unacked, holder: Consumer) -> None:
+    def _give_up(self, unacked: Unacked, holder: QueueConsumer) -> None:
         """Requeue a delivery; a late ack of it is accepted and ignored."""
         consumer = unacked.consumer
         if consumer is not None:
@@ -254,7 +254,7 @@ class Channel(DeliveryChannel):
 
     # -- the end ----------------------------------------------------------------------------------
 
-    def end(self) -> list[Consumer]:
+    def end(self) -> list[QueueConsumer]:
         """Drop all further input; return the consumers, for the caller to remove and end.
 
         The deliveries settled in an open transaction are unacked again (`release.py`).

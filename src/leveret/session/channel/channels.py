@@ -11,13 +11,13 @@ from leveret.broker.scheduler.accounts import CHANNEL_BYTES
 from leveret.broker.users.permissions import READ
 from leveret.broker.vhost.replies import is_reply_name
 from leveret.errors import NotAllowed
-from leveret.session.channel.channel import Channel
+from leveret.session.channel.channel import ServerChannel
 from leveret.session.channel.confirms import Confirms
 from leveret.session.channel.consumer_timeout import AckClock
 from leveret.session.connection_base import ConnectionBase
 
 if TYPE_CHECKING:
-    from leveret.broker.consumers.consumer import Consumer
+    from leveret.broker.consumers.consumer import QueueConsumer
 
 
 @final
@@ -28,16 +28,16 @@ class Channels:
         self._connection = connection
         #: The confirms to write at the end of the batch.
         self._confirms: list[Confirms] = []
-        self.by_number: dict[i64, Channel] = {}
+        self.by_number: dict[i64, ServerChannel] = {}
         #: Enforces the time limits for acks.
         self.acks = AckClock(connection, self.by_number)
         #: True while `_resume` runs, and if it must run once more afterwards.
         self._resumes = False
         self._resumes_again = False
         #: The channel of the last publish, while it exists.
-        self.recent: Channel | None = None
+        self.recent: ServerChannel | None = None
 
-    def open(self, number: i64) -> Channel:
+    def open(self, number: i64) -> ServerChannel:
         """Open and return a channel; its number is free.
 
         Raises: NotAllowed (530) if the connection has reached its negotiated channel_max
@@ -52,12 +52,12 @@ class Channels:
         connection.broker.check_channel(connection)
         vhost = connection.vhost
         assert vhost is not None
-        channel = self.by_number[number] = Channel(connection, number, vhost, self._confirms)
+        channel = self.by_number[number] = ServerChannel(connection, number, vhost, self._confirms)
         connection.account.book(CHANNEL_BYTES)
         connection.core.counts.channels_opened += 1
         return channel
 
-    def forget(self, channel: Channel) -> None:
+    def forget(self, channel: ServerChannel) -> None:
         """Free the number of a channel: the client knows that the channel is closed."""
         if channel.confirms.progress is not None:
             channel.confirms.progress.close()
@@ -67,7 +67,7 @@ class Channels:
         if self.recent is channel:
             self.recent = None
 
-    def end(self) -> list[Channel]:
+    def end(self) -> list[ServerChannel]:
         """Forget all channels, because the connection ends; return those to release.
 
         Nothing more is written for any of them.
@@ -137,7 +137,7 @@ class Channels:
             for consumer in list(channel.consumers.values()):
                 yield from self._check(channel, consumer)
 
-    def _check(self, channel: Channel, consumer: Consumer) -> Iterator[int]:
+    def _check(self, channel: ServerChannel, consumer: QueueConsumer) -> Iterator[int]:
         """Cancel a consumer, if it still exists and the user may not read all of its queues."""
         access = self._connection.access
         for name in consumer.queue.names():

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from leveret.broker.attributes.settings import QueueSettings
-from leveret.broker.consumers.consumer import Consumer, Source
+from leveret.broker.consumers.consumer import QueueConsumer, Source
 from leveret.broker.core import Core
 from leveret.broker.scheduler.costs import LOOKS_PER_COST
 from leveret.broker.scheduler.task import Task
@@ -35,7 +35,7 @@ from leveret.session.connection_base import ConnectionBase
 from leveret.session.states import HALT_SYNC, HALT_TURN, HALT_WORK
 
 if TYPE_CHECKING:
-    from leveret.session.channel.channel import Channel
+    from leveret.session.channel.channel import ServerChannel
 
 #: The number of notes of one channel before they are thinned out, and the error of a delivery's
 #: age afterwards, at most one part in this many.
@@ -175,7 +175,7 @@ class AckClock(Timed):
     Invariant: while any delivery can exceed its limit, the timer is set to that time or earlier.
     """
 
-    def __init__(self, connection: ConnectionBase, channels: dict[i64, Channel]) -> None:
+    def __init__(self, connection: ConnectionBase, channels: dict[i64, ServerChannel]) -> None:
         super().__init__()
         self._connection: Final = connection
         self._channels: Final = channels
@@ -266,10 +266,10 @@ class ReturnedSource(Source):
         # delivery has no effect.
         self.scheduled = True
 
-    def subscribe(self, consumer: Consumer, where: str) -> None:
+    def subscribe(self, consumer: QueueConsumer, where: str) -> None:
         """Do nothing: no client can consume from it."""
 
-    def unsubscribe(self, consumer: Consumer) -> None:
+    def unsubscribe(self, consumer: QueueConsumer) -> None:
         """Do nothing: it has no consumers."""
 
     def dispatch(self, limit: i64) -> bool:

@@ -28,7 +28,7 @@ _PROPERTIES_UNCOUNTED: Final = 1024
 
 
 @final
-class Content:
+class IncomingContent:
     """The content of a channel's current basic.publish, as far as it has arrived."""
 
     def __init__(self, connection: ConnectionBase) -> None:

@@ -16,7 +16,7 @@ from mypy_extensions import i64
 
 from leveret.broker.scheduler.task import WAIT
 from leveret.limits import LETTERS_WAITING_MAX
-from leveret.session.channel.channel import Channel
+from leveret.session.channel.channel import ServerChannel
 from leveret.session.channel.unacked import REJECT, REQUEUE, RETRY
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ SETTLED_AT_ONCE: Final = 512
 SETTLED_BYTES: Final = 1 << 25
 
 
-def settle_up_to(channel: Channel, tag: i64, outcome: i64, answer: Method | None) -> Iterator[int]:
+def settle_up_to(
+    channel: ServerChannel, tag: i64, outcome: i64, answer: Method | None
+) -> Iterator[int]:
     """Settle the deliveries of a channel up to a tag, and send the answer, if any."""
     core = channel.connection.core
     held: dict[Source, None] = {}
@@ -46,7 +48,7 @@ def settle_up_to(channel: Channel, tag: i64, outcome: i64, answer: Method | None
         channel.connection.send(channel.number, answer)
 
 
-def _settle_some(channel: Channel, tag: i64, outcome: i64, held: dict[Source, None]) -> int:
+def _settle_some(channel: ServerChannel, tag: i64, outcome: i64, held: dict[Source, None]) -> int:
     """Settle some deliveries and return the cost; add the queues paused for requeues to `held`."""
     settled = channel.unacked.take_up_to(tag, SETTLED_AT_ONCE, SETTLED_BYTES)
     if outcome in (REQUEUE, RETRY):
@@ -59,7 +61,7 @@ def _settle_some(channel: Channel, tag: i64, outcome: i64, held: dict[Source, No
     return len(settled) + 1
 
 
-def release_channel(channel: Channel) -> Iterator[int]:
+def release_channel(channel: ServerChannel) -> Iterator[int]:
     """End the consumers of a closing channel, and requeue its deliveries."""
     consumers = channel.end()
     # Remove the consumers first, so that nothing is delivered to a closing channel, and the newest
@@ -79,7 +81,7 @@ def release_channel(channel: Channel) -> Iterator[int]:
         yield 1
 
 
-def close_channel(channel: Channel, close: Method) -> Iterator[int]:
+def close_channel(channel: ServerChannel, close: Method) -> Iterator[int]:
     """Release a channel, and then send the client `close`."""
     yield from release_channel(channel)
     # Ask the connection: a closing channel awaits no reply.

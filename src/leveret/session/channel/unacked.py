@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, mypyc_attr
 
 if TYPE_CHECKING:
-    from leveret.broker.consumers.consumer import Consumer, Source
+    from leveret.broker.consumers.consumer import QueueConsumer, Source
     from leveret.message import Message
 
 #: The number of deliveries in a full block.
@@ -46,7 +46,7 @@ class Unacked:
         self,
         tag: i64,
         queue: Source,
-        consumer: Consumer | None,
+        consumer: QueueConsumer | None,
         message: Message,
         sequence: i64,
         count: i64,

@@ -6,14 +6,14 @@ from mypy_extensions import i64
 
 from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST
 from leveret.errors import NotImplementedFault, PreconditionFailed
-from leveret.session.channel.channel import TX, Channel
+from leveret.session.channel.channel import TX, ServerChannel
 from leveret.session.channel.release import SETTLED_AT_ONCE, SETTLED_BYTES, settle_up_to
 from leveret.session.channel.unacked import ACK, REQUEUE
 from leveret.wire.method import Method
 from leveret.wire.methods import BasicRecover, BasicRecoverAsync, BasicRecoverOk
 
 
-def settle(channel: Channel, tag: i64, multiple: bool, outcome: i64) -> None:
+def settle(channel: ServerChannel, tag: i64, multiple: bool, outcome: i64) -> None:
     """Ack, requeue or reject the delivery with a tag, or all up to it.
 
     Raises: PreconditionFailed (406) for an unknown tag (behaviour 58: unknown delivery tags).
@@ -31,7 +31,7 @@ def settle(channel: Channel, tag: i64, multiple: bool, outcome: i64) -> None:
         channel.settle([unacked], outcome)
 
 
-def _settle_up_to(channel: Channel, tag: i64, outcome: i64) -> None:
+def _settle_up_to(channel: ServerChannel, tag: i64, outcome: i64) -> None:
     """Settle all deliveries up to a tag; for 0 all unacked.  Raises: PreconditionFailed (406)."""
     if tag == 0:
         tag = channel.delivery_tag
@@ -45,7 +45,7 @@ def _settle_up_to(channel: Channel, tag: i64, outcome: i64) -> None:
         _settle_all(channel, tag, outcome, None)
 
 
-def _settle_all(channel: Channel, tag: i64, outcome: i64, answer: Method | None) -> None:
+def _settle_all(channel: ServerChannel, tag: i64, outcome: i64, answer: Method | None) -> None:
     """Settle all deliveries up to a tag, and send the answer, if any."""
     connection = channel.connection
     if outcome == ACK:
@@ -63,7 +63,7 @@ def _unknown_tag(tag: i64) -> PreconditionFailed:
     return PreconditionFailed(f"unknown delivery tag {int(tag) & 0xFFFFFFFFFFFFFFFF}")
 
 
-def recover(channel: Channel, method: BasicRecover | BasicRecoverAsync) -> None:
+def recover(channel: ServerChannel, method: BasicRecover | BasicRecoverAsync) -> None:
     """Requeue all unacked messages of the channel (behaviour 60: recover)."""
     if not method.requeue:
         raise NotImplementedFault("requeue=false")

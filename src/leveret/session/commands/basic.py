@@ -6,7 +6,7 @@ The other methods are in `ack`, `consume`, `get` and `session/publish`.
 from __future__ import annotations
 
 from leveret.errors import NotImplementedFault
-from leveret.session.channel.channel import Channel
+from leveret.session.channel.channel import ServerChannel
 from leveret.session.channel.unacked import ACK, REJECT, REQUEUE, RETRY
 from leveret.session.commands.ack import recover, settle
 from leveret.session.commands.consume import consume
@@ -27,7 +27,7 @@ from leveret.wire.methods import (
 )
 
 
-def handle_basic(channel: Channel, method: Method) -> bool:
+def handle_basic(channel: ServerChannel, method: Method) -> bool:
     """Handle a method of class basic; return False for one that clients do not send."""
     if isinstance(method, BasicAck):
         settle(channel, method.delivery_tag, method.multiple, ACK)
@@ -51,7 +51,7 @@ def handle_basic(channel: Channel, method: Method) -> bool:
     return True
 
 
-def _cancel(channel: Channel, method: BasicCancel) -> None:
+def _cancel(channel: ServerChannel, method: BasicCancel) -> None:
     """Cancel a consumer; an unknown tag is no error (behaviour 53: cancel-ok)."""
     channel.connection.core.syncs.reply_group = 0
     consumer = channel.take_consumer(method.consumer_tag)
@@ -61,7 +61,7 @@ def _cancel(channel: Channel, method: BasicCancel) -> None:
         channel.connection.reply(channel.number, BasicCancelOk(method.consumer_tag))
 
 
-def _qos(channel: Channel, method: BasicQos) -> None:
+def _qos(channel: ServerChannel, method: BasicQos) -> None:
     """Set the prefetch of the next consumers, or of the channel (behaviour 56: global flag)."""
     if method.prefetch_size != 0:
         raise NotImplementedFault(f"prefetch_size!=0 ({method.prefetch_size})")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.errors import ChannelFault, NotImplementedFault
-from leveret.session.channel.channel import Channel
+from leveret.session.channel.channel import ServerChannel
 from leveret.wire.methods import (
     AccessRequest,
     AccessRequestOk,
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from leveret.wire.method import Method
 
 
-def handle_channel(channel: Channel, method: Method) -> bool:
+def handle_channel(channel: ServerChannel, method: Method) -> bool:
     """Handle a method of class channel; return False for one that clients do not send."""
     if isinstance(method, ChannelOpen):
         raise ChannelFault("second 'channel.open' seen")
@@ -31,7 +31,7 @@ def handle_channel(channel: Channel, method: Method) -> bool:
     return isinstance(method, ChannelCloseOk)
 
 
-def handle_access(channel: Channel, method: Method) -> bool:
+def handle_access(channel: ServerChannel, method: Method) -> bool:
     """Answer access.request, which AMQP 0-8 clients still send: every ticket is 1."""
     if isinstance(method, AccessRequest):
         channel.connection.send(channel.number, AccessRequestOk(1))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from leveret.errors import PreconditionFailed
-from leveret.session.channel.channel import CONFIRM, TX, Channel
+from leveret.session.channel.channel import CONFIRM, TX, ServerChannel
 from leveret.wire.method import Method
 from leveret.wire.methods import ConfirmSelect, ConfirmSelectOk
 
 
-def handle_confirm(channel: Channel, method: Method) -> bool:
+def handle_confirm(channel: ServerChannel, method: Method) -> bool:
     """Handle a method of class confirm; return False for one that clients do not send.
 
     Raises: PreconditionFailed (406) on a transactional channel (behaviour 28: no tx with confirms).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leveret.broker.consumers.consumer import (
-    Consumer,
+    QueueConsumer,
     Source,
     consumer_ack_limit_ms,
     consumer_priority,
@@ -20,7 +20,7 @@ from leveret.broker.vhost.replies import REPLY_NAME
 from leveret.errors import NotAllowed, PreconditionFailed
 from leveret.limits import CONSUMERS_PER_CHANNEL_MAX
 from leveret.names import Name
-from leveret.session.channel.channel import Channel
+from leveret.session.channel.channel import ServerChannel
 from leveret.session.commands.direct_reply_to import open_replies
 from leveret.session.commands.queue import queue_name
 from leveret.session.commands.super_stream import is_super_name
@@ -28,7 +28,7 @@ from leveret.wire.content.output import deliver_prefix
 from leveret.wire.methods import BasicConsume, BasicConsumeOk
 
 
-def consume(channel: Channel, method: BasicConsume) -> None:
+def consume(channel: ServerChannel, method: BasicConsume) -> None:
     """Add the consumer of a basic.consume.
 
     Raises: AccessRefused (403); NotFound (404); ResourceLocked (405); PreconditionFailed (406);
@@ -48,7 +48,7 @@ def consume(channel: Channel, method: BasicConsume) -> None:
         _subscribe(channel, method, name, queue)
 
 
-def _consuming_all(channel: Channel, name: Name, method: BasicConsume) -> Iterator[int]:
+def _consuming_all(channel: ServerChannel, name: Name, method: BasicConsume) -> Iterator[int]:
     """Add a consumer to a super stream, after checking the permissions on all its partitions.
 
     Raises: as `consume`.
@@ -59,7 +59,7 @@ def _consuming_all(channel: Channel, name: Name, method: BasicConsume) -> Iterat
         _subscribe(channel, method, name, SuperReading(connection.core, name, streams))
 
 
-def _subscribe(channel: Channel, method: BasicConsume, name: Name, queue: Source) -> None:
+def _subscribe(channel: ServerChannel, method: BasicConsume, name: Name, queue: Source) -> None:
     """Add a consumer to a source, and answer.
 
     Raises: AccessRefused (403); PreconditionFailed (406); NotAllowed (530); NotImplementedFault
@@ -83,7 +83,7 @@ def _subscribe(channel: Channel, method: BasicConsume, name: Name, queue: Source
         queue = make_browser(queue, method.arguments["x-browse"], where)
     if READER_NAME in method.arguments and isinstance(queue, Stream):
         queue = group_of(queue, method.arguments[READER_NAME], where)
-    consumer = Consumer(
+    consumer = QueueConsumer(
         channel,
         queue,
         tag,

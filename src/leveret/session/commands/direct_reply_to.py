@@ -14,10 +14,10 @@ from leveret.errors import NotFound, PreconditionFailed
 from leveret.wire.methods import QueueDeclare, QueueDeclareOk
 
 if TYPE_CHECKING:
-    from leveret.session.channel.channel import Channel
+    from leveret.session.channel.channel import ServerChannel
 
 
-def open_replies(channel: Channel, no_ack: bool) -> Queue:
+def open_replies(channel: ServerChannel, no_ack: bool) -> Queue:
     """Open a reply address for `channel`; return its queue, for the caller to consume from.
 
     Raises: PreconditionFailed (406) for a consumer with acks, or a second one on the channel.
@@ -36,7 +36,7 @@ def open_replies(channel: Channel, no_ack: bool) -> Queue:
     return queue
 
 
-def declare_replies(channel: Channel, method: QueueDeclare) -> None:
+def declare_replies(channel: ServerChannel, method: QueueDeclare) -> None:
     """Answer whether a reply address has a consumer; declare nothing, even if not passive.
 
     Raises: NotFound (404) if it has none.

@@ -9,7 +9,7 @@ from mypy_extensions import i64
 
 from leveret.broker.scheduler.costs import DEFINING_METHOD
 from leveret.errors import CommandInvalid
-from leveret.session.channel.channel import Channel
+from leveret.session.channel.channel import ServerChannel
 from leveret.session.commands.basic import handle_basic
 from leveret.session.commands.channel import handle_access, handle_channel
 from leveret.session.commands.confirm import handle_confirm
@@ -20,7 +20,7 @@ from leveret.wire.method import Method
 from leveret.wire.methods.ids import ACCESS, BASIC, CHANNEL, CONFIRM, EXCHANGE, QUEUE, TX
 
 #: The handlers of all classes but basic.
-_HANDLERS: Final[dict[int, Callable[[Channel, Method], bool]]] = {
+_HANDLERS: Final[dict[int, Callable[[ServerChannel, Method], bool]]] = {
     QUEUE: handle_queue,
     EXCHANGE: handle_exchange,
     CONFIRM: handle_confirm,
@@ -30,7 +30,7 @@ _HANDLERS: Final[dict[int, Callable[[Channel, Method], bool]]] = {
 }
 
 
-def handle(channel: Channel, class_id: i64, method: Method) -> None:
+def handle(channel: ServerChannel, class_id: i64, method: Method) -> None:
     """Handle a method on an open channel; `class_id` is its class.
 
     Raises: CommandInvalid (503) for a method that clients do not send there.

@@ -10,7 +10,7 @@ from leveret.broker.users.permissions import READ
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AccessRefused
 from leveret.names import Name
-from leveret.session.channel.channel import Channel
+from leveret.session.channel.channel import ServerChannel
 from leveret.session.publish.topic_permissions import check_binding_between, check_way
 from leveret.wire.method import Method
 from leveret.wire.methods import (
@@ -25,7 +25,7 @@ from leveret.wire.methods import (
 )
 
 
-def handle_exchange(channel: Channel, method: Method) -> bool:
+def handle_exchange(channel: ServerChannel, method: Method) -> bool:
     """Handle a method of class exchange; return False for one that clients do not send."""
     access = channel.connection.access
     vhost = channel.vhost
@@ -70,7 +70,7 @@ def handle_exchange(channel: Channel, method: Method) -> bool:
     return True
 
 
-def reply_when_over(channel: Channel, task: Task | None, answer: Method | None) -> None:
+def reply_when_over(channel: ServerChannel, task: Task | None, answer: Method | None) -> None:
     """Answer a method when a task has ended and its records are synced."""
     if task is not None and not task.over:
         channel.connection.start(_reply_after(channel, task, answer))
@@ -78,7 +78,7 @@ def reply_when_over(channel: Channel, task: Task | None, answer: Method | None) 
         channel.connection.reply(channel.number, answer)
 
 
-def _reply_after(channel: Channel, task: Task, answer: Method | None) -> Iterator[int]:
+def _reply_after(channel: ServerChannel, task: Task, answer: Method | None) -> Iterator[int]:
     yield from after(task)
     core = channel.connection.core
     core.syncs.reply_group = max(core.syncs.reply_group, task.group)
@@ -86,7 +86,7 @@ def _reply_after(channel: Channel, task: Task, answer: Method | None) -> Iterato
         channel.connection.reply(channel.number, answer)
 
 
-def reply_when_unbound(channel: Channel, before: Task | None, answer: Method | None) -> None:
+def reply_when_unbound(channel: ServerChannel, before: Task | None, answer: Method | None) -> None:
     """Answer a delete after the removal of the bindings, and of the auto-delete ends of these.
 
     `before` is the last removal (`Exchanges.unbinding`) that began before the delete.
@@ -95,13 +95,13 @@ def reply_when_unbound(channel: Channel, before: Task | None, answer: Method | N
     reply_when_over(channel, None if unbinding is before else unbinding, answer)
 
 
-def reply_when_indexed(channel: Channel, source: Name, answer: Method | None) -> None:
+def reply_when_indexed(channel: ServerChannel, source: Name, answer: Method | None) -> None:
     """Answer a bind or an unbind when it has taken full effect on the exchange `source`."""
     exchange = channel.vhost.exchanges.by_name.get(source)
     reply_when_over(channel, None if exchange is None else exchange.indexing, answer)
 
 
-def _declare(channel: Channel, method: ExchangeDeclare) -> None:
+def _declare(channel: ServerChannel, method: ExchangeDeclare) -> None:
     if method.passive:
         if not method.exchange:
             raise AccessRefused("operation not permitted on the default exchange")

@@ -8,7 +8,7 @@ from leveret.broker.queue.classic import ClassicQueue
 from leveret.broker.scheduler.task import WAIT
 from leveret.errors import NotImplementedFault, PreconditionFailed, ResourceLocked
 from leveret.limits import TABLE_BYTES_PER_COST, UNACKED_PER_CHANNEL_MAX
-from leveret.session.channel.channel import Channel
+from leveret.session.channel.channel import ServerChannel
 from leveret.session.channel.delivery_headers import with_delivery_headers
 from leveret.session.commands.queue import queue_name
 from leveret.store.records.returns import is_redelivered
@@ -16,7 +16,7 @@ from leveret.wire.content.output import content_cost
 from leveret.wire.methods import BasicGet, BasicGetEmpty, BasicGetOk
 
 
-def get(channel: Channel, method: BasicGet) -> None:
+def get(channel: ServerChannel, method: BasicGet) -> None:
     """Answer a basic.get, at once unless the queue must drop very many messages first.
 
     Raises: AccessRefused (403); NotFound (404); ResourceLocked (405); PreconditionFailed (406);
@@ -53,7 +53,7 @@ def get(channel: Channel, method: BasicGet) -> None:
         _answer_get(channel, queue, method.no_ack)
 
 
-def _get_later(channel: Channel, queue: ClassicQueue, no_ack: bool) -> Iterator[int]:
+def _get_later(channel: ServerChannel, queue: ClassicQueue, no_ack: bool) -> Iterator[int]:
     """Get a message from a queue that first drops very many expired or excess messages."""
     while not queue.deleted and not queue.prepare_get():
         # `prepare_get` counts its own cost.
@@ -66,7 +66,7 @@ def _get_later(channel: Channel, queue: ClassicQueue, no_ack: bool) -> Iterator[
         _answer_get(channel, queue, no_ack)
 
 
-def _answer_get(channel: Channel, queue: ClassicQueue, no_ack: bool) -> None:
+def _answer_get(channel: ServerChannel, queue: ClassicQueue, no_ack: bool) -> None:
     """Answer a basic.get with the next message, or get-empty."""
     connection = channel.connection
     message = queue.get(no_ack)

@@ -12,7 +12,7 @@ from leveret.broker.vhost.replies import is_reply_name
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AccessRefused, NotFound
 from leveret.names import Name
-from leveret.session.channel.channel import Channel
+from leveret.session.channel.channel import ServerChannel
 from leveret.session.commands.direct_reply_to import declare_replies
 from leveret.session.commands.exchange import (
     check_binding,
@@ -37,7 +37,7 @@ from leveret.wire.methods import (
 )
 
 
-def handle_queue(channel: Channel, method: Method) -> bool:
+def handle_queue(channel: ServerChannel, method: Method) -> bool:
     """Handle a method of class queue; return False for one that clients do not send."""
     if isinstance(method, QueueDeclare):
         _declare(channel, method)
@@ -71,7 +71,7 @@ def handle_queue(channel: Channel, method: Method) -> bool:
     return True
 
 
-def queue_name(channel: Channel, name: Name) -> Name:
+def queue_name(channel: ServerChannel, name: Name) -> Name:
     """Return `name`, or for "" the queue declared last (behaviour 42: on the channel).
 
     Raises: NotFound (404) if none was declared.
@@ -83,7 +83,7 @@ def queue_name(channel: Channel, name: Name) -> Name:
     return channel.last_queue
 
 
-def _declare(channel: Channel, method: QueueDeclare) -> None:
+def _declare(channel: ServerChannel, method: QueueDeclare) -> None:
     connection = channel.connection
     if is_reply_name(method.queue):
         declare_replies(channel, method)
@@ -110,7 +110,7 @@ def _declare(channel: Channel, method: QueueDeclare) -> None:
         )
 
 
-def _check_named(channel: Channel, name: Name, method: QueueDeclare) -> None:
+def _check_named(channel: ServerChannel, name: Name, method: QueueDeclare) -> None:
     """Check that the user may learn whether a queue or super stream of that name exists.
 
     Raises: AccessRefused (403), with the same text for either.
@@ -125,7 +125,7 @@ def _check_named(channel: Channel, name: Name, method: QueueDeclare) -> None:
         access.configure("queue", name)
 
 
-def _declare_active(channel: Channel, method: QueueDeclare) -> Queue:
+def _declare_active(channel: ServerChannel, method: QueueDeclare) -> Queue:
     # An exclusive queue ends with its connection, so none is durable, as in RabbitMQ.
     connection = channel.connection
     vhost = channel.vhost
@@ -169,7 +169,7 @@ def check_declare_queue(
         check_way(access, vhost, Name(dead_letters), key if isinstance(key, str) else None)
 
 
-def _bind(channel: Channel, method: QueueBind) -> None:
+def _bind(channel: ServerChannel, method: QueueBind) -> None:
     name = queue_name(channel, method.queue)
     key = method.routing_key
     if not method.queue and not key:
@@ -181,7 +181,7 @@ def _bind(channel: Channel, method: QueueBind) -> None:
     reply_when_indexed(channel, method.exchange, None if method.no_wait else QueueBindOk())
 
 
-def _delete(channel: Channel, method: QueueDelete) -> None:
+def _delete(channel: ServerChannel, method: QueueDelete) -> None:
     """Delete a queue or a super stream, and answer with the number of deleted messages."""
     name = queue_name(channel, method.queue)
     channel.connection.access.configure("queue", name)
@@ -195,7 +195,7 @@ def _delete(channel: Channel, method: QueueDelete) -> None:
     reply_when_unbound(channel, before, answer)
 
 
-def _purge(channel: Channel, method: QueuePurge) -> None:
+def _purge(channel: ServerChannel, method: QueuePurge) -> None:
     name = queue_name(channel, method.queue)
     channel.connection.access.read("queue", name)
     queue = channel.vhost.queues.existing(name, channel.connection)

@@ -18,17 +18,17 @@ from leveret.broker.super_streams.super_stream import (
 )
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.names import Name
-from leveret.session.channel.channel import Channel
+from leveret.session.channel.channel import ServerChannel
 from leveret.wire.methods import QueueDeclare, QueueDeclareOk, QueueDelete, QueueDeleteOk
 
 
-def is_super_name(channel: Channel, name: Name) -> bool:
+def is_super_name(channel: ServerChannel, name: Name) -> bool:
     """Return whether a name is that of a super stream and not of a queue."""
     vhost = channel.vhost
     return name not in vhost.queues.by_name and find_super_stream(vhost, name) is not None
 
 
-def declare_super(channel: Channel, name: Name, method: QueueDeclare) -> None:
+def declare_super(channel: ServerChannel, name: Name, method: QueueDeclare) -> None:
     """Declare a super stream, or (passive) answer with its counts.
 
     Raises: AccessRefused (403); PreconditionFailed (406).
@@ -40,7 +40,7 @@ def declare_super(channel: Channel, name: Name, method: QueueDeclare) -> None:
         channel.connection.start(_declaring(channel, name, method))
 
 
-def _declaring(channel: Channel, name: Name, method: QueueDeclare) -> Iterator[int]:
+def _declaring(channel: ServerChannel, name: Name, method: QueueDeclare) -> Iterator[int]:
     """Declare a super stream.  Raises: as `declare_super_stream`."""
     connection = channel.connection
     where = super_stream_label(channel.vhost, method.queue)
@@ -55,7 +55,7 @@ def _declaring(channel: Channel, name: Name, method: QueueDeclare) -> Iterator[i
         _answer(channel, name, method)
 
 
-def _answer(channel: Channel, name: Name, method: QueueDeclare) -> None:
+def _answer(channel: ServerChannel, name: Name, method: QueueDeclare) -> None:
     """Answer with the messages and consumers of a super stream."""
     channel.last_queue = name
     if method.no_wait:
@@ -68,7 +68,7 @@ def _answer(channel: Channel, name: Name, method: QueueDeclare) -> None:
     channel.connection.reply(channel.number, QueueDeclareOk(name, waiting_in(streams), consumers))
 
 
-def delete_super(channel: Channel, name: Name, method: QueueDelete) -> Iterator[int]:
+def delete_super(channel: ServerChannel, name: Name, method: QueueDelete) -> Iterator[int]:
     """Delete a super stream, and answer with the number of deleted messages.
 
     Raises: AccessRefused (403); PreconditionFailed (406) if in use or not empty.

@@ -14,7 +14,7 @@ from leveret.broker.vhost.vhost import DUPLICATE, REJECTED
 from leveret.errors import PreconditionFailed
 from leveret.limits import LARGE_MESSAGE_BYTES, TX_BYTES_MAX
 from leveret.message import Message
-from leveret.session.channel.channel import CONFIRM, TX, Channel
+from leveret.session.channel.channel import CONFIRM, TX, ServerChannel
 from leveret.session.channel.transaction import TxPublish
 from leveret.session.channel.unacked import REJECT
 from leveret.session.publish.immediate import deliver_now
@@ -33,7 +33,7 @@ from leveret.wire.methods import (
 from leveret.wire.staged import read_staged
 
 
-def handle_tx(channel: Channel, method: Method) -> bool:
+def handle_tx(channel: ServerChannel, method: Method) -> bool:
     """Handle a method of class tx; return False for one that clients do not send.
 
     Raises: PreconditionFailed (406) on a channel in confirm mode or a non-transactional one.
@@ -58,7 +58,7 @@ def handle_tx(channel: Channel, method: Method) -> bool:
     return True
 
 
-def _commit_checked(channel: Channel) -> Iterator[int]:
+def _commit_checked(channel: ServerChannel) -> Iterator[int]:
     """Check that the user still has the permissions for all publishes, and commit.
 
     Raises: as `_commit`; AccessRefused (403) for a permission that the user has lost; nothing of
@@ -81,7 +81,7 @@ def _commit_checked(channel: Channel) -> Iterator[int]:
         _commit(channel)
 
 
-def _commit(channel: Channel) -> None:
+def _commit(channel: ServerChannel) -> None:
     """Commit the transaction as one journal record; return unroutable messages.
 
     Raises: PreconditionFailed (406) if a queue refused a message: the rest is committed, as in
@@ -129,7 +129,7 @@ def _commit(channel: Channel) -> None:
     channel.connection.check_publisher(True)
 
 
-def _publish(channel: Channel, publish: TxPublish) -> i64:
+def _publish(channel: ServerChannel, publish: TxPublish) -> i64:
     """Put a held message into its queues, or return it; its TTL begins now."""
     if publish.commit is not None:
         return settle_held(channel, publish.commit)

@@ -72,7 +72,7 @@ from leveret.session.settings import Peer, SessionSettings, Tokens
 
 
 @final
-class Connection(ConnectionBase):
+class AmqpConnection(ConnectionBase):
     """One client connection."""
 
     def __init__(
@@ -401,7 +401,7 @@ class Connection(ConnectionBase):
         """Replace the parts with those of the ended connection that the broker keeps."""
         self.vhost = None
         ended = self.broker.ended_links.setdefault("amqp", self)
-        assert isinstance(ended, Connection)
+        assert isinstance(ended, AmqpConnection)
         self.channels = ended.channels
         self.publisher = ended.publisher
         self.heartbeat = ended.heartbeat

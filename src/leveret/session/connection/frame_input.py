@@ -17,7 +17,7 @@ from leveret.broker.scheduler.costs import METHOD_BYTES_PER_COST, METHOD_VALUES_
 from leveret.broker.scheduler.task import WAIT
 from leveret.errors import ChannelFault, SoftError, UnexpectedFrame
 from leveret.limits import FRAME_OVERHEAD_BYTES, SHORT_METHOD_BYTES
-from leveret.session.channel.channel import Channel
+from leveret.session.channel.channel import ServerChannel
 from leveret.session.channel.channels import Channels
 from leveret.session.channel.content import NO_CONTENT
 from leveret.session.channel.release import close_channel
@@ -158,7 +158,7 @@ class FrameInput:
         channel = self._channels.open(number)
         _open_channel(self._connection, channel, method)
 
-    def _closing_channel(self, channel: Channel, kind: i64, start: i64, end: i64) -> None:
+    def _closing_channel(self, channel: ServerChannel, kind: i64, start: i64, end: i64) -> None:
         """Drop frames for a channel that the broker closed (behaviour 15: until its close-ok)."""
         if kind != FRAME_METHOD or end - start < 4:
             return
@@ -169,7 +169,7 @@ class FrameInput:
             # The closes crossed: answer the client's, and keep waiting for its close-ok.
             self._connection.send(channel.number, ChannelCloseOk())
 
-    def _channel_method(self, channel: Channel, start: i64, end: i64) -> None:
+    def _channel_method(self, channel: ServerChannel, start: i64, end: i64) -> None:
         connection = self._connection
         data = self._reader.data
         if channel.content.state != NO_CONTENT:
@@ -201,7 +201,7 @@ class FrameInput:
             core.scheduler.dead_letter(connection.slice_end - core.scheduler.spent)
         handle(channel, ids >> 16, method)
 
-    def _content_frame(self, channel: Channel, kind: i64, start: i64, end: i64) -> None:
+    def _content_frame(self, channel: ServerChannel, kind: i64, start: i64, end: i64) -> None:
         """Handle a content header or body frame; publish the message if it is complete."""
         self._current.publish(channel.number, self._connection.published)
         whole = False
@@ -213,7 +213,7 @@ class FrameInput:
             self._publisher.take_content(channel)
 
 
-def _open_channel(connection: ConnectionBase, channel: Channel, method: ChannelOpen) -> None:
+def _open_channel(connection: ConnectionBase, channel: ServerChannel, method: ChannelOpen) -> None:
     """Answer channel.open, with the progress of the lost channel if the client asks for it.
 
     `leveret.wire.content.publish_marks` encodes the question and the answer.
@@ -232,7 +232,7 @@ def _open_channel(connection: ConnectionBase, channel: Channel, method: ChannelO
 
 
 def _answer_later(
-    connection: ConnectionBase, channel: Channel, known: ChannelProgress
+    connection: ConnectionBase, channel: ServerChannel, known: ChannelProgress
 ) -> Iterator[int]:
     """Answer once all publishes of the lost channel have reached their queues."""
     while known.busy:

@@ -22,7 +22,7 @@ from leveret.wire.haremq.frames import HARE_MQ
 
 
 @final
-class _Waiting:
+class _GroupAnswers:
     """Answers that wait for a journal group; `last` is the number of the last one."""
 
     def __init__(self, group: i64) -> None:
@@ -42,7 +42,7 @@ class Answers(SyncWaiter):
         self._output = output
         #: The protobuf package of the answers.
         self.package = HARE_MQ
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_GroupAnswers] = []
         #: The number of answers written to the output, and of all answers including waiting ones.
         self.written: i64 = 0
         self.given: i64 = 0
@@ -71,10 +71,10 @@ class Answers(SyncWaiter):
             return self._output.writer
         waiting = self._waiting
         if not waiting:
-            waiting.append(_Waiting(group))
+            waiting.append(_GroupAnswers(group))
             self._core.syncs.wait(self, group)
         elif group > waiting[-1].group:
-            waiting.append(_Waiting(group))
+            waiting.append(_GroupAnswers(group))
         last = waiting[-1]
         last.last = self.given
         # The answer to a query may be long, so limit the bytes too.

@@ -21,7 +21,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.broker.consumers.consumer import Consumer, DeliveryChannel, Source
+from leveret.broker.consumers.consumer import DeliveryChannel, QueueConsumer, Source
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduler.accounts import (
     HARE_CHANNEL_BYTES,
@@ -76,7 +76,7 @@ def queue_prefix(queue_name: bytes) -> bytes:
 
 
 @final
-class HareConsumer(Consumer):
+class HareConsumer(QueueConsumer):
     """The consumer of a channel; it takes no messages until shortly after its answer is written."""
 
     def __init__(self, channel: HareChannel, queue: Source, tag: str, auto_ack: bool) -> None:
@@ -100,7 +100,7 @@ class HareConsumer(Consumer):
 
 
 @final
-class Hold(Timed):
+class FirstPush(Timed):
     """The timer from the write of a consumer's answer to its first push."""
 
     def __init__(self, consumer: HareConsumer) -> None:
@@ -211,7 +211,7 @@ class HareChannel(DeliveryChannel):
         """End the consumer, and requeue its unacked deliveries."""
         self.link.scheduler.start(self.end(False))
 
-    def cancelled(self, consumer: Consumer) -> None:
+    def cancelled(self, consumer: QueueConsumer) -> None:
         """Forget a consumer whose queue was deleted: the protocol has no message for that."""
         if self.consumer is consumer:
             # Its deliveries were deleted with the queue.
@@ -246,7 +246,7 @@ class HareChannel(DeliveryChannel):
 
     # -- deliveries --------------------------------------------------------------------------------
 
-    def deliver(self, consumer: Consumer, message: Message, sequence: i64, count: i64) -> None:
+    def deliver(self, consumer: QueueConsumer, message: Message, sequence: i64, count: i64) -> None:
         """Write a push."""
         assert isinstance(consumer, HareConsumer)
         self.unacked_count += 1

@@ -33,9 +33,9 @@ from leveret.wire.haremq.requests import (
     DeclareQueue,
     DeleteExchange,
     DeleteQueue,
+    HareRequest,
     OpenChannel,
     Query,
-    Request,
     Unbind,
 )
 
@@ -68,13 +68,13 @@ _NUMBER_CHARACTERS_MAX: Final = 19
 
 
 @final
-class Commands:
+class HareCommands:
     """Executes the requests of one connection; raises AmqpError for a refused one."""
 
     def __init__(self, connection: HareConnection) -> None:
         self._connection = connection
 
-    def begin(self, request: Request) -> bool:
+    def begin(self, request: HareRequest) -> bool:
         """Begin a request that may take long and answers itself; return False for all others."""
         if isinstance(request, Query):
             self._channel(request)
@@ -86,7 +86,7 @@ class Commands:
             return False
         return True
 
-    def do(self, request: Request) -> None:
+    def do(self, request: HareRequest) -> None:
         """Execute a request other than consume and those of `begin`."""
         if isinstance(request, OpenChannel):
             self._open(request)
@@ -109,7 +109,7 @@ class Commands:
             assert isinstance(request, Cancel)
             _cancel(channel, request)
 
-    def _channel(self, request: Request) -> HareChannel:
+    def _channel(self, request: HareRequest) -> HareChannel:
         channel = self._connection.channels.get(request.cid)
         if channel is None:
             raise NotFound("there is no such channel")

@@ -26,13 +26,13 @@ from leveret.session.client_session import ClientSession
 from leveret.session.haremq.answers import Answers
 from leveret.session.haremq.channel import (
     WRITTEN_MS,
+    FirstPush,
     HareChannel,
     HareConsumer,
     HareDelivery,
-    Hold,
     Pushes,
 )
-from leveret.session.haremq.commands import Commands
+from leveret.session.haremq.commands import HareCommands
 from leveret.session.haremq.frame_input import HareInput
 from leveret.session.haremq.publisher import HarePublisher
 from leveret.session.states import HALT_SYNC
@@ -80,7 +80,7 @@ class HareConnection(ClientSession):
         self.starting: list[tuple[i64, HareConsumer]] = []
         self._refusals: i64 = 0
         self.publisher = HarePublisher(self)
-        self.commands = Commands(self)
+        self.commands = HareCommands(self)
         self._input = HareInput(self, self.publisher, self.commands)
         self.reader = self._input.reader
         #: The memory of unacked deliveries, when it was last computed.
@@ -215,7 +215,7 @@ class HareConnection(ClientSession):
         starting = self.starting
         started: i64 = 0
         while started < len(starting) and starting[started][0] <= self.answers.written:
-            core.timers.set(Hold(starting[started][1]), core.now_ms + WRITTEN_MS)
+            core.timers.set(FirstPush(starting[started][1]), core.now_ms + WRITTEN_MS)
             started += 1
         del starting[:started]
 

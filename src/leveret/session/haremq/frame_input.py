@@ -15,7 +15,7 @@ from leveret.errors import AmqpError, FrameError
 from leveret.limits import HAREMQ_ID_BYTES_MAX, OUTPUT_BYTES_MAX, TABLE_BYTES_PER_COST
 from leveret.names import cleaned_bytes
 from leveret.session.haremq.channel import HareConsumer, queue_prefix
-from leveret.session.haremq.commands import Commands
+from leveret.session.haremq.commands import HareCommands
 from leveret.session.haremq.publisher import HarePublisher
 from leveret.session.states import HALT_OUTPUT
 from leveret.wire.haremq.fields import AckFields, PublishFields, is_text
@@ -29,7 +29,7 @@ from leveret.wire.haremq.frames import (
     HareFrameReader,
 )
 from leveret.wire.haremq.long_publish import NO_TEXT, TWO_BODIES, LongPublish
-from leveret.wire.haremq.requests import Ack, Consume, Publish, Request
+from leveret.wire.haremq.requests import Ack, Consume, HareRequest, Publish
 
 if TYPE_CHECKING:
     from leveret.session.haremq.connection import HareConnection
@@ -40,7 +40,7 @@ class HareInput:
     """Handles the input of one connection."""
 
     def __init__(
-        self, connection: HareConnection, publisher: HarePublisher, commands: Commands
+        self, connection: HareConnection, publisher: HarePublisher, commands: HareCommands
     ) -> None:
         self._connection = connection
         self._core = connection.core
@@ -161,7 +161,7 @@ class HareInput:
         )
         self._connection.spend(DEFINING_METHOD + len(message) // TABLE_BYTES_PER_COST)
 
-    def _take(self, request: Request) -> None:
+    def _take(self, request: HareRequest) -> None:
         """Handle a decoded request.  Raises: FrameError (501) for ids that are too long."""
         _check_ids(request.rid, request.cid)
         if isinstance(request, Publish):
@@ -195,7 +195,7 @@ class HareInput:
             delivery.channel.ack(delivery)
         connection.answers.answer(identity, True, 0)
 
-    def _command(self, request: Request) -> None:
+    def _command(self, request: HareRequest) -> None:
         """Execute and answer a request other than publish and ack."""
         connection = self._connection
         answers = connection.answers

@@ -17,7 +17,7 @@ from mypy_extensions import i64
 
 from leveret.broker.queue.target import copies_at_once
 from leveret.broker.vhost.vhost import KNOWN, RECORDED
-from leveret.session.channel.channel import CONFIRM, Channel
+from leveret.session.channel.channel import CONFIRM, ServerChannel
 from leveret.session.publish.returns import ALREADY_TAKEN, return_message
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def spread(
     return int(outcome | known)
 
 
-def fan_out(channel: Channel, message: Message, found: Destinations, mandatory: bool) -> None:
+def fan_out(channel: ServerChannel, message: Message, found: Destinations, mandatory: bool) -> None:
     """Begin to publish a message to thousands of queues; the connection halts until the end."""
     connection = channel.connection
     if channel.mode == CONFIRM:
@@ -59,7 +59,7 @@ def fan_out(channel: Channel, message: Message, found: Destinations, mandatory: 
 
 
 def _fan_out(
-    channel: Channel, message: Message, found: Destinations, mandatory: bool
+    channel: ServerChannel, message: Message, found: Destinations, mandatory: bool
 ) -> Iterator[int]:
     """Publish a message to its queues, and confirm or return it if the channel is still open."""
     connection = channel.connection

@@ -18,7 +18,7 @@ from mypy_extensions import i64
 from leveret.broker.queue.target import Destinations
 from leveret.broker.vhost.vhost import KNOWN, RECORDED
 from leveret.message import Message
-from leveret.session.channel.channel import CONFIRM, TX, Channel
+from leveret.session.channel.channel import CONFIRM, TX, ServerChannel
 from leveret.session.channel.transaction import TxPublish
 from leveret.session.publish.fan_out import parts_of
 from leveret.session.publish.inspect import Inspected, inspect, inspected_message
@@ -33,7 +33,7 @@ NO_CONSUMERS: Final = 313
 
 
 def accept_immediate(
-    channel: Channel, route: Route, properties: bytes, body: bytes, persistent: bool
+    channel: ServerChannel, route: Route, properties: bytes, body: bytes, persistent: bool
 ) -> None:
     """Deliver a message at once, or return it.
 
@@ -53,7 +53,9 @@ def accept_immediate(
     connection.check_slice()
 
 
-def deliver_now(channel: Channel, message: Message, found: Destinations, mandatory: bool) -> i64:
+def deliver_now(
+    channel: ServerChannel, message: Message, found: Destinations, mandatory: bool
+) -> i64:
     """Put a message into the targets that can deliver it now; return the outcome as `publish`."""
     taken, outcome = _hand_out(channel, message, found.targets, found.taps)
     channel.connection.check_slice()
@@ -62,7 +64,7 @@ def deliver_now(channel: Channel, message: Message, found: Destinations, mandato
 
 
 def _publish(
-    channel: Channel, message: Message, found: Destinations, mandatory: bool
+    channel: ServerChannel, message: Message, found: Destinations, mandatory: bool
 ) -> Iterator[int]:
     """Put a message into the targets that can deliver it now, in parts, and confirm it."""
     taken: i64 = 0
@@ -86,7 +88,7 @@ def _publish(
 
 
 def _hand_out(
-    channel: Channel, message: Message, targets: list[Target], taps: Sequence[Target]
+    channel: ServerChannel, message: Message, targets: list[Target], taps: Sequence[Target]
 ) -> tuple[i64, i64]:
     """Put a message into the targets that can deliver it now, and into the taps.
 
@@ -107,7 +109,7 @@ def _hand_out(
 
 
 def _conclude(
-    channel: Channel,
+    channel: ServerChannel,
     message: Message,
     found: Destinations,
     mandatory: bool,

@@ -29,7 +29,7 @@ from leveret.wire.properties import (
 
 if TYPE_CHECKING:
     from leveret.broker.queue.target import Target
-    from leveret.session.channel.channel import Channel
+    from leveret.session.channel.channel import ServerChannel
 
 # Flags in the first and the second byte; literals, because mypyc makes constants only of these.
 _HEADERS: Final = 0x20
@@ -62,7 +62,7 @@ class Inspected:
         self.numbered: Final = numbered
 
 
-def inspect(channel: Channel, properties: bytes) -> Inspected | None:
+def inspect(channel: ServerChannel, properties: bytes) -> Inspected | None:
     """Check legal property bytes; return None if the message needs no change.
 
     Raises: PreconditionFailed (406) for direct reply-to without a reply consumer, a user_id other
@@ -90,7 +90,7 @@ def addressed(address: Address, inspected: Inspected) -> Address:
 
 
 def inspected_message(
-    channel: Channel,
+    channel: ServerChannel,
     route: Route,
     inspected: Inspected,
     targets: list[Target],
@@ -112,7 +112,7 @@ def inspected_message(
     return Message(address, properties, body, now_ms, persistent, False, inspected.numbered)
 
 
-def _inspect_plain(channel: Channel, properties: bytes) -> bytes:
+def _inspect_plain(channel: ServerChannel, properties: bytes) -> bytes:
     """Check all properties but the headers; return the properties to store."""
     flags: i64 = properties[0]
     kept = properties
@@ -125,7 +125,7 @@ def _inspect_plain(channel: Channel, properties: bytes) -> bytes:
     return kept
 
 
-def _with_address(channel: Channel, properties: bytes) -> bytes:
+def _with_address(channel: ServerChannel, properties: bytes) -> bytes:
     """Replace the reply_to that requests an address with the channel's reply address."""
     place = find_property(properties, REPLY_TO)
     if properties[place : place + len(_ASKS)] != _ASKS:
@@ -136,7 +136,7 @@ def _with_address(channel: Channel, properties: bytes) -> bytes:
     return with_text(properties, REPLY_TO, queue.name)
 
 
-def _check_user(channel: Channel, properties: bytes) -> None:
+def _check_user(channel: ServerChannel, properties: bytes) -> None:
     """Refuse a user_id other than the login's, unless the user is an impersonator."""
     connection = channel.connection
     claimed = property_text(properties, USER_ID)

@@ -22,7 +22,7 @@ from leveret.broker.scheduler.link import may_go_on
 from leveret.broker.vhost.vhost import KNOWN, RECORDED
 from leveret.limits import FAN_OUT_COPIES
 from leveret.message import Message
-from leveret.session.channel.channel import CONFIRM, TX, Channel
+from leveret.session.channel.channel import CONFIRM, TX, ServerChannel
 from leveret.session.channel.channels import Channels
 from leveret.session.channel.content import NO_CONTENT
 from leveret.session.channel.transaction import TxPublish
@@ -88,7 +88,7 @@ class Publisher:
                 mode == PERSISTENT,
             )
 
-    def take_content(self, channel: Channel) -> None:
+    def take_content(self, channel: ServerChannel) -> None:
         """Handle a publish whose content arrived frame by frame.  Raises: as `accept`."""
         content = channel.content
         body = content.take_whole()
@@ -96,7 +96,12 @@ class Publisher:
         self.accept(channel, content.arguments, content.properties, body, content.persistent)
 
     def accept(
-        self, channel: Channel, arguments: bytes, properties: bytes, body: bytes, persistent: bool
+        self,
+        channel: ServerChannel,
+        arguments: bytes,
+        properties: bytes,
+        body: bytes,
+        persistent: bool,
     ) -> None:
         """Route one message and put it into its queues, its transaction, or nowhere.
 
@@ -156,7 +161,7 @@ class Publisher:
             channel.confirms.count(outcome)
         connection.check_publisher(outcome & RECORDED != 0)
 
-    def _resolve(self, channel: Channel, arguments: bytes, properties: bytes) -> Route:
+    def _resolve(self, channel: ServerChannel, arguments: bytes, properties: bytes) -> Route:
         """Resolve the arguments of a publish and cache the route."""
         self._connection.scheduler.spent += ROUTE_RESOLVED
         route = resolve(channel, arguments, properties)
@@ -167,7 +172,7 @@ class Publisher:
         return route
 
 
-def _give_back(channel: Channel, message: Message, found: Destinations, outcome: i64) -> None:
+def _give_back(channel: ServerChannel, message: Message, found: Destinations, outcome: i64) -> None:
     """Return a mandatory message that is unroutable, or a duplicate for all its queues."""
     if not found.reached():
         return_message(channel, message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from leveret.message import Message
-from leveret.session.channel.channel import CONFIRM, Channel
+from leveret.session.channel.channel import CONFIRM, ServerChannel
 from leveret.wire.content.output import content_cost
 from leveret.wire.methods import BasicReturn
 
@@ -19,7 +19,7 @@ ALREADY_TAKEN: Final = 208
 
 
 def return_message(
-    channel: Channel, message: Message, code: int = NO_ROUTE, text: str = "NO_ROUTE"
+    channel: ServerChannel, message: Message, code: int = NO_ROUTE, text: str = "NO_ROUTE"
 ) -> None:
     """Write a basic.return with its content, before the publish is confirmed."""
     connection = channel.connection

@@ -24,7 +24,7 @@ from leveret.errors import (
 from leveret.message import Address
 from leveret.names import Name, check_new, cleaned, is_plain
 from leveret.routing.keys import check_strict_routing_key
-from leveret.session.channel.channel import Channel
+from leveret.session.channel.channel import ServerChannel
 from leveret.session.publish.topic_permissions import check_reached
 from leveret.wire.content.publish import IMMEDIATE, MANDATORY, publish_arguments
 from leveret.wire.methods import BasicPublish
@@ -72,7 +72,7 @@ class Route(Destinations):
             self.special = self.commits or self.staging is not None
 
 
-def resolve(channel: Channel, raw: bytes, properties: bytes) -> Route:
+def resolve(channel: ServerChannel, raw: bytes, properties: bytes) -> Route:
     """Resolve the arguments of a publish, as `route_of` does.
 
     Raises: SyntaxFault (502), FrameError (501) for a name that is not UTF-8; NotImplementedFault
@@ -171,7 +171,7 @@ def writable(access: Access, vhost: Vhost, name: Name, key: str) -> Exchange:
 
 
 def check_copies(
-    channel: Channel, exchange: Exchange, key: str, copies: list[str], properties: bytes
+    channel: ServerChannel, exchange: Exchange, key: str, copies: list[str], properties: bytes
 ) -> Routing | None:
     """Check that the user may also publish with the keys of CC and BCC.
 
@@ -187,7 +187,7 @@ def check_copies(
 
 
 def found_for(
-    channel: Channel, route: Route, more_keys: list[str] | None, properties: bytes
+    channel: ServerChannel, route: Route, more_keys: list[str] | None, properties: bytes
 ) -> Destinations:
     """Return the destinations of a message; `more_keys` are those of the headers CC and BCC.
 

@@ -28,7 +28,7 @@ from leveret.errors import AccessRefused, AmqpError, PreconditionFailed, SoftErr
 from leveret.limits import SHORT_STRING_BYTES_MAX
 from leveret.message import Message
 from leveret.names import Name, cleaned
-from leveret.session.channel.channel import CONFIRM, TX, Channel
+from leveret.session.channel.channel import CONFIRM, TX, ServerChannel
 from leveret.session.channel.transaction import TxPublish
 from leveret.session.publish.immediate import accept_immediate
 from leveret.session.publish.inspect import Inspected, inspect, inspected_message
@@ -42,7 +42,7 @@ _SPARKS_STAGING: Final = "leveret.staging."
 
 
 def accept_special(
-    channel: Channel, route: Route, properties: bytes, body: bytes, persistent: bool
+    channel: ServerChannel, route: Route, properties: bytes, body: bytes, persistent: bool
 ) -> None:
     """Stage a message, commit a batch, or handle an immediate message.
 
@@ -62,7 +62,7 @@ def accept_special(
 # -- staging ---------------------------------------------------------------------------------------
 
 
-def _stage(channel: Channel, route: Route, properties: bytes, body: bytes) -> None:
+def _stage(channel: ServerChannel, route: Route, properties: bytes, body: bytes) -> None:
     """Put a message into its staging queue, or into the transaction."""
     staging = route.staging
     assert staging is not None
@@ -83,7 +83,7 @@ def _stage(channel: Channel, route: Route, properties: bytes, body: bytes) -> No
     connection.check_publisher(outcome & RECORDED != 0)
 
 
-def _check_destination(channel: Channel, properties: bytes, copies: list[str]) -> None:
+def _check_destination(channel: ServerChannel, properties: bytes, copies: list[str]) -> None:
     """Check that the user may publish to the destination of a staged message.
 
     Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406).
@@ -98,7 +98,7 @@ def _check_destination(channel: Channel, properties: bytes, copies: list[str]) -
 # -- commits ---------------------------------------------------------------------------------------
 
 
-def _commit(channel: Channel, message: Message, mandatory: bool) -> Iterator[int]:
+def _commit(channel: ServerChannel, message: Message, mandatory: bool) -> Iterator[int]:
     """Check and settle the commit of a batch, if the channel is still open after the checks.
 
     Raises: AmqpError if it is refused, on a channel not in confirm mode.
@@ -135,7 +135,7 @@ def _commit(channel: Channel, message: Message, mandatory: bool) -> Iterator[int
     connection.check_publisher(True)
 
 
-def _checked(channel: Channel, commit: Commit) -> Iterator[int]:
+def _checked(channel: ServerChannel, commit: Commit) -> Iterator[int]:
     """Check a commit.  Raises: as `allow_commit` and `Commit.check`."""
     yield from allow_commit(channel, commit)
     if not commit.is_known():
@@ -144,7 +144,7 @@ def _checked(channel: Channel, commit: Commit) -> Iterator[int]:
         yield from allow_commit(channel, commit)
 
 
-def allow_commit(channel: Channel, commit: Commit) -> Iterator[int]:
+def allow_commit(channel: ServerChannel, commit: Commit) -> Iterator[int]:
     """Check the user's permissions for a commit's sink, its queues and the dead-letter exchange.
 
     A commit may name thousands of queues, and each is matched against a permission's regex.  So
@@ -163,14 +163,14 @@ def allow_commit(channel: Channel, commit: Commit) -> Iterator[int]:
     _check_others(channel, commit)
 
 
-def _check_sink(channel: Channel, commit: Commit) -> None:
+def _check_sink(channel: ServerChannel, commit: Commit) -> None:
     """Check that the user owns the sink or may take it.  Raises: AccessRefused (403)."""
     commit.check_owner()
     if commit.takes():
         _check_right(channel, commit)
 
 
-def _check_others(channel: Channel, commit: Commit) -> None:
+def _check_others(channel: ServerChannel, commit: Commit) -> None:
     """Check the sink again, the dead-letter exchange and the transaction.
 
     Raises: as `allow_commit`.
@@ -191,7 +191,7 @@ def _check_others(channel: Channel, commit: Commit) -> None:
                 )
 
 
-def _check_right(channel: Channel, commit: Commit) -> None:
+def _check_right(channel: ServerChannel, commit: Commit) -> None:
     """Check that the user may become the owner of a sink that is new or has no owner.
 
     The user of the first commit owns the sink, and no other user can commit to it.
@@ -230,7 +230,7 @@ def _shows_right(commit: Commit, name: Name) -> bool:
     return False
 
 
-def _refuse(channel: Channel, message: Message, mandatory: bool, error: SoftError) -> None:
+def _refuse(channel: ServerChannel, message: Message, mandatory: bool, error: SoftError) -> None:
     """Refuse a commit on a channel in confirm mode with a basic.nack, and log the reason."""
     channel.connection.log.append(("error", f"channel {channel.number}: {error}"))
     if mandatory:
@@ -239,7 +239,7 @@ def _refuse(channel: Channel, message: Message, mandatory: bool, error: SoftErro
     channel.confirms.count(REJECTED)
 
 
-def settle_held(channel: Channel, commit: Commit) -> i64:
+def settle_held(channel: ServerChannel, commit: Commit) -> i64:
     """Settle a commit with its transaction; return the outcome, as of a publish."""
     try:
         outcome = commit.settle()

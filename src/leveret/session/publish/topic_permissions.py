@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from leveret.broker.users.access import Access
     from leveret.broker.vhost.vhost import Vhost
     from leveret.message import Message
-    from leveret.session.channel.channel import Channel
+    from leveret.session.channel.channel import ServerChannel
 
 
 def check_way(access: Access, vhost: Vhost, exchange: Name, key: str | None) -> None:
@@ -45,7 +45,7 @@ def check_way(access: Access, vhost: Vhost, exchange: Name, key: str | None) -> 
 
 
 def check_binding_between(
-    channel: Channel, source: Exchange, destination: Name, binding_key: str
+    channel: ServerChannel, source: Exchange, destination: Name, binding_key: str
 ) -> None:
     """Check that an exchange may be bound to another, for all keys that `source` lets through.
 
@@ -76,7 +76,7 @@ def _check_matched(access: Access, exchange: Name, words: list[str]) -> None:
 
 
 def check_reached(
-    channel: Channel, exchange: Exchange, key: str, copies: list[str], properties: bytes
+    channel: ServerChannel, exchange: Exchange, key: str, copies: list[str], properties: bytes
 ) -> Routing | None:
     """Check the keys of CC and BCC against each topic exchange that the message reaches.
 
@@ -116,7 +116,9 @@ def check_reached(
     return None if delays else routing
 
 
-def check_again(channel: Channel, exchange: bytes, routing_key: bytes, message: Message) -> None:
+def check_again(
+    channel: ServerChannel, exchange: bytes, routing_key: bytes, message: Message
+) -> None:
     """Check a publish and its CC and BCC keys again, after a change of permissions.
 
     An exchange that no longer exists is treated as one with topic permissions, if it may have been.

@@ -27,7 +27,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from leveret.chunk import CHUNK_HEADER_BYTES, Chunk, ChunkDamaged, ChunkLayout
-from leveret.client.message import Content
+from leveret.client.message import MessageContent
 from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS
 from leveret.spark.columns.messages import MILLISECONDS_MAX, BatchBuilder
 from leveret.spark.columns.properties import PropertyColumns, find_properties
@@ -53,7 +53,7 @@ _HEADERS_ONLY: Final = b"\x20\x00"
 _NO_PROPERTIES: Final = b"\x00\x00"
 
 
-class _Sample(Content):
+class _Sample(MessageContent):
     """One message that represents all with the same address or the same properties."""
 
     __slots__ = ("exchange", "routing_key")
@@ -66,7 +66,7 @@ class _Sample(Content):
         self.routing_key = routing_key
 
 
-class StoredChunk:
+class ColumnChunk:
     """A chunk as columns; every message in it is intact.
 
     Raises: ChunkDamaged: its header or its arrays are damaged.
@@ -151,10 +151,10 @@ def _ends(sizes: npt.NDArray[np.uint32], total: int) -> npt.NDArray[np.int32]:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ChunkRows:
     """Rows of one chunk, from the place `start` up to but not including `end`; at least one."""
 
-    chunk: StoredChunk
+    chunk: ColumnChunk
     start: int
     end: int
 
@@ -183,7 +183,7 @@ class ChunkBatchBuilder:
         self._of_headers = of(_OF_HEADERS)
         self._of_properties = of(_OF_PROPERTIES)
 
-    def build(self, parts: list[Part]) -> pa.RecordBatch:
+    def build(self, parts: list[ChunkRows]) -> pa.RecordBatch:
         """Return one batch with the rows of all parts."""
         columns = {field.name: _own(field, parts) for field in self.schema if field.name in _OWN}
         if self._of_stream is not None:
@@ -292,7 +292,7 @@ def _column_taken(column: pa.Array, places: pa.Array) -> pa.Array:
     return column.take(places)
 
 
-def _own(field: pa.Field, parts: list[Part]) -> pa.Array:
+def _own(field: pa.Field, parts: list[ChunkRows]) -> pa.Array:
     """Return a column with a value for each message."""
     if field.name == "body":
         return _joined([p.chunk.bodies(p.start, p.end) for p in parts])
@@ -306,7 +306,7 @@ def _own(field: pa.Field, parts: list[Part]) -> pa.Array:
     return pa.array(micros, pa.int64(), mask=wrong).view(field.type)
 
 
-def _by_address(parts: list[Part]) -> tuple[list[_Sample], pa.Array]:
+def _by_address(parts: list[ChunkRows]) -> tuple[list[_Sample], pa.Array]:
     """Return a message for each distinct address, and the index of each row's one."""
     known: dict[bytes, int] = {}
     places = []
@@ -352,7 +352,7 @@ class Pieces:
         #: The next wanted offset.
         self.position = start
         self._start = start
-        self._parts: list[Part] = []
+        self._parts: list[ChunkRows] = []
         self._records = 0
         self._bytes = 0
 
@@ -362,7 +362,7 @@ class Pieces:
         A chunk that is damaged as a whole yields nothing: its rows are missing.
         """
         try:
-            chunk = StoredChunk(data)
+            chunk = ColumnChunk(data)
         except ChunkDamaged:
             return
         for start, end in chunk.runs(self.position, self._end):
@@ -371,7 +371,7 @@ class Pieces:
                 yield from self.flush()
             if not self._parts:
                 self._start = first
-            self._parts.append(Part(chunk, start, end))
+            self._parts.append(ChunkRows(chunk, start, end))
             self._records += end - start
             self._bytes += chunk.body_bytes(start, end)
             self.position = first + end - start

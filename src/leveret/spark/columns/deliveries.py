@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from leveret.client.message import Content
+from leveret.client.message import MessageContent
 from leveret.spark.columns.chunks import ROWS_PER_DISTINCT
 from leveret.spark.columns.messages import MILLISECONDS_MAX, BatchBuilder
 from leveret.spark.columns.properties import find_properties
 from leveret.spark.transport import Piece
 
 if TYPE_CHECKING:
-    from leveret.client.blocking.columns import Columns
+    from leveret.client.blocking.columns import DeliveryColumns
 
 #: The columns that are decoded from properties.
 _FROM_PROPERTIES: Final = frozenset({"headers", "properties", "delivery_count"})
@@ -31,7 +31,7 @@ _HEADERS_ONLY: Final = b"\x20\x00"
 _NO_PROPERTIES: Final = b"\x00\x00"
 
 
-class _Properties(Content):
+class _Properties(MessageContent):
     """A message of which only the properties are known."""
 
     exchange = ""
@@ -51,7 +51,7 @@ class DeliveryBuilder:
         """Whether properties are needed."""
         return not self._names.isdisjoint(_FROM_PROPERTIES)
 
-    def pieces(self, columns: Columns, start: int, end: int) -> Iterator[Piece]:
+    def pieces(self, columns: DeliveryColumns, start: int, end: int) -> Iterator[Piece]:
         """Yield the messages of a range, a piece for each run of consecutive offsets.
 
         Raises: ValueError if they come from no stream.
@@ -72,7 +72,7 @@ class DeliveryBuilder:
                 run = batch.slice(first, last - first)
                 yield Piece(int(offsets[first]), int(offsets[last - 1]) + 1, run)
 
-    def build(self, columns: Columns) -> pa.RecordBatch:
+    def build(self, columns: DeliveryColumns) -> pa.RecordBatch:
         """Return all the messages in one batch."""
         schema = self._builder.schema
         arrays = {f.name: self._plain(f, columns) for f in schema if f.name not in _FROM_PROPERTIES}
@@ -101,7 +101,7 @@ class DeliveryBuilder:
             arrays[name] = self._builder.column(field, messages).take(encoded.indices)
         return arrays
 
-    def _plain(self, field: pa.Field, columns: Columns) -> pa.Array:
+    def _plain(self, field: pa.Field, columns: DeliveryColumns) -> pa.Array:
         """Return a column that needs no properties."""
         match field.name:
             case "offset":

@@ -48,7 +48,7 @@ class NoHttp(Exception):
     """The broker has no HTTP listener that serves streams."""
 
 
-class Addresses:
+class HttpAddresses:
     """The HTTP addresses that brokers gave, by the parameters of the connections."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -79,7 +79,7 @@ class Addresses:
 
 
 #: The addresses that this process knows.
-_ADDRESSES: Final = Addresses()
+_ADDRESSES: Final = HttpAddresses()
 
 
 class HttpLink:

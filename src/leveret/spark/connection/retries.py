@@ -74,11 +74,11 @@ class RealPause(Pause):
 REAL_PAUSE: Final = RealPause()
 
 
-class Unreachable(Interrupted):
+class BrokerUnreachable(Interrupted):
     """The retries of a broker were exhausted; the text gives the address and the cause."""
 
 
-class Retries:
+class ConnectionRetries:
     """Counts consecutive interruptions of `what`, and the time that they take."""
 
     def __init__(self, options: Patience, what: str, pause: Pause = REAL_PAUSE) -> None:
@@ -94,7 +94,7 @@ class Retries:
 
     def failed(self, error: Interrupted) -> None:
         """Wait before the next attempt.  Raises: Unreachable if no attempt is left."""
-        if isinstance(error, Unreachable):
+        if isinstance(error, BrokerUnreachable):
             raise error
         if self._count == 0:
             self._began = self._pause.now()
@@ -116,11 +116,11 @@ class Retries:
                 return WAIT_SECONDS_MAX
         return options.retry_timeout_ms / 1000 - (self._pause.now() - self._began)
 
-    def _given_up(self, error: Interrupted) -> Unreachable:
+    def _given_up(self, error: Interrupted) -> BrokerUnreachable:
         seconds = self._pause.now() - self._began
         by_count = self._options.num_retries is not None
         name = "numRetries" if by_count else "retryTimeoutMs"
-        return Unreachable(
+        return BrokerUnreachable(
             f"{self._what}: {error}. The broker was asked {self._count} times in {seconds:.1f} s, "
             f"as long as the option {name} says"
         )
@@ -131,7 +131,7 @@ def ask(options: Patience, what: str, question: Callable[[], T], pause: Pause = 
 
     Raises: Unreachable.
     """
-    retries = Retries(options, what, pause)
+    retries = ConnectionRetries(options, what, pause)
     while True:
         try:
             return question()

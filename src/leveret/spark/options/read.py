@@ -28,7 +28,7 @@ from leveret.spark.offsets import (
     parse_offsets,
 )
 from leveret.spark.options import values
-from leveret.spark.options.trust import BrokerParameters, TlsFiles
+from leveret.spark.options.trust import BrokerParameters, ClientTlsFiles
 
 TRANSPORTS: Final = ("auto", "bulk", "amqp", "files")
 
@@ -64,7 +64,7 @@ QUEUE_ONLY: Final = ("ackMode", "spoolDir")
 #: Other names of options, in lower case: Spark hides the value of `url` in plans.
 _ALIASES: Final = {"url": "uri"}
 
-#: The files of TLS, in the order of `TlsFiles`.
+#: The files of TLS, in the order of `ClientTlsFiles`.
 TLS_FILES: Final = ("caFile", "certificateFile", "keyFile")
 
 #: The options that belong to a broker, and not to a data directory.
@@ -163,7 +163,7 @@ class Options:
 
         Raises: OptionError if the variable is not set in this process.
         """
-        files = TlsFiles(self.ca_file, self.certificate_file, self.key_file)
+        files = ClientTlsFiles(self.ca_file, self.certificate_file, self.key_file)
         return connection_parameters(self.uri, self.password_env, files)
 
     def for_batch(self) -> Options:
@@ -225,7 +225,9 @@ def by_name(raw: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
     return found
 
 
-def connection_parameters(uri: str, password_env: str | None, files: TlsFiles) -> BrokerParameters:
+def connection_parameters(
+    uri: str, password_env: str | None, files: ClientTlsFiles
+) -> BrokerParameters:
     """Return where to connect, with the password from the environment and the files of TLS.
 
     Raises: OptionError if the variable is not set in this process.

@@ -17,7 +17,7 @@ class TrustError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class TlsFiles:
+class ClientTlsFiles:
     """The files of a client; each may be empty.
 
     Without `ca_file` the authorities of the system are trusted, or those of the file that OpenSSL's
@@ -46,10 +46,10 @@ class TlsFiles:
 class BrokerParameters(Parameters):
     """Where to connect, with the files of TLS."""
 
-    files: TlsFiles = TlsFiles()
+    files: ClientTlsFiles = ClientTlsFiles()
 
     @classmethod
-    def of(cls, parameters: Parameters, files: TlsFiles) -> BrokerParameters:
+    def of(cls, parameters: Parameters, files: ClientTlsFiles) -> BrokerParameters:
         """Return parameters with the files."""
         said = {one.name: getattr(parameters, one.name) for one in fields(parameters)}
         return cls(**{**said, "files": files})
@@ -60,7 +60,7 @@ def context_of(parameters: Parameters) -> ssl.SSLContext | None:
 
     Raises: TrustError.
     """
-    if isinstance(parameters, BrokerParameters) and parameters.files != TlsFiles():
+    if isinstance(parameters, BrokerParameters) and parameters.files != ClientTlsFiles():
         return parameters.files.context()
     return None
 

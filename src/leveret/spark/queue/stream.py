@@ -65,7 +65,7 @@ class SpoolRange(InputPartition):
 
 
 @dataclass(frozen=True)
-class Place:
+class SpoolOffset:
     """A number in a spool."""
 
     spool: str
@@ -131,7 +131,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         feed.handed = end
         return self._json(end)
 
-    def _begin(self, feed: QueueFeed, place: Place) -> int:
+    def _begin(self, feed: QueueFeed, place: SpoolOffset) -> int:
         """Return the number of a place; at the first call start the feed."""
         spool = feed.spool
         position = place.next
@@ -222,13 +222,13 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _json(self, number: int) -> Offset:
         return {self._queue: {"next": number, "spool": self._driver().spool.id}}
 
-    def _place(self, stored: Mapping[str, object]) -> Place:
+    def _place(self, stored: Mapping[str, object]) -> SpoolOffset:
         """Parse Spark's stored offset.  Raises: ValueError if it is of another source."""
         place = stored.get(self._queue)
         if len(stored) == 1 and isinstance(place, dict):
             number, spool = place.get("next"), place.get("spool")
             if isinstance(number, int) and isinstance(spool, str):
-                return Place(spool, number)
+                return SpoolOffset(spool, number)
         raise ValueError(
             f"the checkpoint is not one of queue {self._queue!r}: it holds {json.dumps(stored)}"
         )

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from leveret.errors import NotFound
-from leveret.spark.connection.retries import REAL_PAUSE, Pause, Retries
+from leveret.spark.connection.retries import REAL_PAUSE, ConnectionRetries, Pause
 from leveret.spark.options.read import Options
 from leveret.spark.stream.planner import OffsetRange
 from leveret.spark.transport import Interrupted, Redeclared, Transport
@@ -48,7 +48,7 @@ def read_range(
     Raises: DataLossError; Interrupted if the broker cannot be reached; NotFound (404).
     """
     position = whole.start
-    retries = Retries(options, f"stream {whole.stream!r}", pause)
+    retries = ConnectionRetries(options, f"stream {whole.stream!r}", pause)
 
     def check_gap(came: int) -> None:
         if came < position:

@@ -42,7 +42,7 @@ from leveret.spark.transport import Tail
 Offsets = Mapping[str, int]
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows streams by their offsets."""
 
     def __init__(

@@ -45,7 +45,7 @@ from leveret.spark.options.read import OptionError, Options
 from leveret.spark.transport import Bounds, Interrupted, Piece, Redeclared, Tail, Transport
 
 if TYPE_CHECKING:
-    from leveret.client.blocking.columns import ColumnConsumer, Columns
+    from leveret.client.blocking.columns import ColumnConsumer, DeliveryColumns
 
 #: The messages of a stream whose sizes are used to estimate those of the others.
 SAMPLE_RECORDS: Final = 200
@@ -217,7 +217,7 @@ class AmqpTransport(Transport):
 
     def _gathered(
         self, channel: Channel, consumer: ColumnConsumer, start: int, end: int
-    ) -> Iterator[Columns]:
+    ) -> Iterator[DeliveryColumns]:
         """Yield messages by the batch until the range or the stream is at its end.
 
         Raises: Interrupted if the broker has messages and does not send them.

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from leveret.chunk import CHUNK_HEADER_BYTES, ChunkDamaged, chunk_size
 from leveret.limits import SPARK_ANSWER_BYTES
-from leveret.spark.columns.chunks import ChunkBatchBuilder, Pieces, StoredChunk
+from leveret.spark.columns.chunks import ChunkBatchBuilder, ColumnChunk, Pieces
 from leveret.spark.connection.http_link import HttpLink
 from leveret.spark.options.read import Options
 from leveret.spark.transport import Bounds, Interrupted, Piece, Redeclared, Tail, Transport
@@ -60,7 +60,7 @@ class BulkTransport(Transport):
         if start < end:
             with self._link.ask("/chunks", {"offset": start, "end": end, "max_bytes": 1}) as answer:
                 for data in chunks_of(answer):
-                    chunk = StoredChunk(data)
+                    chunk = ColumnChunk(data)
                     count = len(chunk.offsets)
                     return chunk.body_bytes(0, count) / max(1, count)
         return 0

@@ -12,10 +12,10 @@ import numpy as np
 from pyspark.sql.types import StructType
 
 from leveret.chunk import ChunkDamaged
-from leveret.spark.columns.chunks import ChunkBatchBuilder, Pieces, StoredChunk
+from leveret.spark.columns.chunks import ChunkBatchBuilder, ColumnChunk, Pieces
 from leveret.spark.options.read import Options
 from leveret.spark.transport import Bounds, Piece, Redeclared, Tail, Transport
-from leveret.spark.transports.store_directory import Part, StoredStream, open_stream
+from leveret.spark.transports.store_directory import StoredRange, StoredStream, open_stream
 
 
 class FilesTransport(Transport):
@@ -79,9 +79,9 @@ class FilesTransport(Transport):
                 return chunk.body_bytes(0, count) / max(1, count)
         return 0
 
-    def _chunk(self, part: Part) -> StoredChunk | None:
+    def _chunk(self, part: StoredRange) -> ColumnChunk | None:
         try:
-            return StoredChunk(self._stream().chunk(part))
+            return ColumnChunk(self._stream().chunk(part))
         except ChunkDamaged:
             return None
 

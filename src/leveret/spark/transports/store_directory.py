@@ -40,7 +40,7 @@ Signature = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StoredRange:
     """Messages from `first` to `last`: a chunk in a file, or some that are in the journal."""
 
     first: int
@@ -68,7 +68,7 @@ class StoredStream:
         """Release the directory."""
         self._disk.close()
 
-    def chunk(self, part: Part) -> bytes:
+    def chunk(self, part: StoredRange) -> bytes:
         """Return a part as a chunk; damaged messages are taken from wherever else they lie."""
         if part.place is not None:
             seed = identify(self._disk).seed or 0 if self._seed is None else self._seed
@@ -81,17 +81,17 @@ class StoredStream:
                 builder.add(offset, held.message)
         return builder.build()
 
-    def reaches(self, part: Part, timestamp_ms: int) -> bool:
+    def reaches(self, part: StoredRange, timestamp_ms: int) -> bool:
         """Return whether a part may hold a message received at or after a moment."""
         newest = self._of_header(part, _MAX_TIMESTAMP)
         return newest is None or newest >= timestamp_ms
 
-    def begins_before(self, part: Part, timestamp_ms: int) -> bool:
+    def begins_before(self, part: StoredRange, timestamp_ms: int) -> bool:
         """Return whether a part may hold a message received before a moment."""
         oldest = self._of_header(part, _MIN_TIMESTAMP)
         return oldest is None or oldest < timestamp_ms
 
-    def _of_header(self, part: Part, where: slice) -> int | None:
+    def _of_header(self, part: StoredRange, where: slice) -> int | None:
         """Return a number of a chunk's header; None if there is no chunk."""
         if part.place is None:
             return None
@@ -110,19 +110,19 @@ class StoredStream:
             file.close()
 
 
-def _parts_of(stream: Holding) -> list[Part]:
+def _parts_of(stream: Holding) -> list[StoredRange]:
     """Return the places of the messages, in order; no offset is in two parts."""
     places = sorted(stream.chunks.values(), key=lambda place: int(place.first))
-    parts: list[Part] = []
+    parts: list[StoredRange] = []
     for place in places:
         if place.last >= stream.first_offset and (not parts or place.first > parts[-1].last):
-            parts.append(Part(int(place.first), int(place.last), place))
+            parts.append(StoredRange(int(place.first), int(place.last), place))
     spans = [-1, *(edge for part in parts for edge in (part.first, part.last)), 2**63]
     offsets = sorted(int(o) for o in stream.messages if o >= stream.first_offset)
     # Between the chunks: from the end of each to the beginning of the next.
     for end, begin in zip(spans[::2], spans[1::2], strict=True):
         run = offsets[bisect_right(offsets, end) : bisect_left(offsets, begin)]
-        parts += [Part(piece[0], piece[-1]) for piece in _runs(run)]
+        parts += [StoredRange(piece[0], piece[-1]) for piece in _runs(run)]
     return sorted(parts, key=lambda part: part.first)
 
 

@@ -51,7 +51,7 @@ class Envelope:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class EncodedRows:
     """The publishes of some consecutive rows."""
 
     frames: bytes
@@ -91,7 +91,7 @@ class Encoder:
         self._last: _Shape | None = None
         self._heads: dict[int, tuple[bytes, bytes]] = {}
 
-    def encode(self, batch: pa.RecordBatch, ids: Any = None) -> Iterator[Piece]:
+    def encode(self, batch: pa.RecordBatch, ids: Any = None) -> Iterator[EncodedRows]:
         """Yield the publishes of a batch; `ids` are the publishing ids, if there are any.
 
         Raises: RowError.
@@ -111,7 +111,7 @@ class Encoder:
                     end = int(np.searchsorted(ids, _WIDE_FROM))
                 numbers = ids[start:end]
             rows = batch.slice(start, end - start)
-            yield Piece(self._piece(rows, offsets[start : end + 1], numbers), end - start)
+            yield EncodedRows(self._piece(rows, offsets[start : end + 1], numbers), end - start)
             start = end
 
     def _piece(self, rows: pa.RecordBatch, offsets: Any, ids: Any) -> bytes:

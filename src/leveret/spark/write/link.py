@@ -24,7 +24,7 @@ from leveret.spark.connection.connecting import (
     open_connection,
     place_of,
 )
-from leveret.spark.connection.retries import REAL_PAUSE, Pause, Retries, ask
+from leveret.spark.connection.retries import REAL_PAUSE, ConnectionRetries, Pause, ask
 from leveret.spark.transport import Interrupted
 from leveret.spark.write.options import WriteOptions
 
@@ -100,7 +100,7 @@ class Sender:
         self._connection = connection
         self._publisher = self._opened(connection)
         self._returned = returned
-        self._retries = Retries(options, f"a write to {options.title}")
+        self._retries = ConnectionRetries(options, f"a write to {options.title}")
         self._kept: deque[_Sent] | None = deque() if repeats else None
         self._kept_bytes_max = kept_bytes_max
         #: Messages that the broker had received before this task sent them.

@@ -28,7 +28,7 @@ from leveret.spark.options.read import (
     check_password,
     connection_parameters,
 )
-from leveret.spark.options.trust import TlsFiles
+from leveret.spark.options.trust import ClientTlsFiles
 
 #: The ways to keep a row from being written twice.
 DEDUP: Final = ("auto", "staged", "rows", "none")
@@ -114,7 +114,7 @@ class WriteOptions:
 
     def parameters(self) -> Parameters:
         """Return where to connect, with the password from the environment.  Raises: OptionError."""
-        files = TlsFiles(self.ca_file, self.certificate_file, self.key_file)
+        files = ClientTlsFiles(self.ca_file, self.certificate_file, self.key_file)
         return connection_parameters(self.uri, self.password_env, files)
 
     def for_batch(self) -> WriteOptions:

@@ -63,14 +63,14 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedCount:
     """A staging queue and the number of messages in it."""
 
     queue: str
     count: int
 
 
-class StagingQueue:
+class TaskQueue:
     """A task's own queue, declared on its channel; each attempt of a task declares a new one.
 
     It expires if it is not used for a long time: no publish and no declare.
@@ -88,14 +88,14 @@ class StagingQueue:
         }
         channel.queue_declare(self.name, durable=True, arguments=arguments)
 
-    def staged(self, count: int) -> Staged:
+    def staged(self, count: int) -> StagedCount:
         """Check that everything sent is in the queue.  Raises: WriteError."""
-        staged = Staged(self.name, count)
+        staged = StagedCount(self.name, count)
         check_staged(self._channel, [staged])
         return staged
 
 
-def check_staged(channel: Channel, queues: Sequence[Staged]) -> bool:
+def check_staged(channel: Channel, queues: Sequence[StagedCount]) -> bool:
     """Check that queues contain the staged messages, and postpone their expiry; False if empty.
 
     They are empty if the broker has committed the batch before: it then drops repeated messages.
@@ -112,7 +112,7 @@ def check_staged(channel: Channel, queues: Sequence[Staged]) -> bool:
     return any(counts)
 
 
-def check_dropped(channel: Channel, staged: Staged) -> None:
+def check_dropped(channel: Channel, staged: StagedCount) -> None:
     """Check that the broker drops messages to an empty staging queue, as after a commit.
 
     Raises: WriteError if something else has emptied the queue.
@@ -127,7 +127,7 @@ def check_dropped(channel: Channel, staged: Staged) -> None:
         )
 
 
-def _count(channel: Channel, staged: Staged) -> int:
+def _count(channel: Channel, staged: StagedCount) -> int:
     """Return the number of messages in a staging queue.  Raises: WriteError."""
     try:
         return channel.queue_declare(staged.queue, passive=True).message_count
@@ -145,7 +145,7 @@ class _Backlog(Exception):
 def commit(
     options: WriteOptions,
     job: Job,
-    staged: Sequence[Staged],
+    staged: Sequence[StagedCount],
     wait: Callable[[float], object] = time.sleep,
 ) -> bool:
     """Commit a batch exactly once; return whether it was committed before.
@@ -158,7 +158,7 @@ def commit(
     """
     what = f"the commit of {job.title}"
     until = time.monotonic() + options.confirm_timeout_ms / 1000
-    asked = _Asked()
+    asked = _CommitState()
     while True:
         try:
             ask(options, what, lambda: _commit_once(options, job, staged, asked))
@@ -169,7 +169,7 @@ def commit(
             wait(_BACKLOG_SECONDS)
 
 
-class _Asked:
+class _CommitState:
     """Whether a commit was sent and not answered, and whether the batch was committed before."""
 
     def __init__(self) -> None:
@@ -177,7 +177,9 @@ class _Asked:
         self.known = False
 
 
-def _commit_once(options: WriteOptions, job: Job, staged: Sequence[Staged], asked: _Asked) -> None:
+def _commit_once(
+    options: WriteOptions, job: Job, staged: Sequence[StagedCount], asked: _CommitState
+) -> None:
     """Request the commit.  Raises: WriteError; Interrupted; _Backlog."""
     command = {
         "sink": job.sink,

@@ -25,7 +25,7 @@ from leveret.spark.write.link import Sender, WriteError, close_link, open_link
 from leveret.spark.write.options import WriteOptions
 from leveret.spark.write.rows import PUBLISHER, RowError
 from leveret.spark.write.schema import Layout
-from leveret.spark.write.staging import Job, Staged, StagingQueue
+from leveret.spark.write.staging import Job, StagedCount, TaskQueue
 
 #: The local properties that Spark gives its tasks.
 QUERY_ID: Final = "sql.streaming.queryId"
@@ -39,7 +39,7 @@ _ROW_BITS: Final = 32
 _UNROUTABLE: Final = "unroutable"
 
 
-class Written(WriterCommitMessage):
+class WrittenRows(WriterCommitMessage):
     """The result of one task: the number of rows, and their staging queue, if they have one.
 
     The broker had received `known` of the rows before and dropped them, and no queue took the
@@ -47,7 +47,7 @@ class Written(WriterCommitMessage):
     """
 
     def __init__(
-        self, job: Job, rows: int, staged: Staged | None, known: int = 0, unroutable: int = 0
+        self, job: Job, rows: int, staged: StagedCount | None, known: int = 0, unroutable: int = 0
     ) -> None:
         self.job = job
         self.rows = rows
@@ -57,7 +57,7 @@ class Written(WriterCommitMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class SparkTask:
     """The identity of a task."""
 
     partition: int
@@ -71,7 +71,7 @@ class Task:
         return Job(self.query, self.batch, destination)
 
 
-def current_task() -> Task:
+def current_task() -> SparkTask:
     """Return the task of this process.  Raises: OptionError with speculative execution."""
     context = TaskContext.get()
     if context is None:
@@ -82,7 +82,7 @@ def current_task() -> Task:
             "session that writes to a broker"
         )
     batch = context.getLocalProperty(BATCH_ID)
-    return Task(
+    return SparkTask(
         context.partitionId(),
         context.getLocalProperty(QUERY_ID),
         None if batch is None else int(batch),
@@ -137,13 +137,13 @@ class ColumnNumbers:
 class TaskWriter:
     """Publishes the rows of one task; made with its first rows."""
 
-    def __init__(self, options: WriteOptions, layout: Layout, job: Job, task: Task) -> None:
+    def __init__(self, options: WriteOptions, layout: Layout, job: Job, task: SparkTask) -> None:
         self._options = options
         self._job = job
         self._rows = 0
         self._unroutable = 0
         self._numbers: RowNumbers | ColumnNumbers | None = None
-        self._staging: StagingQueue | None = None
+        self._staging: TaskQueue | None = None
         # A task waits for its rows as long as they take, and sends no heartbeats meanwhile.
         connection = open_link(options, beats=False)
         try:
@@ -152,7 +152,7 @@ class TaskWriter:
             self._publisher_name = publisher
             self._sender = Sender(options, connection, publisher is not None, self._came_back)
             if mode == "staged":
-                self._staging = StagingQueue(self._sender.channel, options, job, task.partition)
+                self._staging = TaskQueue(self._sender.channel, options, job, task.partition)
         except BaseException:
             close_link(connection)
             raise
@@ -162,7 +162,7 @@ class TaskWriter:
         piece = min(SPARK_WRITE_PIECE_RECORDS, options.max_in_flight)
         self._encoder = Encoder(layout, self._sender.frames, envelope, piece)
 
-    def _publisher(self, mode: str, task: Task) -> str | None:
+    def _publisher(self, mode: str, task: SparkTask) -> str | None:
         """Return the publisher's name, and begin to number its rows."""
         if mode == "rows":
             self._numbers = RowNumbers(self._job.batch)
@@ -184,12 +184,12 @@ class TaskWriter:
             self._sender.send(piece.frames, piece.count)
         self._rows += batch.num_rows
 
-    def finish(self) -> Written:
+    def finish(self) -> WrittenRows:
         """Return the result once everything is confirmed.  Raises: as `write`."""
         self._sender.finish()
         staged = None if self._staging is None else self._staging.staged(self._rows)
         self._sender.close()
-        return Written(self._job, self._rows, staged, self._sender.known, self._unroutable)
+        return WrittenRows(self._job, self._rows, staged, self._sender.known, self._unroutable)
 
     def abandon(self) -> str | None:
         """Close the connection; return the staging queue, if one is left."""

@@ -25,7 +25,7 @@ from leveret.spark.write.options import WriteOptions
 from leveret.spark.write.result import WriteResult, add_result
 from leveret.spark.write.schema import Layout, layout_of
 from leveret.spark.write.staging import Job, commit, discard
-from leveret.spark.write.task import Task, TaskWriter, Written, current_task
+from leveret.spark.write.task import SparkTask, TaskWriter, WrittenRows, current_task
 
 log = logging.getLogger("leveret.spark")
 
@@ -43,7 +43,7 @@ class BatchWriter(DataSourceArrowWriter):
         sink = options.write_id or SAVE_PREFIX + secrets.token_hex(SAVE_CHARACTERS // 2)
         self._job = Job(sink, options.write_batch, options.place)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
         """Write the rows of one task.  Raises: WriteError; RowError; Interrupted; OptionError."""
         return write_rows(self._options, self._layout, self._job, current_task(), iterator)
 
@@ -64,7 +64,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options.for_stream()
         self._layout = layout_of(schema, options)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenRows:
         """Write the rows of one task.  Raises: WriteError; RowError; Interrupted; OptionError."""
         task = current_task()
         return write_rows(
@@ -92,9 +92,9 @@ def write_rows(
     options: WriteOptions,
     layout: Layout,
     job: Job,
-    task: Task,
+    task: SparkTask,
     batches: Iterator[pa.RecordBatch],
-) -> Written:
+) -> WrittenRows:
     """Write the rows of one task; without rows the broker is not contacted.
 
     Raises: WriteError; RowError; Interrupted; OptionError; the broker's errors.
@@ -106,7 +106,7 @@ def write_rows(
                 if writer is None:
                     writer = TaskWriter(options, layout, job, task)
                 writer.write(batch)
-        return Written(job, 0, None) if writer is None else writer.finish()
+        return WrittenRows(job, 0, None) if writer is None else writer.finish()
     except BaseException:
         if writer is not None and (queue := writer.abandon()) is not None:
             discard(options, [queue])
@@ -118,7 +118,7 @@ def commit_written(options: WriteOptions, messages: Messages) -> WriteResult | N
 
     Raises: WriteError; Interrupted.
     """
-    written = [message for message in messages if isinstance(message, Written) and message.rows]
+    written = [message for message in messages if isinstance(message, WrittenRows) and message.rows]
     if not written:
         log.info("no rows are written to %s", options.title)
         return None
@@ -150,5 +150,5 @@ def abort_written(options: WriteOptions, messages: Messages) -> None:
     Spark also aborts after a failed commit, which the broker may have decided nevertheless: it then
     keeps these queues.
     """
-    written = [message for message in messages if isinstance(message, Written)]
+    written = [message for message in messages if isinstance(message, WrittenRows)]
     discard(options, [m.staged.queue for m in written if m.staged is not None])

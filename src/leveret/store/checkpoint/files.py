@@ -12,7 +12,7 @@ from typing import final
 from mypy_extensions import i64
 
 from leveret.store.checkpoint.checkpoint import CheckpointWork, SegmentWrite
-from leveret.store.disk import Disk, DiskFull, File, StorageFailure, append_whole, make_file
+from leveret.store.disk import Disk, DiskFull, StorageFailure, StoreFile, append_whole, make_file
 from leveret.store.format import JOURNAL_DIR, SEGMENTS_DIR, STATE_DIR
 from leveret.store.journal.files import journal_number
 from leveret.store.records.record import GROUP_HEADER_BYTES
@@ -27,11 +27,11 @@ class CheckpointFiles:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._generation: i64 = -1
-        self._snapshot: File | None = None
+        self._snapshot: StoreFile | None = None
         self._snapshot_end: i64 = 0
         self._segment_number: i64 = -1
         self._segment_end: i64 = 0
-        self._segment: File | None = None
+        self._segment: StoreFile | None = None
         self._failure: StorageFailure | None = None
         #: True while work is being done, and permanently after an unexpected exception.
         self._broken = False
@@ -99,7 +99,7 @@ class CheckpointFiles:
             self._segment_end += len(part)
         file.sync()
 
-    def _snapshot_of(self, work: CheckpointWork) -> File:
+    def _snapshot_of(self, work: CheckpointWork) -> StoreFile:
         """Return the file of the snapshot, which begins with space for its header."""
         file = self._snapshot
         if file is None:
@@ -112,7 +112,7 @@ class CheckpointFiles:
             self._snapshot_end = GROUP_HEADER_BYTES
         return file
 
-    def _commit(self, work: CheckpointWork, snapshot: File) -> None:
+    def _commit(self, work: CheckpointWork, snapshot: StoreFile) -> None:
         """Complete the snapshot and rename it, after everything that it refers to is durable."""
         if self._segment is not None:
             self._segment.close()

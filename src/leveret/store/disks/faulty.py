@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 
-from leveret.store.disk import Disk, File, StorageFailure
+from leveret.store.disk import Disk, StorageFailure, StoreFile
 from leveret.store.disks.wrapping import WrappedDisk, WrappedFile
 
 
@@ -88,7 +88,7 @@ class FaultyDisk(WrappedDisk):
         self.strike("make_dir", path)
         self._disk.make_dir(path)
 
-    def open(self, path: str, *, create: bool = False) -> File:
+    def open(self, path: str, *, create: bool = False) -> StoreFile:
         """Open a file; creating one can fail."""
         if create:
             self.strike("open", path)
@@ -113,7 +113,7 @@ class FaultyDisk(WrappedDisk):
 class FaultyFile(WrappedFile):
     """A file of a faulty disk."""
 
-    def __init__(self, disk: FaultyDisk, file: File, path: str) -> None:
+    def __init__(self, disk: FaultyDisk, file: StoreFile, path: str) -> None:
         super().__init__(file)
         self._disk = disk
         self._path = path

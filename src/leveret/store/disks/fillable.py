@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from leveret.store.disk import Disk, File, StorageFailure
+from leveret.store.disk import Disk, StorageFailure, StoreFile
 from leveret.store.disks.wrapping import WrappedDisk, WrappedFile
 
 
@@ -20,7 +20,7 @@ class FillableDisk(WrappedDisk):
         if self.full:
             raise StorageFailure(verb, path, "No space left on device", errno.ENOSPC)
 
-    def open(self, path: str, *, create: bool = False) -> File:
+    def open(self, path: str, *, create: bool = False) -> StoreFile:
         """Open a file; a full disk has no space for a new one, and also refuses `create` of any."""
         if create:
             self.check("open", path)
@@ -34,7 +34,7 @@ class FillableDisk(WrappedDisk):
 class FillableFile(WrappedFile):
     """A file of such a disk."""
 
-    def __init__(self, disk: FillableDisk, file: File, path: str) -> None:
+    def __init__(self, disk: FillableDisk, file: StoreFile, path: str) -> None:
         super().__init__(file)
         self._disk = disk
         self._path = path

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import errno
 
-from leveret.store.disk import UNBOUNDED, Disk, DiskLocked, File, StorageFailure
+from leveret.store.disk import UNBOUNDED, Disk, DiskLocked, StorageFailure, StoreFile
 
 
 class MemoryDisk(Disk):
@@ -38,7 +38,7 @@ class MemoryDisk(Disk):
         inside = [name for name in (*self._files, *self._folders) if name]
         return sorted(name.rpartition("/")[2] for name in inside if _folder(name) == path)
 
-    def open(self, path: str, *, create: bool = False) -> File:
+    def open(self, path: str, *, create: bool = False) -> StoreFile:
         """Open a file, creating it if requested."""
         file = self._files.get(path)
         if file is None:
@@ -82,7 +82,7 @@ class MemoryDisk(Disk):
             raise _missing(verb, path)
 
 
-class MemoryFile(File):
+class MemoryFile(StoreFile):
     """The contents of a file, shared by all its users."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from leveret.store.disk import UNBOUNDED, Disk, DiskLocked, File, StorageFailure
+from leveret.store.disk import UNBOUNDED, Disk, DiskLocked, StorageFailure, StoreFile
 
 #: The unit that a device writes atomically, and the kernel's.
 SECTOR_BYTES: Final = 512
@@ -81,7 +81,7 @@ class RecordingDisk(Disk):
         inside = [name for name in (*self._names, *self._folders) if name and _folder(name) == path]
         return sorted(name.rpartition("/")[2] for name in inside)
 
-    def open(self, path: str, *, create: bool = False) -> File:
+    def open(self, path: str, *, create: bool = False) -> StoreFile:
         """Open a file, creating it if requested."""
         number = self._names.get(path)
         if number is None:
@@ -135,7 +135,7 @@ class RecordingDisk(Disk):
             raise _missing(verb, path)
 
 
-class RecordingFile(File):
+class RecordingFile(StoreFile):
     """A file of a recording disk."""
 
     def __init__(self, disk: RecordingDisk, number: int, path: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leveret.store.disk import Disk, File
+from leveret.store.disk import Disk, StoreFile
 
 
 class WrappedDisk(Disk):
@@ -19,7 +19,7 @@ class WrappedDisk(Disk):
         """Return the names in a directory."""
         return self._disk.list(path)
 
-    def open(self, path: str, *, create: bool = False) -> File:
+    def open(self, path: str, *, create: bool = False) -> StoreFile:
         """Open a file."""
         return self._disk.open(path, create=create)
 
@@ -56,10 +56,10 @@ class WrappedDisk(Disk):
         self._disk.close()
 
 
-class WrappedFile(File):
+class WrappedFile(StoreFile):
     """Passes everything to `file`; subclasses override operations."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: StoreFile) -> None:
         self._file = file
 
     def append(self, parts: list[bytes]) -> None:

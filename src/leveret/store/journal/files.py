@@ -22,9 +22,9 @@ from leveret.limits import (
     JOURNAL_AHEAD_GROUPS,
 )
 from leveret.store.ballast import Ballast
-from leveret.store.disk import Disk, DiskFull, File, StorageFailure, append_whole, make_file
+from leveret.store.disk import Disk, DiskFull, StorageFailure, StoreFile, append_whole, make_file
 from leveret.store.format import JOURNAL_DIR
-from leveret.store.journal.journal import Group
+from leveret.store.journal.journal import JournalGroup
 
 
 def journal_name(number: int) -> str:
@@ -53,7 +53,7 @@ class JournalFiles:
     def __init__(self, disk: Disk, ballast: Ballast | None = None) -> None:
         self._disk = disk
         self._ballast = ballast
-        self._file: File | None = None
+        self._file: StoreFile | None = None
         #: The end of the last complete group in the file.
         self._end: i64 = 0
         #: The end of the zeros in the file, and the number of consecutive small groups.
@@ -65,7 +65,7 @@ class JournalFiles:
         #: True during a call, and permanently after an unexpected exception.
         self._broken = False
 
-    def write(self, group: Group) -> None:
+    def write(self, group: JournalGroup) -> None:
         """Write `group` and return when it is durable.
 
         Raises: DiskFull: try again with the same group.  StorageFailure: nothing may be confirmed
@@ -74,7 +74,7 @@ class JournalFiles:
         self.append(group)
         self.sync()
 
-    def append(self, group: Group) -> None:
+    def append(self, group: JournalGroup) -> None:
         """Write `group` without waiting for the disk; its records are durable after `sync`.
 
         Raises: as `write`.
@@ -90,7 +90,7 @@ class JournalFiles:
             raise
         self._broken = False
 
-    def _append_somehow(self, group: Group) -> None:
+    def _append_somehow(self, group: JournalGroup) -> None:
         """Write `group`; if there is no space, truncate the ballast for it."""
         try:
             self._append(group)
@@ -99,7 +99,7 @@ class JournalFiles:
                 raise
             self._append(group)
 
-    def _append(self, group: Group) -> None:
+    def _append(self, group: JournalGroup) -> None:
         """Write `group`, or raise `DiskFull` and leave the file as it was."""
         file = self._file_for(group)
         self._write_ahead(file, group.size)
@@ -111,7 +111,7 @@ class JournalFiles:
         self._end += group.size
         self._written = group.number
 
-    def _write_ahead(self, file: File, size: i64) -> None:
+    def _write_ahead(self, file: StoreFile, size: i64) -> None:
         """While groups are small and frequent, write zeros ahead of them: this makes syncs faster.
 
         Groups that overwrite zeros change neither the size nor the blocks of the file, so the file
@@ -167,7 +167,7 @@ class JournalFiles:
         if self._broken:
             raise RuntimeError("the journal is not written to after a call that failed")
 
-    def _file_for(self, group: Group) -> File:
+    def _file_for(self, group: JournalGroup) -> StoreFile:
         """Return the file of `group`.
 
         This makes the name of a new file durable, after its predecessor is synced and closed.

@@ -2,8 +2,9 @@
 
 Everything that must survive goes through here in one order: definitions, messages, acks.  A record
 is appended synchronously; it is durable when `durable_group` has reached the value that `group` had
-at that moment.  `seal` returns the gathered records as one `Group`; the code that writes and syncs
-it (`files.py`) reports that by `synced`, and meanwhile the next group gathers.  There is no timer.
+at that moment.  `seal` returns the gathered records as one `JournalGroup`; the code that writes and
+syncs it (`files.py`) reports that by `synced`, and meanwhile the next group gathers.  There is no
+timer.
 
 This module does no I/O and reads no clock.  `record.py` shows the layout of the bytes.
 
@@ -76,7 +77,7 @@ _hasher: Final = cast("Callable[[bytes, object], xxh3_64]", xxh3_64)
 
 
 @final
-class Group:
+class JournalGroup:
     """Records that one call writes and one sync makes durable.
 
     `parts` are the bytes in order, header first; `size` is their sum; `number` is that of the group
@@ -133,7 +134,7 @@ class Journal:
         self._size: i64 = 0
         self._parts: list[bytes] = []
         self._out = BytesWriter()
-        self._sealed: list[Group] = []
+        self._sealed: list[JournalGroup] = []
         #: The records to append to the next group.
         self._late: list[LateRecord] = []
         #: The records to append after all others of this group.
@@ -347,7 +348,7 @@ class Journal:
             return self.group + 1
         return self.group if self.has_records() else self.group - 1
 
-    def seal(self) -> Group | None:
+    def seal(self) -> JournalGroup | None:
         """Return the gathered records as a group to write, or None; begin the next group."""
         if self._in_tx:
             raise RuntimeError("a transaction's record is open")
@@ -367,7 +368,7 @@ class Journal:
         parts.extend(self._parts)
         if len(self._out) > 0:
             parts.append(self._out.getvalue())
-        group = Group(self.group, self.file_number, self._records, parts)
+        group = JournalGroup(self.group, self.file_number, self._records, parts)
         self._sealed.append(group)
         self.unsynced_bytes += GROUP_HEADER_BYTES
         self._file_bytes += group.size

@@ -252,7 +252,7 @@ def write_message(writer: BytesWriter, message: Message) -> None:
 
 
 @final
-class Addresses:
+class AddressCache:
     """The addresses read so far, shared by messages.
 
     Most messages of a journal have one of few addresses; an object for each message would take 200
@@ -274,7 +274,7 @@ class Addresses:
         return address
 
 
-def read_message(data: bytes, position: i64, end: i64, addresses: Addresses) -> Message:
+def read_message(data: bytes, position: i64, end: i64, addresses: AddressCache) -> Message:
     """Return the message from `position` to `end`.
 
     Raises: Damaged: its lengths do not fit.

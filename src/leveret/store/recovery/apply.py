@@ -32,7 +32,7 @@ from leveret.store.records.record import (
     SPILL,
     TRIM,
     TX,
-    Addresses,
+    AddressCache,
     Damaged,
     read_message,
 )
@@ -48,7 +48,7 @@ class Applier:
 
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
-        self._addresses = Addresses()
+        self._addresses = AddressCache()
         self.chunked: dict[int, RangeSet] = {}
         self.clean_stop = False
         #: The chunks that records of the journal name, by queue.

@@ -148,14 +148,14 @@ def recover(disk: Disk, replay: Replay, new_uuid: bytes, now_ms: i64) -> Recover
     Raises: DiskLocked: another process has locked the directory.  UnknownFormat: it is not a
     store's, or a later release's.  StorageFailure: the disk failed.
     """
-    recovery = Recovery(disk, replay, new_uuid, now_ms)
+    recovery = StoreRecovery(disk, replay, new_uuid, now_ms)
     for _ in recovery.run():
         pass
     return recovery.report
 
 
 @final
-class Recovery:
+class StoreRecovery:
     """One recovery: step through `run`; `report` is complete after the last step.
 
     `bytes_read` and `records_replayed` show its progress.

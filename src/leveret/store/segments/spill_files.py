@@ -13,7 +13,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from leveret.store.disk import Disk, DiskFull, File, StorageFailure, append_whole, make_file
+from leveret.store.disk import Disk, DiskFull, StorageFailure, StoreFile, append_whole, make_file
 from leveret.store.format import SEGMENTS_DIR
 from leveret.store.segments.segments import segment_path, temporary_path
 from leveret.store.segments.spill import SpillBatch
@@ -25,7 +25,7 @@ class SpillFiles:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._files: dict[bool, File] = {}
+        self._files: dict[bool, StoreFile] = {}
         self._numbers: dict[bool, i64] = {}
         self._ends: dict[bool, i64] = {}
         self._failure: StorageFailure | None = None
@@ -51,7 +51,7 @@ class SpillFiles:
                 self._failure = failure
             raise
 
-    def _file_for(self, batch: SpillBatch) -> File:
+    def _file_for(self, batch: SpillBatch) -> StoreFile:
         """Return the file of a batch; the name of a new file is made durable."""
         kind = batch.temporary
         file = self._files.get(kind)

@@ -15,7 +15,7 @@ from mypy_extensions import i64
 from xxhash import xxh3_64_digest
 
 from leveret.chunk import CHUNK_HEADER_BYTES, CHUNK_MAGIC, Chunk, ChunkDamaged
-from leveret.store.disk import Disk, File, StorageFailure
+from leveret.store.disk import Disk, StorageFailure, StoreFile
 from leveret.store.segments.segments import segment_path
 from leveret.wire.buffer import read_i64_le
 
@@ -108,7 +108,7 @@ class SegmentWalk:
         return end
 
 
-def read_what_can_be(file: File, position: i64, size: i64) -> bytes:
+def read_what_can_be(file: StoreFile, position: i64, size: i64) -> bytes:
     """Return bytes of a file, with zeros for the sectors that the disk fails to read."""
     try:
         return file.read(int(position), int(size))

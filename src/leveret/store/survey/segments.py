@@ -31,7 +31,7 @@ from leveret.store.survey.identity import paths_in
 
 @final
 @mypyc_attr(acyclic=True)
-class Wanted:
+class ReferencedChunk:
     """A chunk that a queue refers to."""
 
     def __init__(self, queue: Holding, ref: ChunkRef) -> None:
@@ -89,10 +89,10 @@ class SegmentSurvey:
 
     def run(self) -> Iterator[None]:
         """Examine all chunks; yield after each.  Raises: StorageFailure."""
-        wanted: dict[i64, dict[i64, Wanted]] = {}
+        wanted: dict[i64, dict[i64, ReferencedChunk]] = {}
         for queue in self._holdings.living():
             for ref in queue.chunks.values():
-                wanted.setdefault(ref.file_number, {})[ref.position] = Wanted(queue, ref)
+                wanted.setdefault(ref.file_number, {})[ref.position] = ReferencedChunk(queue, ref)
         for path in paths_in(self._disk, SEGMENTS_DIR):
             number: i64 = segment_number(path.rpartition("/")[2])
             if number >= 0:
@@ -103,7 +103,9 @@ class SegmentSurvey:
             self.files.append(report)
             self._lose_all(wanted[number], "the file is missing", report)
 
-    def _survey_file(self, path: str, number: i64, wanted: dict[i64, Wanted]) -> Iterator[None]:
+    def _survey_file(
+        self, path: str, number: i64, wanted: dict[i64, ReferencedChunk]
+    ) -> Iterator[None]:
         """Examine all chunks of one file."""
         walk = SegmentWalk(self._disk, number, [int(position) for position in wanted])
         report = FileReport(path, "segments", walk.bytes)
@@ -123,7 +125,9 @@ class SegmentSurvey:
             yield
         self._lose_all(wanted, "no chunk begins here", report)
 
-    def _judge_place(self, walk: SegmentWalk, one: Wanted | None, report: FileReport) -> None:
+    def _judge_place(
+        self, walk: SegmentWalk, one: ReferencedChunk | None, report: FileReport
+    ) -> None:
         """Record a place without an intact chunk: lost, harmless damage, or torn."""
         if one is not None:
             self._lose(one, walk.what, report)
@@ -139,7 +143,7 @@ class SegmentSurvey:
         else:
             report.damages.append(damage)
 
-    def _survey_chunk(self, chunk: Chunk, one: Wanted, report: FileReport) -> None:
+    def _survey_chunk(self, chunk: Chunk, one: ReferencedChunk, report: FileReport) -> None:
         """Examine all messages of a chunk that its queue refers to."""
         queue = one.queue
         report.needed = True
@@ -166,12 +170,14 @@ class SegmentSurvey:
             rows = LostRows(queue.queue_id, one.ref, chunk, broken)
             self.losses.append(Loss(self._holdings, rows, "it does not check", report))
 
-    def _lose_all(self, wanted: dict[i64, Wanted], reason: str, report: FileReport) -> None:
+    def _lose_all(
+        self, wanted: dict[i64, ReferencedChunk], reason: str, report: FileReport
+    ) -> None:
         """Record missing chunks."""
         for position in sorted(wanted):
             self._lose(wanted[position], reason, report)
 
-    def _lose(self, one: Wanted, reason: str, report: FileReport) -> None:
+    def _lose(self, one: ReferencedChunk, reason: str, report: FileReport) -> None:
         """Record a damaged or missing chunk that its queue refers to."""
         report.needed = True
         rows = LostRows(one.queue.queue_id, one.ref, None, [])
@@ -190,7 +196,7 @@ class SegmentSurvey:
                 report.damages.append(Damage(report.path, position, chunk.size, what, 0))
 
 
-def _is_same(chunk: Chunk, one: Wanted) -> bool:
+def _is_same(chunk: Chunk, one: ReferencedChunk) -> bool:
     """Return whether a chunk is the wanted one."""
     ref = one.ref
     return chunk.owner == one.queue.queue_id and chunk.first == ref.first and chunk.last == ref.last

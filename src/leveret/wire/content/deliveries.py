@@ -97,7 +97,7 @@ class Texts:
 
 
 @final
-class Columns:
+class DeliveryColumns:
     """The rows collected by a scanner; the module's docstring describes their layout."""
 
     def __init__(self, count: int, scanner: DeliveryScanner) -> None:
@@ -141,9 +141,9 @@ class DeliveryScanner:
         self._offset: i64 = NO_OFFSET
         self._timestamp: i64 = NO_TIMESTAMP
 
-    def columns(self) -> Columns:
+    def columns(self) -> DeliveryColumns:
         """Return and clear the complete deliveries so far."""
-        columns = Columns(int(self.count), self)
+        columns = DeliveryColumns(int(self.count), self)
         self.count = 0
         self.body_bytes = 0
         self.offsets = BytesWriter()

@@ -16,7 +16,7 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.wire.haremq.fields import identity_of
 
 
-class Request:
+class HareRequest:
     """Any request; `identity` is the start of its response."""
 
     def __init__(self, rid: bytes, cid: bytes) -> None:
@@ -26,22 +26,22 @@ class Request:
 
 
 @final
-class OpenChannel(Request):
+class OpenChannel(HareRequest):
     """openChannelRequest."""
 
 
 @final
-class CloseChannel(Request):
+class CloseChannel(HareRequest):
     """closeChannelRequest."""
 
 
 @final
-class Query(Request):
+class Query(HareRequest):
     """basicQueryRequest."""
 
 
 @final
-class DeclareExchange(Request):
+class DeclareExchange(HareRequest):
     """declareExchangeRequest."""
 
     def __init__(
@@ -63,7 +63,7 @@ class DeclareExchange(Request):
 
 
 @final
-class DeleteExchange(Request):
+class DeleteExchange(HareRequest):
     """deleteExchangeRequest."""
 
     def __init__(self, rid: bytes, cid: bytes, exchange_name: str) -> None:
@@ -72,7 +72,7 @@ class DeleteExchange(Request):
 
 
 @final
-class DeclareQueue(Request):
+class DeclareQueue(HareRequest):
     """declareQueueRequest."""
 
     def __init__(
@@ -94,7 +94,7 @@ class DeclareQueue(Request):
 
 
 @final
-class DeleteQueue(Request):
+class DeleteQueue(HareRequest):
     """deleteQueueRequest."""
 
     def __init__(self, rid: bytes, cid: bytes, queue_name: str) -> None:
@@ -103,7 +103,7 @@ class DeleteQueue(Request):
 
 
 @final
-class Bind(Request):
+class Bind(HareRequest):
     """bindRequest."""
 
     def __init__(
@@ -116,7 +116,7 @@ class Bind(Request):
 
 
 @final
-class Unbind(Request):
+class Unbind(HareRequest):
     """unbindRequest."""
 
     def __init__(self, rid: bytes, cid: bytes, exchange_name: str, queue_name: str) -> None:
@@ -126,7 +126,7 @@ class Unbind(Request):
 
 
 @final
-class Publish(Request):
+class Publish(HareRequest):
     """basicPublishRequest, with the fields of its properties."""
 
     def __init__(
@@ -148,7 +148,7 @@ class Publish(Request):
 
 
 @final
-class Ack(Request):
+class Ack(HareRequest):
     """basicAckRequest."""
 
     def __init__(self, rid: bytes, cid: bytes, queue_name: bytes, message_id: bytes) -> None:
@@ -158,7 +158,7 @@ class Ack(Request):
 
 
 @final
-class Consume(Request):
+class Consume(HareRequest):
     """basicConsumeRequest."""
 
     def __init__(
@@ -171,7 +171,7 @@ class Consume(Request):
 
 
 @final
-class Cancel(Request):
+class Cancel(HareRequest):
     """basicCancelRequest."""
 
     def __init__(self, rid: bytes, cid: bytes, consumer_tag: str, queue_name: str) -> None:
@@ -185,7 +185,7 @@ class HareCodec:
     """Decodes the messages of requests, in every form allowed by protobuf."""
 
     @abstractmethod
-    def decode(self, kind: int, message: bytes) -> Request:
+    def decode(self, kind: int, message: bytes) -> HareRequest:
         """Return the request of a kind (`frames.REQUESTS`).
 
         Raises: FrameError (501) for an invalid message.

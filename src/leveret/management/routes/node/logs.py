@@ -19,7 +19,7 @@ from leveret.management.gate import access_of
 from leveret.management.rights import MONITORING
 from leveret.management.routes.lists import rows_response
 from leveret.management.routes.shared import OPERATOR, Row, begins, json_response
-from leveret.management.sampling.recent_log import Line, RecentLog
+from leveret.management.sampling.recent_log import LogLine, RecentLog
 
 #: The Accept header that requests the stream.
 _EVENTS: Final = "text/event-stream"
@@ -74,7 +74,7 @@ async def _stream(request: web.Request, recent: RecentLog) -> web.StreamResponse
         gone, lines = recent.after(number)
         if gone and number:
             text = f"{gone} lines were logged faster than they were read, and are left out"
-            await response.write(_event(recent, Line(number + gone, "", "warning", text)))
+            await response.write(_event(recent, LogLine(number + gone, "", "warning", text)))
         for begin in range(0, len(lines), _LINES_PER_WRITE):
             part = lines[begin : begin + _LINES_PER_WRITE]
             await response.write(b"".join(_event(recent, line) for line in part))
@@ -92,13 +92,13 @@ def _number_of(request: web.Request, recent: RecentLog) -> int:
     return int(number) if known else 0
 
 
-def _event(recent: RecentLog, line: Line) -> bytes:
+def _event(recent: RecentLog, line: LogLine) -> bytes:
     """Return a line as one event: JSON contains no line feeds that could split it."""
     data = json.dumps(_row(line), ensure_ascii=False)
     return f"id: {recent.run}-{line.number}\ndata: {data}\n\n".encode()
 
 
-def _row(line: Line) -> Row:
+def _row(line: LogLine) -> Row:
     return {"time": line.time, "level": line.level, "text": line.text}
 
 

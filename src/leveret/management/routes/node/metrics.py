@@ -29,7 +29,7 @@ from leveret.management.metrics.aggregated import (
     memory_parts,
 )
 from leveret.management.metrics.objects import Objects
-from leveret.management.metrics.series import Series
+from leveret.management.metrics.series import MetricSeries
 from leveret.management.metrics.text import CONTENT_TYPE, pieces
 from leveret.management.metrics.totals import Scrapes, resident_bytes
 from leveret.management.requests.slices import next_slice
@@ -151,7 +151,7 @@ async def _both(head: Iterator[bytes], rest: Iterator[bytes]) -> AsyncIterator[b
             yield part
 
 
-def _known(series: dict[str, Series], values: Values, prefix: str) -> Iterator[bytes]:
+def _known(series: dict[str, MetricSeries], values: Values, prefix: str) -> Iterator[bytes]:
     """Yield the text of some series."""
     for one in series.values():
         labels = one.labels if values[one.name][0][0] else ()

@@ -12,7 +12,7 @@ from leveret import __version__
 from leveret.broker.broker import Broker
 from leveret.broker.exchanges.exchange import DELAYED_TYPE
 from leveret.broker.exchanges.types import EXCHANGE_TYPES
-from leveret.broker.stats.stats import Totals, queues_in_turn
+from leveret.broker.stats.stats import VhostTotals, queues_in_turn
 from leveret.broker.stats.totals import QUEUE_COUNTS, QueueSums
 from leveret.management.api_route import ApiRoute
 from leveret.management.gate import only_of, seen_vhosts
@@ -42,7 +42,7 @@ from leveret.management.sampling.rates import (
     rates_known,
 )
 from leveret.management.sampling.sampler import CHURN, CLIENT_COUNTS, Sampler, churn_counts
-from leveret.management.sampling.series import Series
+from leveret.management.sampling.series import Samples
 from leveret.wire.buffer import BUILD
 
 #: The protocols of web contexts.
@@ -63,7 +63,7 @@ async def _wholly(request: web.Request) -> object:
     operator = request.app[OPERATOR]
     sampler = operator.sampler
     sums = await sampler.sums()
-    totals = Totals(broker)
+    totals = VhostTotals(broker)
     listeners = [_listener(one.protocol, one.host, one.port) for one in operator.addresses()]
     row: Row = {
         **_of_queues(request, sums, sampler.totals),
@@ -109,7 +109,7 @@ async def _partly(request: web.Request, names: list[str]) -> Row:
     }
 
 
-def _of_queues(request: web.Request, sums: QueueSums, series: Series | None) -> Row:
+def _of_queues(request: web.Request, sums: QueueSums, series: Samples | None) -> Row:
     """Return the product, and the totals of its queues."""
     ages = asked_ages(request.query)
     summed_ms = request.app[OPERATOR].sampler.summed_ms

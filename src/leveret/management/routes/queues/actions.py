@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.backlog.window import Returned
+from leveret.broker.backlog.window import RequeuedMessage
 from leveret.broker.queue.browse import browse, browse_filter
 from leveret.broker.queue.classic import ClassicQueue
 from leveret.broker.queue.queue import Queue
@@ -143,7 +143,7 @@ async def read(request: web.Request) -> web.StreamResponse:
     )
 
 
-def _row(item: Returned, truncate: int) -> Shown:
+def _row(item: RequeuedMessage, truncate: int) -> Shown:
     """Return a message as RabbitMQ's `get` shows it, with its sequence."""
     message = item.message
     row: Row = {

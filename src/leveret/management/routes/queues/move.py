@@ -53,7 +53,7 @@ _PROPERTIES_WEIGHT: Final = 4
 _COPIES: Final = ("CC", "BCC")
 
 
-class _Wish:
+class _MoveRequest:
     """The options of a request.
 
     `reason` and `queue` select dead-lettered messages whose last death was for that reason and in
@@ -95,7 +95,7 @@ async def move(request: web.Request) -> web.Response:
     body = await object_of(request)
     vhost = found_vhost(request)
     name = name_of(request, "name")
-    wish = _Wish(body, name)
+    wish = _MoveRequest(body, name)
     may_read(request, name)
     may_write(request, Name(""), "exchange")
     source = vhost.queues.existing(name, None)
@@ -113,7 +113,7 @@ async def move(request: web.Request) -> web.Response:
 
 
 async def _moved(
-    request: web.Request, channel: DirectChannel, source: Queue, wish: _Wish
+    request: web.Request, channel: DirectChannel, source: Queue, wish: _MoveRequest
 ) -> tuple[int, bool]:
     """Move messages; return their number, and whether there may be more."""
     moved = looked = unshared = 0

@@ -13,7 +13,7 @@ from typing import Final
 
 from aiohttp import web
 
-from leveret.broker.publishers.publishers import GIVE_PUBLISHER, Publisher
+from leveret.broker.publishers.publishers import GIVE_PUBLISHER, PublisherProgress
 from leveret.broker.queue.queue import Queue
 from leveret.broker.stats.stats import PublisherStats, publisher_rows
 from leveret.errors import NotFound
@@ -84,7 +84,7 @@ def _queue(request: web.Request) -> Queue:
     return queue
 
 
-def _named(request: web.Request, queue: Queue) -> list[tuple[bytes, Publisher]]:
+def _named(request: web.Request, queue: Queue) -> list[tuple[bytes, PublisherProgress]]:
     """Return the publishers of a queue that the path names.  Raises: NotFound (404)."""
     text = request.match_info["publisher"]
     publishers = queue.target.publishers

@@ -16,7 +16,7 @@ from leveret.limits import CONSUMERS_SHOWN_MAX
 from leveret.management.api_route import ApiRoute
 from leveret.management.fields import plain, time_text
 from leveret.management.gate import book, seen_vhosts
-from leveret.management.paging import Kept, Wanted, filtered, sorted_in_slices, wanted_of
+from leveret.management.paging import PageHeap, PageQuery, filtered, sorted_in_slices, wanted_of
 from leveret.management.requests.slices import next_slice
 from leveret.management.rights import LOOKING
 from leveret.management.routes.lists import listed, send_page, stream_rows
@@ -31,7 +31,7 @@ from leveret.management.routes.shared import (
     row_response,
 )
 from leveret.management.sampling.rates import Ages, asked_ages, lengths, message_stats, rates_known
-from leveret.management.sampling.series import Series
+from leveret.management.sampling.series import Samples
 from leveret.names import Name
 from leveret.session.stats import queue_consumers
 
@@ -80,7 +80,7 @@ async def queues(request: web.Request) -> web.StreamResponse:
     return await send_page(request, wanted, page, found, total, shown_if_there)
 
 
-async def _page_by_figures(request: web.Request, wanted: Wanted) -> tuple[list[Place], int, int]:
+async def _page_by_figures(request: web.Request, wanted: PageQuery) -> tuple[list[Place], int, int]:
     """Return a page in the order of some figures, and the counts of matching and of all queues.
 
     Only these figures of each queue are kept.
@@ -88,7 +88,7 @@ async def _page_by_figures(request: web.Request, wanted: Wanted) -> tuple[list[P
     Raises: PageOutOfRange (400 in HTTP).
     """
     figures = listed(request, partial(queue_figures, request.app[BROKER], wanted.sort))
-    kept = Kept(wanted.begin + wanted.page_size, wanted.reverse, _KEPT_ROWS_MAX)
+    kept = PageHeap(wanted.begin + wanted.page_size, wanted.reverse, _KEPT_ROWS_MAX)
     total = 0
     while taken := list(islice(figures, _FIGURES_AT_ONCE)):
         if wanted.begin + wanted.page_size > _KEPT_ROWS_MAX:
@@ -101,7 +101,7 @@ async def _page_by_figures(request: web.Request, wanted: Wanted) -> tuple[list[P
     return [(str(one[-2]), str(one[-1])) for one in page], kept.count, total
 
 
-async def _page_by_name(request: web.Request, wanted: Wanted) -> tuple[list[Place], int, int]:
+async def _page_by_name(request: web.Request, wanted: PageQuery) -> tuple[list[Place], int, int]:
     """Return a page in the order of vhosts and names; otherwise as `_page_by_figures`."""
     names = await _names_in_order(request)
     found = await filtered(wanted, names, lambda place: place[1]) if wanted.name else names
@@ -167,7 +167,7 @@ async def queue(request: web.Request) -> web.Response:
     )
 
 
-def row(stats: QueueStats, series: Series | None, ages: Ages, now_ms: int) -> Row:
+def row(stats: QueueStats, series: Samples | None, ages: Ages, now_ms: int) -> Row:
     """Return a queue as RabbitMQ shows it, with rates from a series."""
     done = stats.done
     counts = {
@@ -255,7 +255,7 @@ def _places(stats: QueueStats) -> Row:
     }
 
 
-def _idle(series: Series | None) -> Row:
+def _idle(series: Samples | None) -> Row:
     """Return since when a queue has been idle, if samples exist.
 
     As in RabbitMQ, it is the time of the first sample that found the queue as it is now.

@@ -60,7 +60,7 @@ _OFFSETS_MAX: Final = 2**62
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _ChunksRequest:
     """The options of a request."""
 
     offset: int
@@ -84,7 +84,7 @@ class _Moved(StreamWatcher):
 async def chunks(request: web.Request) -> web.StreamResponse:
     """Return the chunks of a stream from an offset on."""
     stream = found_stream(request)
-    wish = _Wish(
+    wish = _ChunksRequest(
         number_of_query(request, "offset", 0, _OFFSETS_MAX),
         number_of_query(request, "end", _OFFSETS_MAX, _OFFSETS_MAX),
         number_of_query(request, "wait_ms", 0, HTTP_WAIT_MS_MAX),
@@ -120,7 +120,7 @@ async def chunks(request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def _wait(stream: Stream, wish: _Wish) -> None:
+async def _wait(stream: Stream, wish: _ChunksRequest) -> None:
     """Wait until a message at or after the offset is visible, the stream is deleted, or timeout."""
     loop = asyncio.get_running_loop()
     until = loop.time() + wish.wait_ms / 1000
