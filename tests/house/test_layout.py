@@ -7,6 +7,7 @@ one: they are read together.  Existing exceptions to a rule are in a table, whic
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -207,6 +208,17 @@ def test_long_classes_have_a_reason(sources: weight.Sources) -> None:
     found = long_classes(sources.classes)
     assert {name: count for name, count in found.items() if name not in LONG_CLASSES} == {}
     assert sorted(LONG_CLASSES.keys() - found) == [], "take it out of the table"
+
+
+def test_no_class_name_stands_for_two_things() -> None:
+    """A message is one for the broker and for a client, and both shells of the client are alike."""
+    places: dict[str, set[str]] = {}
+    for path in sorted(SRC.rglob("*.py")):
+        place = re.sub("/(asynchronous|blocking)/", "/", path.as_posix())
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, set()).add(place)
+    assert [name for name, found in places.items() if len(found) > 1] == ["Message"]
 
 
 def test_chains_of_classes_are_short(sources: weight.Sources) -> None:

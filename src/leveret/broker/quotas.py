@@ -312,9 +312,8 @@ class Use:
 
         Their number is limited: one message may be routed to many queues, and each asks.
         """
-        scheduler = self._scheduler
-        if self._recounts_until != scheduler.full_at:
-            self._recounts_until = scheduler.full_at
+        if self._recounts_until != self._scheduler.full_at:
+            self._recounts_until = self._scheduler.full_at
             self._recounts_left = QUOTA_RECOUNT_QUEUES
         if self._recounts_left <= 0:
             return
@@ -329,7 +328,7 @@ class Use:
             if self._fits(messages, size):
                 break
         self._recounts_left -= looked
-        scheduler.spent += 1 + looked // QUEUES_COUNTED_PER_COST
+        self._scheduler.spent += 1 + looked // QUEUES_COUNTED_PER_COST
 
     def judge(self) -> None:
         """Watch the quota if all queues together may reach it before they are counted again."""
