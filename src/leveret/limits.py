@@ -1,4 +1,6 @@
-"""All limits, with their reasons.  Some of them can be changed by a setting.
+"""The limits that a user can meet or set, and those that several modules share.
+
+Each has its reason.  A limit that only one module needs is in that module.
 
 Units come last in each name.
 """
@@ -51,9 +53,6 @@ THREADS_LEAST: Final = 16
 #: The input of a peer before its TLS handshake is done.  OpenSSL accepts a chain of 100 kB.
 TLS_HANDSHAKE_BYTES_MAX: Final = 131_072
 
-#: The maximum size of one read or write of OpenSSL: its buffers keep the size of the largest one.
-TLS_PIECE_BYTES: Final = 32_768
-
 #: Records of a TLS handshake: a chain of 100 kB in the smallest fragments (RFC 6066: 512 bytes)
 #: has 200.
 TLS_HANDSHAKE_RECORDS_MAX: Final = 512
@@ -63,27 +62,9 @@ TLS_HANDSHAKE_RECORDS_MAX: Final = 512
 #: row.  OpenSSL gets at most one record more than this at a time.
 TLS_EMPTY_RECORDS_MAX: Final = 16
 
-#: Records of one peer decrypted before other connections get their turn: one with a byte takes 1
-#: µs.
-TLS_RECORDS_PER_TURN: Final = 512
-
-#: The additional memory of a connection with TLS: OpenSSL's state, and pieces in both directions.
-TLS_CONNECTION_BYTES: Final = 130_000
-
-#: How long a closed socket may linger, so that its peer can read the last output: in all, and
-#: while nothing is received or sent (nginx's `lingering_time` and `lingering_timeout`); and how
-#: much input it drops meanwhile: some tens of milliseconds of work, and more than the buffers of
-#: both kernels hold by default.
+#: How long a closed socket may linger, so that its peer can read the last output (nginx's
+#: `lingering_time`).
 LINGER_SECONDS_MAX: Final = 30
-LINGER_IDLE_SECONDS_MAX: Final = 5
-LINGER_BYTES_MAX: Final = 64 * 1024 * 1024
-
-#: One lingering socket is read once per this many ms, however many there are: a read takes up to
-#: 256 KiB and 0.1 ms, so that peers that send at full speed take a tenth of the event loop.
-LINGER_READ_MS: Final = 1
-
-#: How long a stopping broker waits for lingering sockets (ms).
-LINGER_STOP_MS: Final = 200
 
 #: A header of the PROXY protocol; its addresses take 52 bytes, and further fields some hundreds.
 PROXY_HEADER_BYTES_MAX: Final = 4096
@@ -93,9 +74,6 @@ CERTIFICATE_FILE_BYTES_MAX: Final = 1024 * 1024
 
 #: Certificates chosen by the name that a client requests.
 SNI_CERTIFICATES_MAX: Final = 1024
-
-#: How often certificate files are checked for changes.
-CERTIFICATES_CHECK_SECONDS: Final = 30
 
 #: Open channels of a connection, as RabbitMQ offers; the numbers may be any of 65,535.
 CHANNELS_MAX: Final = 2047
@@ -119,15 +97,8 @@ OUTPUT_BYTES_HIGH: Final = 1024 * 1024
 #: Output of one connection beyond which its input is not read either: replies need room too.
 OUTPUT_BYTES_MAX: Final = 4 * 1024 * 1024
 
-#: Memory that a connection keeps for its next output after a flush; a longer buffer is freed once a
-#: second.
-OUTPUT_BYTES_KEPT: Final = 16_384
-
 #: Input kept while a connection waits for a sync, beyond which its socket is not read.
 INPUT_BYTES_HELD_MAX: Final = 262_144
-
-#: The same while it waits for the end of an alarm, which may take hours on many connections.
-INPUT_BYTES_BLOCKED_MAX: Final = 16_384
 
 #: The announced size of a frame of HareMQ's protocol, with the limits of its own programs: the
 #: smallest contains a name of one byte, the largest is 64 MiB.
@@ -150,9 +121,6 @@ HAREMQ_LONG_FIELDS_BYTES_MAX: Final = 8192
 #: repeats both; a longer one ends the connection, because it cannot be answered.
 HAREMQ_ID_BYTES_MAX: Final = 1024
 
-#: Requests of one HareMQ connection whose answers wait for a sync; beyond it parsing pauses.
-HAREMQ_ANSWERS_WAITING_MAX: Final = 16_384
-
 #: Unacked deliveries of one HareMQ channel: its protocol has no prefetch, so this is the prefetch
 #: of its consumers.
 HAREMQ_UNACKED_MAX: Final = 65_536
@@ -160,18 +128,11 @@ HAREMQ_UNACKED_MAX: Final = 65_536
 #: Exchanges, queues and bindings, each, in the answer to a HareMQ query.
 HAREMQ_LISTED_MAX: Final = 1000
 
-#: Logged refusals of requests of one HareMQ connection: refusals do not end it.
-HAREMQ_REFUSALS_LOGGED_MAX: Final = 100
-
 #: Cached routes per connection, and cached names and addresses of events; a full cache is cleared.
 ROUTES_CACHED_MAX: Final = 1024
 
 #: Targets of all cached routes of one connection; a full cache is cleared.
 ROUTE_TARGETS_CACHED_MAX: Final = 65_536
-
-#: A connection's memory in addition to messages while connections exceed their memory limit: the
-#: connection that uses most is closed, and no honest client uses that much when memory is short.
-GREEDY_CONNECTION_BYTES: Final = 65_536
 
 #: Consumers on one channel.
 CONSUMERS_PER_CHANNEL_MAX: Final = 65_535
@@ -213,10 +174,6 @@ ASSEMBLING_BYTES_MAX: Final = 512 * 1024 * 1024
 #: with a watermark of 160 MiB killed in a control group of 400 MiB; with half of it, room was left.
 OVERFULL_BYTES_MAX: Final = 512 * 1024 * 1024
 
-#: Memory of definitions and connections that does not count for the memory alarm: the use of a
-#: broker with some hundred queues or fifty clients, so that small settings only count messages.
-ACCOUNTS_FREE_BYTES: Final = 1024 * 1024
-
 #: Open client connections, logged in or not, lower if the system gives fewer descriptors; one more
 #: replaces the oldest that has not logged in, or is dropped.
 CONNECTIONS_MAX: Final = 50_000
@@ -226,23 +183,9 @@ CONNECTIONS_MAX: Final = 50_000
 #: the ballast, a directory that is synced), and half as many again.
 STORE_FILES_MAX: Final = 18
 
-#: Descriptors that connections do not get either: for late imports, for accepted sockets that wait
-#: for a slot, and for the operator's connections.
-DESCRIPTORS_SPARE: Final = 32
-
-#: Open connections on the Unix socket: enough for a script that runs many commands at a time; the
-#: minimum applies if the system gives few descriptors.  One more replaces a connection without a
-#: request.
+#: Open connections on the Unix socket: enough for a script that runs many commands at a time.  One
+#: more replaces a connection without a request.
 OPERATOR_CONNECTIONS_MAX: Final = 256
-OPERATOR_CONNECTIONS_MIN: Final = 8
-
-#: Cached permissions of a connection, by name; a full cache is cleared.
-ACCESS_CACHED_MAX: Final = 1024
-
-#: Cached logins whose password was verified within the last minutes, which is slow on purpose;
-#: beyond it the oldest is verified again.
-LOGINS_REMEMBERED_MAX: Final = 4096
-LOGINS_REMEMBERED_SECONDS: Final = 300
 
 #: Passwords waiting to be verified: of one user from one address, from one address, and of each
 #: kind (known pairs, known addresses, others); one more rejects one.  Even one thread verifies them
@@ -250,15 +193,6 @@ LOGINS_REMEMBERED_SECONDS: Final = 300
 LOGINS_WAITING_PER_USER_MAX: Final = 16
 LOGINS_WAITING_PER_NETWORK_MAX: Final = 64
 LOGINS_WAITING_MAX: Final = 256
-
-#: The maximum factor for the delay of a refused login after many refusals.
-LOGIN_BACKOFF_MAX: Final = 8
-
-#: Addresses, and pairs of address and user, with a count of refusals; known pairs; and how long a
-#: login is remembered.
-LOGIN_NETWORKS_KNOWN_MAX: Final = 4096
-LOGIN_PAIRS_KNOWN_MAX: Final = 4096
-LOGINS_KNOWN_SECONDS: Final = 86_400
 
 # -- broker ----------------------------------------------------------------------------------------
 
@@ -269,9 +203,6 @@ SLICE_MESSAGES: Final = 4096
 #: output: 60 kB take some 40 µs.
 CONTENT_BYTES_PER_COST: Final = 2048
 
-#: Connections whose output is flushed before input is read (some 8 µs each).
-FLUSHES_PER_TURN: Final = 512
-
 #: The size of a message from which on freeing it counts as a cost.
 LARGE_MESSAGE_BYTES: Final = 1 << 20
 
@@ -279,9 +210,6 @@ LARGE_MESSAGE_BYTES: Final = 1 << 20
 #: message's properties, that are read entry by entry.
 INPUT_BYTES_PER_COST: Final = 256
 TABLE_BYTES_PER_COST: Final = 16
-
-#: The size of a method beyond which its arguments count (`broker/scheduler/costs.py`).
-SHORT_METHOD_BYTES: Final = 64
 
 #: Queues and exchanges of one vhost, and bindings from one exchange.
 QUEUES_PER_VHOST_MAX: Final = 1_000_000
@@ -303,17 +231,6 @@ MESSAGES_PER_USER: Final = 1_000_000_000
 #: Bytes of messages, in percent of the file system with the data directory: the journal,
 #: checkpoints and other users need the rest before the disk alarm blocks all publishers.
 MESSAGE_BYTES_PER_USER_PERCENT: Final = 80
-
-#: Messages and bytes that one queue takes at most between two updates of a quota's count: a classic
-#: queue updates it with each 64th message and each large one, a stream with each block.  As long as
-#: all queues of a user together cannot reach their quota, publishes are not checked.
-QUOTA_SLACK_MESSAGES: Final = 4096
-QUOTA_SLACK_BYTES: Final = 64 * 65_536
-
-#: Queues that are counted again in one round before a quota refuses publishes, 0.7 ms in all.  With
-#: more queues, or more refusals in a round, some further publishes may be refused after messages
-#: have left.
-QUOTA_RECOUNT_QUEUES: Final = 4096
 
 #: Users, the tags of one user and their topic permissions in one vhost; vhosts.
 USERS_MAX: Final = 100_000
@@ -356,14 +273,8 @@ CHOICES_PER_QUEUE_MAX: Final = 1024
 ROUTING_LOOKS_MAX: Final = 131_072
 
 #: Queues that get a message in one step: a larger fan-out has parts of at least this size, between
-#: which other work runs.  Each part is recorded with the whole message; the number of parts is
-#: chosen so that these records stay below this many bytes.
+#: which other work runs.
 FAN_OUT_COPIES: Final = 2048
-FAN_OUT_RECORDED_BYTES: Final = 16 * 1024 * 1024
-
-#: Returned messages of a channel with earlier publishes that wait for a sync, which keep the
-#: confirms before and after them separate: this many confirms are written at once after the sync.
-CONFIRMS_APART_MAX: Final = 1024
 
 #: Words in a topic key; the matching cost is bounded by it (a short string holds 256 at most).
 TOPIC_WORDS_MAX: Final = 256
@@ -382,22 +293,12 @@ RING_WEIGHTS_MAX: Final = 10_000
 #: replays all of them at once.
 HISTORY_MESSAGES: Final = 20
 HISTORY_MESSAGES_MAX: Final = 4096
-#: Copies that one bind replays, counted from the newest message, if the destination is an exchange
-#: with many queues: 0.25 µs each, all in one step, because they come before newer messages.
-#: A message counts as its routing steps if these are more: with long headers.
-HISTORY_COPIES_MAX: Final = 16_384
 
-#: Values, or patterns of routing keys, in the filter of one consumer of a stream; words after the
-#: first `#` of these patterns together, each of which every word of a routing key may reach
-#: (0.5 µs; a key has at most 128 words); and cached routing keys with their result; a full cache is
-#: cleared.
+#: Values, or patterns of routing keys, in the filter of one consumer of a stream; and words after
+#: the first `#` of these patterns together, each of which every word of a routing key may reach
+#: (0.5 µs; a key has at most 128 words).
 STREAM_FILTER_VALUES_MAX: Final = 256
 STREAM_FILTER_WORDS_MAX: Final = 256
-STREAM_FILTER_KEYS_KNOWN_MAX: Final = 4096
-
-#: Blocks of a stream that retention examines before other work runs, 0.1 µs each.  A limit that is
-#: set later on a stream of 100 GB drops 400,000 of them; retention runs again each second.
-MEASURED_AT_ONCE: Final = 16_384
 
 #: Names under which a stream stores offsets of consumers: each takes space in every checkpoint.
 STREAM_OFFSET_NAMES_MAX: Final = 40_000
@@ -405,10 +306,6 @@ STREAM_OFFSET_NAMES_MAX: Final = 40_000
 #: The part of them that one user may own (user limit `max-stream-consumers`): a quarter, so that no
 #: user's leftovers lock out the others.
 STREAM_OFFSET_NAMES_PER_USER_MAX: Final = 10_000
-
-#: The delay, in ms, of the record with a named consumer's acked offset: one record per name and
-#: second costs nothing, and a crash redelivers no more than that.
-STREAM_OFFSETS_MS: Final = 1000
 
 #: Partitions of one super stream: each is a stream, and a consumer of all reads them all.  All are
 #: created in one step, some 40 µs each.  Public examples have 3 to 10; RabbitMQ allows 1,000.
@@ -438,37 +335,21 @@ PATTERN_STATES_MAX: Final = 2000
 #: name can be at 250 positions of the pattern at once, while honest ones are at two or three.
 PATTERN_LOOKS_MAX: Final = 65_536
 
-#: The steps of the patterns of all user policies, and of all operator policies, on the name of a
-#: queue or an exchange; after that the other patterns do not match.  A plain word takes one; 4,096
-#: patterns may take 16 each, and 600 that are at two positions at once may search 50 characters.
-POLICIES_LOOKS_MAX: Final = 65_536
-
 #: Copies that dead-lettering may make by itself (expiry, limits) of a message that a client put
 #: into a queue or rejected there: a fan-out to this many queues, or a chain of them.  One small
 #: message can cost as much work as this many publishes.
 DEAD_LETTER_COPIES_MAX: Final = 1024
 
-#: The content of a dead letter's `x-death`, newest deaths first: entries, their routing keys,
-#: bytes.
-#: Each death reads and writes them all, and a delivery carries them in one frame.
+#: The content of a dead letter's `x-death`, newest deaths first: entries, and bytes.  Each death
+#: reads and writes them all, and a delivery carries them in one frame.
 DEATHS_LISTED_MAX: Final = 128
-DEATH_KEYS_LISTED_MAX: Final = 2048
 DEATHS_BYTES_MAX: Final = 32_768
 
 #: Dead letters that wait for their routing; beyond it no more messages expire.
 LETTERS_WAITING_MAX: Final = 4096
 
-#: The delay before an unrouted dead letter is offered again (dead-letter strategy at-least-once).
-DEAD_LETTER_RETRY_MS: Final = 1000
-
 #: The default delivery limit of quorum queues, as in RabbitMQ 4.3.
 DELIVERY_LIMIT_QUORUM: Final = 20
-
-#: The highest counts of a message's returns that were not failures, and of its failures.  Records
-#: and chunks store both in 31 bits, whose greatest value is reserved.  A greater delivery limit has
-#: no effect.
-RETURNS_COUNTED_MAX: Final = 0xFFFF
-FAILURES_COUNTED_MAX: Final = 0x7FFE
 
 #: The longest expiration of a message, in ms: ten years, as in RabbitMQ.
 EXPIRATION_MS_MAX: Final = 315_360_000_000
@@ -497,17 +378,6 @@ CLIENT_PUBLISHER_EXPIRY_MS: Final = 3_600_000
 #: as long as the client may try to reconnect.
 PUBLISH_SESSION_EXPIRY_MS: Final = 3_600_000
 
-#: Such clients of one user, connected or not (some 1,500 bytes each): more than the connections of
-#: a user's programs.  One more replaces the one lost first, which then sends everything again.
-PUBLISH_SESSIONS_PER_USER_MAX: Final = 4_096
-
-#: Their channels, of the present connection and of the lost one: more than clients open.
-PUBLISH_SESSION_CHANNELS_MAX: Final = 4_096
-
-#: Runs of refused publishes, of all channels of such a client: far more than the unconfirmed
-#: publishes of a publisher.  One more replaces the oldest.
-PUBLISH_SESSION_GAPS_MAX: Final = 4_096
-
 #: Sinks of a vhost (each takes some 600 bytes): one for each streaming query that writes to it; a
 #: cluster runs hundreds of these.  All end with their vhost.  One more is refused until one of them
 #: has been idle long enough.
@@ -527,34 +397,8 @@ COMMIT_BYTES_MAX: Final = 2 * 1024 * 1024
 #: Committed batches of one sink that are not released yet: a faster committer is refused.
 RELEASES_PER_SINK_MAX: Final = 64
 
-#: Staged messages that one record of the journal moves, in addition to `SLICE_MESSAGES`: a few ms
-#: of work and of writing.
-RELEASE_BYTES: Final = 1024 * 1024
-
-#: Acked messages that a queue retains if only a time is set, and the overhead of each in addition
-#: to its bytes: they are in memory.
+#: Bytes of acked messages that a queue retains if only a time is set: they are in memory.
 RETAINED_BYTES_MAX: Final = 256 * 1024 * 1024
-RETAINED_OVERHEAD_BYTES: Final = 256
-
-#: The fraction of `memory_bytes_max` that retained acked messages of queues and the histories of
-#: exchanges may take together: no consumer has to take them out, so they would keep publishers
-#: blocked.  For a moment they may take twice as much.
-RETENTION_SHARE: Final = 8
-
-#: The fraction of `memory_bytes_max` for returned messages that wait for their retry: they are in
-#: memory for as long as their queue's settings say.  And the overhead of each in addition to its
-#: bytes, most of it for its due time.
-RETRY_SHARE: Final = 8
-RETRY_OVERHEAD_BYTES: Final = 550
-RETRY_TIME_BYTES: Final = 250
-
-#: The fraction of `memory_bytes_max` for the marks of all queues and streams: data other than
-#: messages that is only removed after a time or with its owner.  And the size of each in addition
-#: to a name: a publisher's number, a deduplication key, a stored offset.
-MARK_SHARE: Final = 8
-PUBLISHER_BYTES: Final = 250
-KEY_BYTES: Final = 260
-OFFSET_BYTES: Final = 280
 
 # -- store -----------------------------------------------------------------------------------------
 
@@ -569,22 +413,8 @@ DISK_FREE_BYTES_MIN: Final = 50_000_000
 #: disk: twice the unsynced bytes.
 BALLAST_BYTES: Final = 16 * 1024 * 1024
 
-#: The free disk space is measured again after this many written bytes; a call costs the sync thread
-#: a thread switch, so it is not made for each group.
-DISK_MEASURE_BYTES: Final = 1024 * 1024
-
 #: A journal file is closed at this size; a larger single record makes the file larger.
 JOURNAL_FILE_BYTES: Final = 64 * 1024 * 1024
-
-#: Zeros written ahead of a journal file's end, and the groups that they are written for: up to this
-#: size, after this many of them in a row.  A sync that changes neither a file's size nor its blocks
-#: takes a quarter less time (86 instead of 115 µs on ext4).
-JOURNAL_AHEAD_BYTES: Final = 256 * 1024
-JOURNAL_AHEAD_GROUP_BYTES: Final = 8192
-JOURNAL_AHEAD_GROUPS: Final = 16
-
-#: Addresses that recovery shares between messages; a full cache is cleared.
-ADDRESSES_KNOWN_MAX: Final = 4096
 
 #: The size of the journal that starts a checkpoint.
 JOURNAL_BYTES_MAX: Final = 512 * 1024 * 1024
@@ -592,18 +422,6 @@ JOURNAL_BYTES_MAX: Final = 512 * 1024 * 1024
 #: A chunk is closed at either of these; a larger single message makes the chunk larger.
 CHUNK_BYTES_MAX: Final = 262_144
 CHUNK_RECORDS_MAX: Final = 4096
-
-#: Ranges of acks in one record of the journal: the loss if one record is damaged.
-ACK_RANGES_PER_RECORD_MAX: Final = 512
-
-#: Bytes of chunks and records that a checkpoint collects before they are written.
-CHECKPOINT_BYTES_HELD_MAX: Final = 4 * 1024 * 1024
-
-#: The minimum window of a queue when all queues together fill the memory for waiting messages.
-QUEUE_WINDOW_BYTES_LEAST: Final = 262_144
-
-#: The memory for the return count of a message on the disk.
-RETURN_COUNT_BYTES: Final = 100
 
 #: Chunks that queues write when their memory is full: this many bytes are written and synced at
 #: once, and this many wait at most; beyond it publishers are not read.
@@ -615,26 +433,9 @@ SPILL_BYTES_MAX: Final = 8 * 1024 * 1024
 QUEUE_WINDOW_BYTES: Final = 16 * 1024 * 1024
 MESSAGE_OVERHEAD_BYTES: Final = 200
 
-#: How long before its due time a delayed message is read back from the disk: a chunk with many that
-#: are due one after the other is read every half of it.  If memory is short, only those that are
-#: due within a second stay in memory, since they would be read again at once.
-DELAYED_NEAR_MS: Final = 60_000
-DELAYED_EVICTED_MS: Final = 1000
-
-#: The overhead of a delayed message in memory, whose time is kept in a heap; and the memory of a
-#: chunk of delayed messages on the disk.
-DELAYED_OVERHEAD_BYTES: Final = 500
-DELAYED_PAGE_BYTES: Final = 1000
-
 #: A segment file with more messages is compacted when less than this percentage of them is live.
 COMPACT_RECORDS_MIN: Final = 2000
 COMPACT_LIVE_PERCENT: Final = 50
-
-#: Dead bytes for which a file with fewer messages is compacted too.
-COMPACT_DEAD_BYTES_MIN: Final = 4 * 1024 * 1024
-
-#: Dead bytes in excess of the live ones for which checkpoints are taken to free them.
-RECLAIM_BYTES_MIN: Final = 64 * 1024 * 1024
 
 #: Chunks of a deep queue that are read before its consumers need them, and the bytes after which no
 #: further chunk is read: a chunk may be one message of 128 MiB.
@@ -645,29 +446,15 @@ PAGES_AHEAD_BYTES: Final = 16 * 1024 * 1024
 #: fits 200 blocks of large messages, or 85 of messages with 100 bytes.
 STREAM_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
 
-#: A segment file of this size takes no more chunks.
-SEGMENT_FILE_BYTES: Final = 64 * 1024 * 1024
-
-#: Damaged places that are listed over HTTP; the rest is counted, and in the log.
-DAMAGE_PLACES_MAX: Final = 100
-
 # -- client ----------------------------------------------------------------------------------------
 
-#: Received messages that the application has not taken yet; beyond it the socket is not read unless
-#: another answer is awaited.
-CLIENT_INPUT_BYTES_HIGH: Final = 16 * 1024 * 1024
-
-#: Beyond this, unless one message alone is larger, the connection ends with an error instead of
-#: taking the machine's memory: replies and confirms follow the messages, so reading cannot always
-#: pause.
+#: Received messages that the application has not taken yet, beyond which the connection ends with
+#: an error instead of taking the machine's memory, unless one message alone is larger: replies and
+#: confirms follow the messages, so reading cannot always pause.
 CLIENT_INPUT_BYTES_MAX: Final = 128 * 1024 * 1024
 
 #: The overhead of one such message in addition to its body: objects and property bytes.
 CLIENT_MESSAGE_OVERHEAD_BYTES: Final = 512
-
-#: Bytes of messages that the application has taken but that still count as waiting, since they are
-#: counted in batches.
-CLIENT_TAKEN_BYTES_MAX: Final = 64 * 1024
 
 #: Bytes collected before they go to the socket without another reason.
 CLIENT_OUTPUT_BYTES_HIGH: Final = 65_536
@@ -675,27 +462,12 @@ CLIENT_OUTPUT_BYTES_HIGH: Final = 65_536
 #: Unsent bytes while the broker does not read; beyond it a publish that must not wait fails.
 CLIENT_OUTPUT_BYTES_MAX: Final = 64 * 1024 * 1024
 
-#: How long acks wait for others after the last output, while further messages of the channel wait
-#: for the application: sending each ack alone costs more than all other work for a message.
-CLIENT_ACK_DELAY_NS: Final = 1_000_000
-
-#: Acks that a client sends out of the order of the deliveries while an older delivery is unacked.
-#: With more, the older one is assumed to stay, and acks of the channel are no longer combined.
-CLIENT_EARLY_ACKS_MAX: Final = 65_536
-
 #: The largest body that a client accepts: RabbitMQ's cap on its own setting.
 CLIENT_MESSAGE_BYTES_MAX: Final = 512 * 1024 * 1024
 
 #: Frames of unconfirmed messages that are kept to be sent again after a lost connection; beyond it
 #: a publish that must not wait fails.
 CLIENT_UNCONFIRMED_BYTES_MAX: Final = 128 * 1024 * 1024
-
-#: Queues, exchanges and bindings, each, that a client keeps for redeclaring them after a lost
-#: connection: a limit for a client that declares without end and lets the broker expire them.
-CLIENT_TOPOLOGY_MAX: Final = 100_000
-
-#: Refused or returned publishes that are kept until the program asks for them.
-CLIENT_FAILURES_MAX: Final = 1024
 
 #: Partitions of a consumer cluster: each is a queue, with a consumer of every member.  With the
 #: weight of each they stay below `RING_WEIGHTS_MAX`.
@@ -744,7 +516,6 @@ HTTP_BODY_SECONDS_MAX: Final = 30
 #: half of it, for their bodies and for the parts of their answers that are not sent yet; one more
 #: is refused (503), unless it is the only one, or it is small.
 REQUEST_SHARE: Final = 8
-HTTP_BODY_SMALL_BYTES: Final = 65_536
 
 #: The body of a login form, whose sender is unknown when it is read: two AMQP short strings,
 #: percent-encoded, fit twice.
@@ -757,11 +528,8 @@ HTTP_SESSIONS_PER_USER_MAX: Final = 32
 HTTP_SESSION_SECONDS_MAX: Final = 28_800
 HTTP_SESSION_IDLE_SECONDS_MAX: Final = 3600
 
-#: The end of the log that is kept for readers over HTTP, in lines, and in characters of one line
-#: (4 MB at the very most, usually 0.1); how many readers may follow it, in all and of one user, and
-#: for how long with one request.
-LOG_LINES_KEPT: Final = 1000
-LOG_LINE_CHARACTERS_MAX: Final = 1024
+#: How many readers may follow the log over HTTP, in all and of one user, and for how long with one
+#: request.
 LOG_TAIL_READERS_MAX: Final = 16
 LOG_TAIL_READERS_PER_USER_MAX: Final = 8
 LOG_TAIL_SECONDS_MAX: Final = 3600
@@ -790,21 +558,6 @@ HTTP_WRITE_BYTES_MAX: Final = 524_288
 #: few descriptors, they get a sixteenth of those for connections.
 METRICS_CONNECTIONS_MAX: Final = 32
 
-#: Queues or connections that a scrape visits before the event loop runs other work: at most half a
-#: millisecond of compiled code.  An empty queue takes 50 lines, one with messages and consumers
-#: four times as many.
-SCRAPE_SLICE: Final = 500
-
-#: Queues and connections for which a total that is a millisecond old is returned again, once for
-#: each millisecond: constant requests take only a small part of a core.
-SCRAPE_OBJECTS_PER_MS: Final = 100
-
-#: How long (ms) the totals of this many queues and connections are returned again in any case: half
-#: of the time between two samples, so that one walk suffices for them and for a scrape every five
-#: seconds.  RabbitMQ's own figures are up to five seconds old.
-WALK_SHARED_MS: Final = 2_500
-WALK_SHARED_OBJECTS_MIN: Final = 2_000
-
 #: Concurrent answers with an entry for each object: each holds its entries in memory.
 SCRAPES_PER_OBJECT_MAX: Final = 2
 
@@ -826,27 +579,11 @@ LIST_SORTS_MAX: Final = 8
 #: slices between which other work runs.
 LIST_PATTERN_STEPS_MAX: Final = 8_388_608
 
-#: Queues whose rates, and whose histories, are kept while a client requests them: some 500 bytes,
-#: and up to 16 KiB, each.
+#: Queues whose rates are kept while a client requests them, some 500 bytes each.
 RATES_MAX: Final = 20_000
-HISTORIES_MAX: Final = 1_000
-
-#: A broker with up to this many queues is sampled even without requests for rates, which takes 4 ms
-#: every five seconds.
-UNASKED_QUEUES_MAX: Final = 2_000
-
-#: How long samples are kept, and taken, after the last request for them.
-SAMPLES_KEPT_SECONDS: Final = 300
 
 #: Points of one history in an answer, as in RabbitMQ.
 SAMPLE_POINTS_MAX: Final = 500
-
-#: How long browser pages get the same answer of overview and nodes (ms): a page sends a request
-#: every other second, so that ten of them cost little more than one.
-SHARED_ANSWER_MS_MAX: Final = 1_500
-
-#: Cached answers of this kind, of up to half a megabyte each: the page uses five variants.
-SHARED_ANSWERS_MAX: Final = 8
 
 # -- backup ----------------------------------------------------------------------------------------
 
@@ -858,13 +595,6 @@ BACKUP_SILENCE_SECONDS_MAX: Final = 60
 #: directory, some 700 bytes.
 BACKUPS_MAX: Final = 2
 
-#: A file is read and sent over HTTP in pieces of this size, between which other work runs.
-BACKUP_PIECE_BYTES: Final = 131_072
-
-#: The total rate of all backups over HTTP: at 3.3 s of a core for each GB over TLS (read, encrypted
-#: and sent, measured) that takes a tenth of a core from the clients of the broker.
-BACKUP_BYTES_PER_SECOND_MAX: Final = 33_554_432
-
 # -- spark -----------------------------------------------------------------------------------------
 
 #: Messages that one Spark task reads at most, by default: about a second over AMQP.  With
@@ -874,35 +604,13 @@ SPARK_PARTITION_RECORDS: Final = 500_000
 #: The disk space for the events of a vhost; the oldest are removed first.
 EVENT_STREAM_BYTES: Final = 1 << 30
 
-#: Events recorded in one turn of the broker; a turn with more work, such as the expiry of a million
-#: messages at once, must not fill the memory with events.
-EVENTS_PER_TURN_MAX: Final = 16_384
-
-#: A file of a lake's table is closed at this many bytes of Arrow (in Parquet, a third of that); its
-#: row groups have this many rows, so that a reader can skip them by their statistics; and a task
-#: writes to this many files at once: each buffers a row group.
-LAKE_FILE_BYTES: Final = 512 * 1024 * 1024
-LAKE_ROW_GROUP_ROWS: Final = 131_072
-LAKE_FILES_OPEN_MAX: Final = 64
-
 #: An Arrow batch is closed at either of these (measured in rows/s: 1,000 a batch 2.0 M, 10,000
 #: 2.3 M, 50,000 2.7 M); one larger message makes a larger batch.
 SPARK_BATCH_RECORDS: Final = 20_000
 SPARK_BATCH_BYTES: Final = 16 * 1024 * 1024
 
-#: Bytes of chunks in one request for a range of a stream: a second's worth or less.
-SPARK_ANSWER_BYTES: Final = 256 * 1024 * 1024
-
 #: Messages that one task of a sink sends before their confirms: some ten syncs of the broker.
 SPARK_WRITE_WINDOW: Final = 16_384
-
-#: The piece that a sink passes to the socket: one piece is sent while the next is encoded.
-SPARK_WRITE_PIECE_RECORDS: Final = 4_096
-SPARK_WRITE_PIECE_BYTES: Final = 1024 * 1024
-
-#: Unconfirmed bytes that a task keeps to send them again: large bodies reach it before the window
-#: of messages.
-SPARK_WRITE_KEPT_BYTES: Final = 64 * 1024 * 1024
 
 #: How long a task tries to reach an unreachable broker: it may be starting after a crash with a
 #: large journal, which takes seconds, or with its machine, which takes a minute or two.
@@ -913,14 +621,6 @@ SPARK_WRITE_TIMEOUT_MS: Final = 120_000
 
 #: An abandoned attempt's staging queue expires after a day; the whole batch must be done before.
 SPARK_WRITE_STAGING_MS: Final = 24 * 3600 * 1000
-
-#: Results of commits in a file of the option `resultFile`: days of a batch a minute in less than a
-#: megabyte, which every commit writes again.
-SPARK_WRITE_RESULTS_MAX: Final = 4_096
-
-#: Bytes of a queue's messages in the spool beyond Spark's requests: with large bodies, no more is
-#: acked, and the broker keeps the rest.
-SPARK_SPOOL_AHEAD_BYTES: Final = 256 * 1024 * 1024
 
 #: Streams of one read: the driver has a connection for each.
 SPARK_STREAMS_MAX: Final = 1_000
@@ -938,9 +638,6 @@ CLIENT_POOL_CONNECTIONS: Final = 8
 #: never returned.
 CLIENT_POOL_WAIT_SECONDS: Final = 30
 
-#: Waiting requests for one address of a pool; more cannot be served in time anyway.
-CLIENT_POOL_WAITERS_MAX: Final = 10_000
-
 #: The idle time after which a connection of a pool is closed.
 CLIENT_POOL_IDLE_SECONDS: Final = 300
 
@@ -949,15 +646,5 @@ CLIENT_POOL_CHECK_SECONDS: Final = 10
 
 # -- the shell -------------------------------------------------------------------------------------
 
-#: The largest answer of the HTTP API that a command reads: a list of 100,000 queues has some
-#: 200 MB.  The answering server may not be a broker.
-CLI_ANSWER_BYTES_MAX: Final = 512 * 1024 * 1024
-
 #: A line of `leveret shell`: enough for a typed body; larger bodies are in files.
 SHELL_LINE_BYTES_MAX: Final = 1024 * 1024
-
-#: Lines of the shell's history that are kept for the next start.
-SHELL_HISTORY_LINES_MAX: Final = 1_000
-
-#: Names offered for completion: more than anybody reads.
-SHELL_COMPLETIONS_MAX: Final = 1_000

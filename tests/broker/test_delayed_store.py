@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leveret.broker.delayed.pages import DELAYED_PAGE_BYTES
 from leveret.broker.scheduler.costs import SLICE
 from leveret.broker.stats.stats import DelayedStats, delayed_rows
-from leveret.limits import DELAYED_PAGE_BYTES
 from leveret.names import Name
 from leveret.store.disks.recording import Image, RecordingDisk, crash_states
 from support.node.core import Node, Peer, held

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-import leveret.limits
 from leveret.broker.attributes.message_events import EVENT_STREAM
 from leveret.broker.attributes.queue_attributes import QueueAttributes
-from leveret.broker.events import Events
+from leveret.broker.events import EVENTS_PER_TURN_MAX, Events
 from leveret.broker.stream.stream import Stream
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
@@ -266,10 +265,10 @@ def test_a_turn_notes_so_many_events_and_counts_the_rest() -> None:
     noted = node.core.events
     assert noted is not None
     queue = node.classic("q")
-    for number in range(leveret.limits.EVENTS_PER_TURN_MAX + 1):
+    for number in range(EVENTS_PER_TURN_MAX + 1):
         noted.queue_event("routed", "/", queue.name, number + 1, None)
     node.run()
-    assert len(events(node)) == leveret.limits.EVENTS_PER_TURN_MAX
+    assert len(events(node)) == EVENTS_PER_TURN_MAX
     assert noted.dropped == 1
     put(peer, 1)
     assert steps(node)[-1] == ("routed", 1)

@@ -10,10 +10,10 @@ import pytest
 
 from leveret.broker.policies.policy import make_policy
 from leveret.broker.queue.classic import ClassicQueue
-from leveret.broker.queue.rewind import Rewinding
+from leveret.broker.queue.rewind import RETAINED_OVERHEAD_BYTES, Rewinding
 from leveret.broker.scheduler.costs import SLICE
 from leveret.broker.stats.stats import QueueStats
-from leveret.limits import RETAINED_BYTES_MAX, RETAINED_OVERHEAD_BYTES
+from leveret.limits import RETAINED_BYTES_MAX
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, Peer
 from support.node.variants import few_of

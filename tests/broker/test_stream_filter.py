@@ -12,14 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.broker.stream.filter import StreamFilter, stream_filter
+from leveret.broker.stream.filter import STREAM_FILTER_KEYS_KNOWN_MAX, StreamFilter, stream_filter
 from leveret.errors import PreconditionFailed
-from leveret.limits import (
-    SLICE_MESSAGES,
-    STREAM_FILTER_KEYS_KNOWN_MAX,
-    STREAM_FILTER_VALUES_MAX,
-    STREAM_FILTER_WORDS_MAX,
-)
+from leveret.limits import SLICE_MESSAGES, STREAM_FILTER_VALUES_MAX, STREAM_FILTER_WORDS_MAX
 from leveret.message import Address, Message
 from leveret.wire.basic_properties import BasicProperties
 from support.node.core import Node, Peer

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from leveret.limits import STREAM_OFFSETS_MS
+from leveret.broker.stream.offsets import STREAM_OFFSETS_MS
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, Peer
 from support.wire.raw_codec import decode_properties, method, publish

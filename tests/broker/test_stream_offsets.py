@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.stream.offsets import StreamOffsets
+from leveret.broker.stream.offsets import STREAM_OFFSETS_MS, StreamOffsets
 from leveret.errors import NotFound, PreconditionFailed
-from leveret.limits import STREAM_OFFSET_NAMES_MAX, STREAM_OFFSETS_MS
+from leveret.limits import STREAM_OFFSET_NAMES_MAX
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, Peer
 from support.wire.raw_codec import method, publish

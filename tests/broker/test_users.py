@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from leveret.broker.users.access import Access
+from leveret.broker.users.access import ACCESS_CACHED_MAX, Access
 from leveret.broker.users.permissions import CONFIGURE, READ, WRITE
 from leveret.broker.users.users import (
     ARGON2,
@@ -21,13 +21,7 @@ from leveret.broker.users.users import (
     hash_password,
 )
 from leveret.errors import AccessRefused, AmqpError, NotFound, PreconditionFailed
-from leveret.limits import (
-    ACCESS_CACHED_MAX,
-    ARGON2_KIB_MAX,
-    ARGON2_ROUNDS_MAX,
-    TOPIC_PERMISSIONS_MAX,
-    USER_TAGS_MAX,
-)
+from leveret.limits import ARGON2_KIB_MAX, ARGON2_ROUNDS_MAX, TOPIC_PERMISSIONS_MAX, USER_TAGS_MAX
 from leveret.names import Name
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node

@@ -15,10 +15,9 @@ import pytest
 from leveret.cli import exits
 from leveret.cli.contexts.kept import Context, Contexts
 from leveret.cli.contexts.remote import Remote
-from leveret.cli.management_client import read_body
+from leveret.cli.management_client import CLI_ANSWER_BYTES_MAX, read_body
 from leveret.cli.place import BrokerOptions
 from leveret.cli.root import app
-from leveret.limits import CLI_ANSWER_BYTES_MAX
 from support.brokers.broker_process import BrokerProcess
 from support.http.http_streams import http_port
 

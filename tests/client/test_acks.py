@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.client.acks import Acks
+from leveret.client.acks import CLIENT_EARLY_ACKS_MAX, Acks
 from leveret.client.message import Message
 from leveret.client.session.channel import ChannelSession
-from leveret.limits import CLIENT_EARLY_ACKS_MAX
 from leveret.wire.method import Method
 from leveret.wire.methods import (
     BasicAck,

@@ -16,8 +16,7 @@ from leveret.client.errors import Nacked, PublishFailed, Returned
 from leveret.client.events import CameBack, ChannelEnded, ConnectionEnded, Event, Settled, Token
 from leveret.client.message import Message, ReturnedMessage
 from leveret.client.session.channel import ChannelSession
-from leveret.client.session.confirms import PublisherConfirms
-from leveret.limits import CLIENT_FAILURES_MAX
+from leveret.client.session.confirms import CLIENT_FAILURES_MAX, PublisherConfirms
 from leveret.wire.methods import (
     BasicAck,
     BasicNack,

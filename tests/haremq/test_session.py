@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from leveret.limits import (
-    HAREMQ_ANSWERS_WAITING_MAX,
     HAREMQ_ID_BYTES_MAX,
     HAREMQ_LISTED_MAX,
-    HAREMQ_REFUSALS_LOGGED_MAX,
     HAREMQ_REQUEST_BYTES_MAX,
     HAREMQ_UNACKED_MAX,
     OUTPUT_BYTES_HIGH,
     OUTPUT_BYTES_MAX,
 )
+from leveret.session.haremq.answers import HAREMQ_ANSWERS_WAITING_MAX
+from leveret.session.haremq.connection import HAREMQ_REFUSALS_LOGGED_MAX
 from leveret.session.settings import SessionSettings
 from support.node.core import Node
 from support.wire.hare import HarePeer, frame, frame_of, make

@@ -13,19 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from leveret.broker.broker import RETENTION_SHARE, RETRY_SHARE
+from leveret.broker.delayed.pages import DELAYED_NEAR_MS
 from leveret.broker.exchanges.recent_history import History
 from leveret.broker.scheduler.accounts import UNACKED_BYTES
 from leveret.broker.scheduler.costs import SHARE_OF_DEADLINES
 from leveret.chunk import ChunkBuilder
-from leveret.limits import (
-    CHUNK_BYTES_MAX,
-    DELAY_MS_MAX,
-    DELAYED_NEAR_MS,
-    MESSAGE_OVERHEAD_BYTES,
-    PAGES_AHEAD,
-    RETENTION_SHARE,
-    RETRY_SHARE,
-)
+from leveret.limits import CHUNK_BYTES_MAX, DELAY_MS_MAX, MESSAGE_OVERHEAD_BYTES, PAGES_AHEAD
 from leveret.message import Address, Message
 from leveret.names import Name
 from leveret.store.disk import Disk, RealDisk

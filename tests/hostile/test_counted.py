@@ -18,6 +18,7 @@ from leveret.broker.backlog.stored import StoredChunk
 from leveret.broker.definitions.imports import import_definitions
 from leveret.broker.parameters import OPERATOR_POLICY
 from leveret.broker.policies.policy import make_policy
+from leveret.broker.quotas import QUOTA_RECOUNT_QUEUES
 from leveret.broker.scheduler.costs import (
     CHUNK_BYTES_PER_COST,
     CHUNK_READ,
@@ -31,17 +32,15 @@ from leveret.broker.scheduler.costs import (
     ROUTE_RESOLVED,
     SLICE,
 )
+from leveret.broker.vhost.policies import POLICIES_LOOKS_MAX
+from leveret.broker.vhost.vhost import HISTORY_COPIES_MAX
 from leveret.limits import (
     CHUNK_BYTES_MAX,
     COPY_KEYS_MAX,
     DEATHS_LISTED_MAX,
     HAREMQ_LISTED_MAX,
-    HISTORY_COPIES_MAX,
     PATTERN_LOOKS_MAX,
-    POLICIES_LOOKS_MAX,
-    QUOTA_RECOUNT_QUEUES,
     ROUTING_LOOKS_MAX,
-    SHORT_METHOD_BYTES,
     SUPER_STREAM_BYTES_MAX,
     SUPER_STREAM_PARTITIONS_MAX,
     TABLE_BYTES_PER_COST,
@@ -49,6 +48,7 @@ from leveret.limits import (
     TX_COPIES_MAX,
 )
 from leveret.names import Name
+from leveret.session.connection.frame_input import SHORT_METHOD_BYTES
 from leveret.store.segments.segments import ChunkRef
 from support.node.core import Node, Peer
 from support.wire.hare import HarePeer, frame

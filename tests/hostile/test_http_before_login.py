@@ -22,9 +22,10 @@ from leveret.app.parts import SystemClock
 from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.users.users import User, hash_password
 from leveret.clock import LivedClock, ManualClock
-from leveret.limits import HTTP_WRITE_BYTES_MAX, LINGER_BYTES_MAX
+from leveret.limits import HTTP_WRITE_BYTES_MAX
 from leveret.management.alarm import Alarm, timeout
 from leveret.names import Name
+from leveret.server.closing.lingering import LINGER_BYTES_MAX
 from support.brokers.broker_process import BrokerProcess
 from support.http.http_api import Api
 from support.http.users_api import (

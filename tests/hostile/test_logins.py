@@ -16,17 +16,22 @@ from hypothesis import strategies as st
 
 from leveret.broker.users.users import ARGON2, User, Users
 from leveret.limits import (
-    LOGIN_BACKOFF_MAX,
-    LOGIN_NETWORKS_KNOWN_MAX,
-    LOGIN_PAIRS_KNOWN_MAX,
-    LOGINS_KNOWN_SECONDS,
     LOGINS_WAITING_MAX,
     LOGINS_WAITING_PER_NETWORK_MAX,
     LOGINS_WAITING_PER_USER_MAX,
     SHORT_STRING_BYTES_MAX,
 )
 from leveret.server.authentication import THREADS, PasswordAuthenticator, hash_argon2
-from leveret.server.backoff import HALVES_SECONDS, NETWORK_REFUSALS, PAIR_REFUSALS, LoginThrottle
+from leveret.server.backoff import (
+    HALVES_SECONDS,
+    LOGIN_BACKOFF_MAX,
+    LOGIN_NETWORKS_KNOWN_MAX,
+    LOGIN_PAIRS_KNOWN_MAX,
+    LOGINS_KNOWN_SECONDS,
+    NETWORK_REFUSALS,
+    PAIR_REFUSALS,
+    LoginThrottle,
+)
 from leveret.server.login_queue import NETWORK_KNOWN, PAIR_KNOWN, UNKNOWN, LoginQueue
 from leveret.session.authentication import Authenticator, Login
 from leveret.session.states import CLOSED

@@ -5,13 +5,8 @@ from __future__ import annotations
 import pytest
 
 from leveret.broker.scheduler.costs import SLICE
-from leveret.limits import (
-    COPY_KEYS_MAX,
-    HISTORY_COPIES_MAX,
-    SLICE_MESSAGES,
-    TX_COPIES_MAX,
-    TX_MESSAGES_MAX,
-)
+from leveret.broker.vhost.vhost import HISTORY_COPIES_MAX
+from leveret.limits import COPY_KEYS_MAX, SLICE_MESSAGES, TX_COPIES_MAX, TX_MESSAGES_MAX
 from leveret.store.disks.recording import RecordingDisk
 from support.costs.work_account import Account, stop
 from support.node.core import Node, Peer

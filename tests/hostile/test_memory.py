@@ -14,8 +14,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from leveret.broker.policies.policy import make_policy
+from leveret.broker.publishers.publishers import PUBLISHER_BYTES
+from leveret.broker.queue.deduplication import KEY_BYTES
 from leveret.broker.queue.target import TAKE
 from leveret.broker.scheduler.accounts import (
+    ACCOUNTS_FREE_BYTES,
     CHANNEL_BYTES,
     CONNECTION_BYTES,
     ROUTE_BYTES,
@@ -27,14 +30,8 @@ from leveret.broker.sinks.release import Sink
 from leveret.broker.stream.stream import Stream
 from leveret.broker.users.users import USER_LIMITS, User
 from leveret.errors import PreconditionFailed
-from leveret.limits import (
-    ACCOUNTS_FREE_BYTES,
-    INPUT_BYTES_BLOCKED_MAX,
-    KEY_BYTES,
-    PUBLISHER_BYTES,
-    USER_TAGS_MAX,
-    VHOST_TAGS_MAX,
-)
+from leveret.limits import USER_TAGS_MAX, VHOST_TAGS_MAX
+from leveret.session.client_session import INPUT_BYTES_BLOCKED_MAX
 from leveret.store.disks.recording import RecordingDisk
 from leveret.wire.content.output import FrameOutput
 from leveret.wire.numbered import Numbered

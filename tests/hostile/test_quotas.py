@@ -9,10 +9,9 @@ import pytest
 
 from leveret.broker.definitions.imports import import_definitions
 from leveret.broker.parameters import DEFAULT_USER_LIMITS
-from leveret.broker.quotas import Use
+from leveret.broker.quotas import QUOTA_RECOUNT_QUEUES, QUOTA_SLACK_MESSAGES, Use
 from leveret.broker.stats.quota_use import user_quotas, vhost_quotas
 from leveret.errors import PreconditionFailed
-from leveret.limits import QUOTA_RECOUNT_QUEUES, QUOTA_SLACK_MESSAGES
 from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, Peer
 from support.node.exporting import export_definitions

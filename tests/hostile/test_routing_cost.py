@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from leveret.broker.exchanges.modulus_hash import ModulusHashExchange
+from leveret.broker.queue.target import FAN_OUT_RECORDED_BYTES
 from leveret.broker.scheduler.costs import SLICE
 from leveret.limits import (
     CHOICES_PER_QUEUE_MAX,
     COPY_KEYS_MAX,
     FAN_OUT_COPIES,
-    FAN_OUT_RECORDED_BYTES,
     ROUTING_LOOKS_MAX,
     TOPIC_WORDS_MAX,
 )

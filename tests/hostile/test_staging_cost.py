@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from leveret.broker.ownership import Owner
+from leveret.broker.queue.dead_letters import DEAD_LETTER_RETRY_MS
 from leveret.broker.scheduler.accounts import ROUTE_BYTES
 from leveret.broker.scheduler.costs import SHARE_MIN, SLICE
 from leveret.broker.sinks.claims import Claim, forget_sinks
@@ -25,12 +26,7 @@ from leveret.broker.stats.stats import sink_rows
 from leveret.broker.users.access import Access
 from leveret.clock import NO_DEADLINE
 from leveret.errors import PreconditionFailed
-from leveret.limits import (
-    DEAD_LETTER_RETRY_MS,
-    ROUTE_TARGETS_CACHED_MAX,
-    ROUTES_CACHED_MAX,
-    SINKS_PER_VHOST_MAX,
-)
+from leveret.limits import ROUTE_TARGETS_CACHED_MAX, ROUTES_CACHED_MAX, SINKS_PER_VHOST_MAX
 from leveret.management.gate import ACCESS, VISIT, Barred, Gate, Visit
 from leveret.management.rights import USER
 from leveret.management.routes.queues.sinks import give, sinks

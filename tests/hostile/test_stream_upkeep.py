@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from leveret.broker.scheduler.costs import SHARE_OF_DEADLINES
-from leveret.limits import MEASURED_AT_ONCE, STREAM_OFFSETS_MS
+from leveret.broker.stream.offsets import STREAM_OFFSETS_MS
+from leveret.broker.stream.retention import MEASURED_AT_ONCE
 from support.node.core import Node, Peer
 from support.node.variants import few_of
 from support.wire.raw_codec import method, publish

@@ -10,8 +10,7 @@ import pytest
 from xxhash import xxh3_128_hexdigest
 
 from leveret.app.parts import SystemClock
-from leveret.limits import BACKUP_PIECE_BYTES
-from leveret.management.backup.backups import Backups, NoPlace, Pace, Unreadable
+from leveret.management.backup.backups import BACKUP_PIECE_BYTES, Backups, NoPlace, Pace, Unreadable
 from leveret.management.backup.source import FileSource, Listed, listed
 from leveret.store.disk import RealDisk
 from leveret.store.format import open_format

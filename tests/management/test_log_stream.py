@@ -11,13 +11,12 @@ from typing import Any, Self
 
 import pytest
 
-from leveret.limits import (
+from leveret.limits import LOG_TAIL_READERS_MAX, LOG_TAIL_READERS_PER_USER_MAX
+from leveret.management.sampling.recent_log import (
     LOG_LINE_CHARACTERS_MAX,
     LOG_LINES_KEPT,
-    LOG_TAIL_READERS_MAX,
-    LOG_TAIL_READERS_PER_USER_MAX,
+    RecentLog,
 )
-from leveret.management.sampling.recent_log import RecentLog
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.brokers import unique
 from support.http.http_api import Api

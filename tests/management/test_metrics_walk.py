@@ -10,10 +10,9 @@ import pytest
 from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.queue.queue import Queue
 from leveret.broker.stats.metrics import QueueRows, QueueWalk
-from leveret.limits import WALK_SHARED_MS, WALK_SHARED_OBJECTS_MIN
 from leveret.management.metrics import series as table
 from leveret.management.metrics.text import SLICE_SAMPLES, Sample, pieces
-from leveret.management.metrics.totals import Walks
+from leveret.management.metrics.totals import WALK_SHARED_MS, WALK_SHARED_OBJECTS_MIN, Walks
 from leveret.message import Address, Message
 from leveret.names import Name
 from support.node.core import Node

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from leveret.broker.scheduler.accounts import Accounts
-from leveret.limits import HTTP_BODY_SMALL_BYTES, REQUEST_SHARE
-from leveret.management.requests.share import Booking, RequestShare
+from leveret.limits import REQUEST_SHARE
+from leveret.management.requests.share import HTTP_BODY_SMALL_BYTES, Booking, RequestShare
 from support.brokers.broker_process import BrokerProcess
 from support.http.http_streams import http_port
 

@@ -8,8 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from leveret.limits import SHARED_ANSWER_MS_MAX, SHARED_ANSWERS_MAX
-from leveret.management.sampling.sampler import SharedAnswers
+from leveret.management.sampling.sampler import (
+    SHARED_ANSWER_MS_MAX,
+    SHARED_ANSWERS_MAX,
+    SharedAnswers,
+)
 from support.brokers.broker_process import BrokerProcess
 from support.http.http_api import Api
 from support.http.http_streams import HttpUser, basic, http_port

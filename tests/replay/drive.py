@@ -25,7 +25,7 @@ from leveret.broker.recovery.compaction import UNBOUNDED, Compaction
 from leveret.broker.scheduler.effects import ChunkWanted
 from leveret.broker.sinks.area import StagingArea
 from leveret.clock import ManualClock
-from leveret.limits import FLUSHES_PER_TURN
+from leveret.server.runner import FLUSHES_PER_TURN
 from leveret.store.disk import Disk, StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import Image, RecordingDisk

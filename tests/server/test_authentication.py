@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from leveret.broker.users.users import ARGON2, SHA256, User, Users, check_hash, hash_password
-from leveret.limits import LOGINS_REMEMBERED_MAX, LOGINS_REMEMBERED_SECONDS
 from leveret.server.authentication import (
     LANES,
+    LOGINS_REMEMBERED_MAX,
+    LOGINS_REMEMBERED_SECONDS,
     MEMORY_KIB,
     NOBODY,
     ROUNDS,

@@ -17,16 +17,16 @@ import pytest
 import uvloop
 
 from leveret.app.embedded import Handles
-from leveret.limits import (
+from leveret.limits import LINGER_SECONDS_MAX, OUTPUT_BYTES_HIGH
+from leveret.server.acceptor import Acceptor
+from leveret.server.amqp import ClientProtocol
+from leveret.server.closing.lingering import (
     LINGER_BYTES_MAX,
     LINGER_IDLE_SECONDS_MAX,
     LINGER_READ_MS,
-    LINGER_SECONDS_MAX,
-    OUTPUT_BYTES_HIGH,
+    Lingering,
+    LingeringTransport,
 )
-from leveret.server.acceptor import Acceptor
-from leveret.server.amqp import ClientProtocol
-from leveret.server.closing.lingering import Lingering, LingeringTransport
 from leveret.session.admission import ROOM, WAIT, Admission, Slot
 from leveret.testing import Broker
 from leveret.wire.frames import PROTOCOL_HEADER

@@ -10,8 +10,8 @@ import pytest
 
 from leveret.app.embedded import Handles
 from leveret.broker.scheduler.costs import SLICE
-from leveret.limits import FLUSHES_PER_TURN
 from leveret.server.amqp import FULL_READ_BYTES, ClientProtocol
+from leveret.server.runner import FLUSHES_PER_TURN
 from leveret.testing import Broker
 from support.wire import raw
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leveret.limits import CONFIRMS_APART_MAX
+from leveret.session.channel.confirms import CONFIRMS_APART_MAX
 from support.node.core import Node, Peer
 from support.wire.raw import Method
 from support.wire.raw_codec import method, publish

@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 
-from leveret.limits import (
-    DEAD_LETTER_RETRY_MS,
-    FAILURES_COUNTED_MAX,
-    RETURNS_COUNTED_MAX,
-    SLICE_MESSAGES,
-)
+from leveret.broker.queue.dead_letters import DEAD_LETTER_RETRY_MS
+from leveret.limits import SLICE_MESSAGES
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.records.record import RETAINED_COUNT
-from leveret.store.records.returns import MAYBE_DELIVERED, acquisitions, failures, once_more
+from leveret.store.records.returns import (
+    FAILURES_COUNTED_MAX,
+    MAYBE_DELIVERED,
+    RETURNS_COUNTED_MAX,
+    acquisitions,
+    failures,
+    once_more,
+)
 from support.node.core import Node, Peer, all_waiting, held
 from support.wire.raw_codec import decode_properties, method, publish
 

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from leveret.limits import (
-    FAN_OUT_COPIES,
+from leveret.broker.publishers.publish_sessions import (
     PUBLISH_SESSION_CHANNELS_MAX,
-    PUBLISH_SESSION_EXPIRY_MS,
     PUBLISH_SESSION_GAPS_MAX,
     PUBLISH_SESSIONS_PER_USER_MAX,
 )
+from leveret.limits import FAN_OUT_COPIES, PUBLISH_SESSION_EXPIRY_MS
 from leveret.store.disks.recording import Image, RecordingDisk, crash_states
 from leveret.wire.content.publish_marks import RETURNED, PublishMarks, read_marks
 from support.node.core import Node, Peer, all_waiting

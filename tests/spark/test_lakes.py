@@ -10,10 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import WriterCommitMessage
 
-from leveret.limits import LAKE_FILES_OPEN_MAX
 from leveret.pipelines import archive
 from leveret.pipelines.lakes import FORMATS, LakeOptions, open_lake
-from leveret.pipelines.lakes.files import PartitionedFiles
+from leveret.pipelines.lakes.files import LAKE_FILES_OPEN_MAX, PartitionedFiles
 from leveret.pipelines.lakes.sink import LakeWriter, WrittenFiles
 from leveret.pipelines.refusals import JobError
 from leveret.pipelines.source import read_archive

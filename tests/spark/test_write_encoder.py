@@ -14,8 +14,13 @@ from hypothesis import strategies as st
 from leveret.client import BasicProperties
 from leveret.client.publish_frames import PublishFrames
 from leveret.client.session.output import ClientOutput, publish_frame
-from leveret.limits import FRAME_BYTES_MIN, SPARK_WRITE_PIECE_BYTES, SPARK_WRITE_PIECE_RECORDS
-from leveret.spark.write.encoder import Encoder, Envelope
+from leveret.limits import FRAME_BYTES_MIN
+from leveret.spark.write.encoder import (
+    SPARK_WRITE_PIECE_BYTES,
+    SPARK_WRITE_PIECE_RECORDS,
+    Encoder,
+    Envelope,
+)
 from leveret.spark.write.rows import RowError
 from leveret.spark.write.schema import Layout
 from leveret.wire.methods.basic import BasicPublish

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from leveret.limits import ADDRESSES_KNOWN_MAX
 from leveret.message import Address
-from leveret.store.records.record import AddressCache
+from leveret.store.records.record import ADDRESSES_KNOWN_MAX, AddressCache
 
 
 def look_up(addresses: AddressCache, wire: bytes) -> Address:

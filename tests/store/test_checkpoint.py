@@ -8,14 +8,20 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from leveret.chunk import Chunk
-from leveret.limits import CHECKPOINT_BYTES_HELD_MAX, CHUNK_RECORDS_MAX, SEGMENT_FILE_BYTES
-from leveret.store.checkpoint.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
+from leveret.limits import CHUNK_RECORDS_MAX
+from leveret.store.checkpoint.checkpoint import (
+    CHECKPOINT_BYTES_HELD_MAX,
+    CheckpointOutput,
+    CheckpointSource,
+    NewChunk,
+)
 from leveret.store.disk import StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.journal.files import journal_number
 from leveret.store.recovery.recovery import NO_STATE
 from leveret.store.segments.segments import SegmentNumbers, read_chunk, segment_path
+from leveret.store.segments.spill import SEGMENT_FILE_BYTES
 from leveret.store.snapshot import SnapshotHead, state_path
 from leveret.wire.buffer import COMPILED
 from support.store.store_model import NOW, Source, Store, content, message

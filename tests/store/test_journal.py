@@ -5,13 +5,8 @@ from __future__ import annotations
 import pytest
 
 from leveret.errors import AmqpError
-from leveret.limits import (
-    ACK_RANGES_PER_RECORD_MAX,
-    BODY_APART_BYTES,
-    JOURNAL_FILE_BYTES,
-    TABLE_DEPTH_MAX,
-)
-from leveret.store.journal.journal import Journal, JournalGroup
+from leveret.limits import BODY_APART_BYTES, JOURNAL_FILE_BYTES, TABLE_DEPTH_MAX
+from leveret.store.journal.journal import ACK_RANGES_PER_RECORD_MAX, Journal, JournalGroup
 from leveret.store.journal.scan import JournalScan
 from leveret.store.records.record import (
     ACK,

@@ -7,16 +7,18 @@ import random
 
 import pytest
 
-from leveret.limits import (
-    JOURNAL_AHEAD_BYTES,
-    JOURNAL_AHEAD_GROUP_BYTES,
-    JOURNAL_AHEAD_GROUPS,
-    JOURNAL_FILE_BYTES,
-)
+from leveret.limits import JOURNAL_FILE_BYTES
 from leveret.store.disk import StorageFailure
 from leveret.store.disks.faulty import Fault, FaultyDisk
 from leveret.store.disks.recording import RecordingDisk, crash_states
-from leveret.store.journal.files import JournalFiles, journal_name, journal_number
+from leveret.store.journal.files import (
+    JOURNAL_AHEAD_BYTES,
+    JOURNAL_AHEAD_GROUP_BYTES,
+    JOURNAL_AHEAD_GROUPS,
+    JournalFiles,
+    journal_name,
+    journal_number,
+)
 from leveret.store.journal.journal import Journal, JournalGroup
 from support.store.store_model import Store, message
 

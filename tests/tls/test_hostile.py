@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from leveret.client import blocking
-from leveret.limits import OUTPUT_BYTES_HIGH, OUTPUT_BYTES_MAX, TLS_PIECE_BYTES
+from leveret.limits import OUTPUT_BYTES_HIGH, OUTPUT_BYTES_MAX
 from leveret.server.amqp import ClientProtocol
 from leveret.server.opening.handshakes import Handshakes, OpeningHandshake
+from leveret.server.opening.records import TLS_PIECE_BYTES
 from leveret.testing import Broker
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.secure import Pki, client_hello, handshake, port_of, read_all, stalled, uri_of

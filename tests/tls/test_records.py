@@ -14,17 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.limits import (
-    TLS_EMPTY_RECORDS_MAX,
-    TLS_HANDSHAKE_RECORDS_MAX,
-    TLS_PIECE_BYTES,
-    TLS_RECORDS_PER_TURN,
-)
+from leveret.limits import TLS_EMPTY_RECORDS_MAX, TLS_HANDSHAKE_RECORDS_MAX
 from leveret.server.acceptor import Acceptor
 from leveret.server.opening.certificate_name import LoginName
 from leveret.server.opening.opening import Openings
-from leveret.server.opening.records import Records
-from leveret.server.opening.tls import Tls, TlsConnection
+from leveret.server.opening.records import TLS_PIECE_BYTES, Records
+from leveret.server.opening.tls import TLS_RECORDS_PER_TURN, Tls, TlsConnection
 from leveret.session.admission import Admission, Slot
 from leveret.testing import Broker
 from support.brokers.openssl import TlsClient

@@ -26,11 +26,18 @@ from leveret.app.reload import reload_settings
 from leveret.clock import TICK_MS
 from leveret.config import Settings
 from leveret.escaping import unquoted
-from leveret.limits import CERTIFICATES_CHECK_SECONDS, LINGER_STOP_MS, STORE_FILES_MAX
+from leveret.limits import STORE_FILES_MAX
 from leveret.server.closing.lingering import end_lingering
 from leveret.server.descriptors import TooFewDescriptors
 from leveret.server.opening.certificates import Certificates
 from leveret.wire.haremq.requests import HareCodec
+
+#: How long a stopping broker waits for lingering sockets (ms).
+_LINGER_STOP_MS: Final = 200
+
+#: How often certificate files are checked for changes.
+_CERTIFICATES_CHECK_SECONDS: Final = 30
+
 
 #: The minimum time between two log lines about dropped dead letters.
 LETTERS_TOLD_MS: Final = 60_000
@@ -120,7 +127,7 @@ class RunningBroker:
         await self._listen(engine)
         self._start_task(self._tick(engine))
         if self._certificates is not None:
-            self._start_task(self._certificates.watch(CERTIFICATES_CHECK_SECONDS))
+            self._start_task(self._certificates.watch(_CERTIFICATES_CHECK_SECONDS))
         if self.settings.sync == "interval":
             self._start_task(engine.sync_now_and_then())
 
@@ -252,7 +259,7 @@ class RunningBroker:
         if self.exit_code == 0:
             await self._close_connections(engine, grace_seconds)
         if self._listeners is not None:
-            lingers = LINGER_STOP_MS / 1000 if self.exit_code == 0 else 0
+            lingers = _LINGER_STOP_MS / 1000 if self.exit_code == 0 else 0
             await end_lingering(lingers, *self._listeners.admissions)
         if self.exit_code == 0:
             # Records caused by earlier syncs are journaled before the mark, which must be the last.

@@ -6,6 +6,7 @@ The composition root creates it, sets its time, and runs the effects recorded by
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from mypy_extensions import i64
 
@@ -30,25 +31,38 @@ from leveret.broker.vhost.metadata import (
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import NotAllowed, NotFound, PreconditionFailed
 from leveret.limits import (
-    GREEDY_CONNECTION_BYTES,
-    MARK_SHARE,
     MESSAGE_OVERHEAD_BYTES,
     OVERFULL_BYTES_MAX,
     REQUEST_SHARE,
-    RETENTION_SHARE,
-    RETRY_SHARE,
     SHORT_STRING_BYTES_MAX,
     STREAM_CACHE_BYTES_MAX,
     VHOSTS_MAX,
 )
 from leveret.store.journal.journal import Journal
 
+#: A connection's memory in addition to messages while connections exceed their memory limit: the
+#: connection that uses most is closed, and no honest client uses that much when memory is short.
+_GREEDY_CONNECTION_BYTES: Final = 65_536
+
+#: The fraction of `memory_bytes_max` that retained acked messages of queues and the histories of
+#: exchanges may take together: no consumer has to take them out, so they would keep publishers
+#: blocked.  For a moment they may take twice as much.
+RETENTION_SHARE: Final = 8
+
+#: The fraction of `memory_bytes_max` for returned messages that wait for their retry: they are in
+#: memory for as long as their queue's settings say.
+RETRY_SHARE: Final = 8
+
+#: The fraction of `memory_bytes_max` for the marks of all queues and streams: data other than
+#: messages that is only removed after a time or with its owner.
+_MARK_SHARE: Final = 8
+
 
 def _share_memory(core: Core, bytes_max: i64) -> None:
     """Set the limits that are shares of the memory limit."""
     # Memory of data that are in files anyway must not keep the alarm on.
     core.memory.retention.bytes_max = bytes_max // RETENTION_SHARE
-    core.accounts.mark_bytes_max = bytes_max // MARK_SHARE
+    core.accounts.mark_bytes_max = bytes_max // _MARK_SHARE
     core.accounts.request_bytes_max = bytes_max // REQUEST_SHARE
     core.memory.retries.bytes_max = bytes_max // RETRY_SHARE
     core.stream_cache.bytes_max = min(STREAM_CACHE_BYTES_MAX, bytes_max // 8)
@@ -374,7 +388,7 @@ class Broker:
     def _close_greediest(self) -> None:
         """Close the connection with the most memory, if it is much; the next tick continues."""
         greediest = max(self.links, key=lambda link: link.account.bytes, default=None)
-        if greediest is not None and greediest.account.bytes > GREEDY_CONNECTION_BYTES:
+        if greediest is not None and greediest.account.bytes > _GREEDY_CONNECTION_BYTES:
             greediest.force(
                 f"this connection takes {greediest.account.bytes} bytes of memory, more than any "
                 f"other, and all may take {self.core.accounts.connection_bytes_max} together, not "

@@ -42,7 +42,7 @@ from leveret.broker.attributes.message_events import (
 from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.stream.stream import Stream, StreamTarget
 from leveret.errors import AmqpError
-from leveret.limits import EVENT_STREAM_BYTES, EVENTS_PER_TURN_MAX, ROUTES_CACHED_MAX
+from leveret.limits import EVENT_STREAM_BYTES, ROUTES_CACHED_MAX
 from leveret.message import Address, Message
 from leveret.wire.properties import property_message_id
 
@@ -50,6 +50,10 @@ if TYPE_CHECKING:
     from leveret.broker.core import Core
     from leveret.broker.queue.queue import Queue
     from leveret.broker.vhost.vhost import Vhost
+
+#: Events that wait to be written: much work at once, such as the expiry of a million messages, must
+#: not fill the memory with events.  Further ones are dropped.
+EVENTS_PER_TURN_MAX: Final = 16_384
 
 
 #: `content_type` is `application/json`, `delivery_mode` 2.

@@ -16,14 +16,15 @@ from mypy_extensions import i64
 
 from leveret.broker.core import Core
 from leveret.broker.queue.waiting import WaitingQueue
-from leveret.limits import (
-    QUEUE_WINDOW_BYTES_LEAST,
-    SPILL_BATCH_BYTES,
-)
+from leveret.limits import SPILL_BATCH_BYTES
 
 if TYPE_CHECKING:
     from leveret.broker.scheduler.task import Task
     from leveret.broker.vhost.vhost import Vhost
+
+#: The minimum window of a queue when all queues together fill the memory for waiting messages.
+_QUEUE_WINDOW_BYTES_LEAST: Final = 262_144
+
 
 #: The cost of asking a queue, which may make a chunk of its messages.
 _ASKED: Final = 32
@@ -52,7 +53,7 @@ class Eviction:
         """Apply the settings, at the start or later."""
         self.window_bytes = window_bytes
         self.bytes_max = bytes_max
-        narrow = min(window_bytes, QUEUE_WINDOW_BYTES_LEAST)
+        narrow = min(window_bytes, _QUEUE_WINDOW_BYTES_LEAST)
         self.core.memory.window_bytes = narrow if self.full else window_bytes
 
     def judge(self, held: i64) -> None:
@@ -63,14 +64,14 @@ class Eviction:
             if held <= self.bytes_max:
                 return
             self.full = True
-            self.core.memory.window_bytes = min(self.window_bytes, QUEUE_WINDOW_BYTES_LEAST)
+            self.core.memory.window_bytes = min(self.window_bytes, _QUEUE_WINDOW_BYTES_LEAST)
         elif held <= self.bytes_max // 10 * 9:
             self.full = False
             self.core.memory.window_bytes = self.window_bytes
             self._asking = None
             self._asked_at = -1
             return
-        if (self._asked_at < 0 or held > self._asked_at + QUEUE_WINDOW_BYTES_LEAST) and (
+        if (self._asked_at < 0 or held > self._asked_at + _QUEUE_WINDOW_BYTES_LEAST) and (
             self._evicting is None or self._evicting.over
         ):
             self._evicting = self.core.scheduler.start(self._evict(held))

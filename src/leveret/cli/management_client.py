@@ -14,8 +14,12 @@ from leveret.cli import exits
 from leveret.cli.contexts.remote import Remote
 from leveret.cli.place import URI_VARIABLE
 from leveret.errors import in_plain_words
-from leveret.limits import CLI_ANSWER_BYTES_MAX
 from leveret.management.unix_socket import ForeignSocket, connect
+
+#: The largest answer of the HTTP API that a command reads: a list of 100,000 queues has some
+#: 200 MB.  The answering server may not be a broker.
+CLI_ANSWER_BYTES_MAX: Final = 512 * 1024 * 1024
+
 
 #: The time limit for an answer; the first request makes the broker load the API.
 ANSWER_SECONDS_MAX: Final = 30.0

@@ -16,9 +16,13 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.limits import CLIENT_EARLY_ACKS_MAX
 from leveret.wire.buffer import BytesWriter, write_i32_be, write_i64_be
 from leveret.wire.frames import FRAME_END, FRAME_METHOD, write_frame_head
+
+#: Acks that a client sends out of the order of the deliveries while an older delivery is unacked.
+#: With more, the older one is assumed to stay, and acks of the channel are no longer combined.
+CLIENT_EARLY_ACKS_MAX: Final = 65_536
+
 
 #: Class and method of basic.ack (60.80).
 _BASIC_ACK: Final = 0x003C0050

@@ -14,12 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from leveret.limits import (
-    LINGER_SECONDS_MAX,
-    OUTPUT_BYTES_HIGH,
-    OUTPUT_BYTES_MAX,
-    TLS_CONNECTION_BYTES,
-)
+from leveret.limits import LINGER_SECONDS_MAX, OUTPUT_BYTES_HIGH, OUTPUT_BYTES_MAX
 from leveret.server.client_socket import ClientSocket
 from leveret.server.opening.peer_address import is_loopback
 from leveret.session.admission import Slot
@@ -28,6 +23,10 @@ from leveret.session.settings import Peer, Security
 
 if TYPE_CHECKING:
     from leveret.server.listener import Listener
+
+#: The additional memory of a connection with TLS: OpenSSL's state, and pieces in both directions.
+_TLS_CONNECTION_BYTES: Final = 130_000
+
 
 #: The maximum size of one write to the transport, so that no call blocks the event loop.
 WRITE_BYTES_MAX = 262_144
@@ -96,7 +95,7 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
             )
         )
         if tls is not None:
-            connection.account.book(TLS_CONNECTION_BYTES)
+            connection.account.book(_TLS_CONNECTION_BYTES)
         self._runner.add(connection, self)
         if (opening_ms := self._listener.opening_ms()) > 0:
             # Both clocks count in whole milliseconds.

@@ -27,10 +27,15 @@ from typing import Final
 
 from leveret import machine
 from leveret.broker.users.users import ARGON2, User, Users
-from leveret.limits import LOGINS_REMEMBERED_MAX, LOGINS_REMEMBERED_SECONDS
 from leveret.server.backoff import LoginThrottle
 from leveret.server.login_queue import LoginQueue, PendingLogin
 from leveret.session.authentication import Authenticator, Login
+
+#: Cached logins whose password was verified within the last minutes, which is slow on purpose;
+#: beyond it the oldest is verified again.
+LOGINS_REMEMBERED_MAX: Final = 4096
+LOGINS_REMEMBERED_SECONDS: Final = 300
+
 
 #: OWASP's minimum for Argon2id: memory in KiB, rounds, lanes.
 MEMORY_KIB: Final = 19_456

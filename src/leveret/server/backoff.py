@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from leveret.limits import (
-    LOGIN_BACKOFF_MAX,
-    LOGIN_NETWORKS_KNOWN_MAX,
-    LOGIN_PAIRS_KNOWN_MAX,
-    LOGINS_KNOWN_SECONDS,
-    SHORT_STRING_BYTES_MAX,
-)
+from leveret.limits import SHORT_STRING_BYTES_MAX
 from leveret.server.login_queue import NETWORK_KNOWN, PAIR_KNOWN, UNKNOWN
+
+#: The maximum factor for the delay of a refused login after many refusals.
+LOGIN_BACKOFF_MAX: Final = 8
+
+#: Addresses, and pairs of address and user, with a count of refusals; known pairs; and how long a
+#: login is remembered.
+LOGIN_NETWORKS_KNOWN_MAX: Final = 4096
+LOGIN_PAIRS_KNOWN_MAX: Final = 4096
+LOGINS_KNOWN_SECONDS: Final = 86_400
+
 
 #: The refusals of an address, and of a pair of address and user, that lengthen the delay by once
 #: its length.

@@ -16,13 +16,19 @@ from typing import Final
 
 from leveret.limits import (
     CONNECTIONS_MAX,
-    DESCRIPTORS_SPARE,
     HTTP_CONNECTIONS_MAX,
     METRICS_CONNECTIONS_MAX,
     OPERATOR_CONNECTIONS_MAX,
-    OPERATOR_CONNECTIONS_MIN,
     STORE_FILES_MAX,
 )
+
+#: Descriptors reserved for late imports, for accepted sockets that wait for a slot, and for the
+#: operator's connections.
+_DESCRIPTORS_SPARE: Final = 32
+
+#: Connections on the Unix socket if the system gives few descriptors.
+_OPERATOR_CONNECTIONS_MIN: Final = 8
+
 
 #: With fewer connections a broker does not start; with fewer than the second it logs a warning.
 CONNECTIONS_LEAST: Final = 8
@@ -49,7 +55,7 @@ def raise_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     connections = CONNECTIONS_MAX + HTTP_CONNECTIONS_MAX + METRICS_CONNECTIONS_MAX
     connections += OPERATOR_CONNECTIONS_MAX
-    wanted = connections + STORE_FILES_MAX + DESCRIPTORS_SPARE + 1024
+    wanted = connections + STORE_FILES_MAX + _DESCRIPTORS_SPARE + 1024
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -80,14 +86,14 @@ def connection_limits() -> ConnectionLimits:
     """Divide the free descriptors among the kinds of connections.
 
     The store has already opened its spare descriptors, and the operator's first
-    `OPERATOR_CONNECTIONS_MIN` connections are part of `DESCRIPTORS_SPARE`.
+    `_OPERATOR_CONNECTIONS_MIN` connections are part of `_DESCRIPTORS_SPARE`.
     Raises: TooFewDescriptors.
     """
     found = limit()
-    room = found - used() - DESCRIPTORS_SPARE
+    room = found - used() - _DESCRIPTORS_SPARE
     http = min(HTTP_CONNECTIONS_MAX, room // 4)
     metrics = min(METRICS_CONNECTIONS_MAX, max(room // 16, 2))
-    operator = min(OPERATOR_CONNECTIONS_MAX - OPERATOR_CONNECTIONS_MIN, room // 16)
+    operator = min(OPERATOR_CONNECTIONS_MAX - _OPERATOR_CONNECTIONS_MIN, room // 16)
     clients = min(CONNECTIONS_MAX, room - http - metrics - operator)
     if clients < CONNECTIONS_LEAST:
         # At most three eighths are for connections other than clients'.
@@ -96,7 +102,7 @@ def connection_limits() -> ConnectionLimits:
             f"the limit on open files is {found}, which leaves no room for connections; "
             f"{needed} would leave room for {CONNECTIONS_WISHED}: {REMEDY}"
         )
-    return ConnectionLimits(clients, http, metrics, OPERATOR_CONNECTIONS_MIN + operator)
+    return ConnectionLimits(clients, http, metrics, _OPERATOR_CONNECTIONS_MIN + operator)
 
 
 def warning(clients: int) -> str:

@@ -18,14 +18,13 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from leveret.broker.broker import Broker
 from leveret.broker.scheduler.costs import SLICE, TICK
 from leveret.broker.scheduler.effects import ChunkWanted, SyncWaiter
 from leveret.broker.scheduler.link import Link
 from leveret.clock import NO_DEADLINE, LivedClock
-from leveret.limits import FLUSHES_PER_TURN
 from leveret.server.chunk_files import ChunkFiles
 from leveret.server.client_socket import ClientSocket
 from leveret.store.checkpoint.checkpoint import Checkpoint, CheckpointWork
@@ -33,6 +32,10 @@ from leveret.store.disk import DiskFull, StorageFailure
 from leveret.store.journal.journal import JournalGroup
 from leveret.store.segments.segments import ChunkRef
 from leveret.store.segments.spill import SpillBatch
+
+#: Connections whose output is flushed before input is read (some 8 µs each).
+FLUSHES_PER_TURN: Final = 512
+
 
 #: The longest timer: event loops do not accept years.  A later deadline is armed again after this.
 TIMER_MS_MAX = 3_600_000

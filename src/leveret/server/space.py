@@ -18,11 +18,15 @@ from typing import Final
 import structlog
 
 from leveret.broker.broker import Broker
-from leveret.limits import DISK_MEASURE_BYTES
 from leveret.server.runner import Task
 from leveret.store.ballast import Ballast
 from leveret.store.disk import Disk, DiskFull
 from leveret.store.records.record import DIGEST_BYTES, GROUP_HEADER_BYTES, RECORD_HEAD_BYTES
+
+#: The free disk space is measured again after this many written bytes; a call costs the sync thread
+#: a thread switch, so it is not made for each group.
+_DISK_MEASURE_BYTES: Final = 1024 * 1024
+
 
 #: Checkpoints until an unused file is removed: the last two keep theirs.
 CHECKPOINTS_TO_FREE: Final = 3
@@ -69,7 +73,7 @@ class Space:
         """Count written bytes, and measure the disk now and then.  Raises: StorageFailure."""
         self._free -= size
         self._unmeasured += size
-        if self._unmeasured >= DISK_MEASURE_BYTES:
+        if self._unmeasured >= _DISK_MEASURE_BYTES:
             self.measure()
 
     def check_checkpoint(self, size: int) -> None:

@@ -19,7 +19,6 @@ import structlog
 from leveret.broker.broker import Broker
 from leveret.broker.recovery.compaction import Compaction
 from leveret.clock import Clock
-from leveret.limits import RECLAIM_BYTES_MIN
 from leveret.server.runner import Observer, Runner
 from leveret.server.space import Space
 from leveret.store.checkpoint.checkpoint import CheckpointSource, CheckpointStore, CheckpointWork
@@ -27,6 +26,10 @@ from leveret.store.checkpoint.files import CheckpointFiles
 from leveret.store.damage import Damage, quarantine
 from leveret.store.disk import Disk, DiskFull, StorageFailure
 from leveret.store.format import JOURNAL_DIR
+
+#: Dead bytes in excess of the live ones for which checkpoints are taken to free them.
+_RECLAIM_BYTES_MIN: Final = 64 * 1024 * 1024
+
 
 #: Creates the source of the broker's state for a checkpoint, with a planned compaction if any.
 MakeSource = Callable[[Compaction | None], CheckpointSource]
@@ -230,7 +233,7 @@ class Reclaim:
         """Return whether more bytes are dead than live, and a checkpoint may change that."""
         use = self._broker.core.spill.use
         dead = int(use.dead())
-        if dead - self._floor <= int(use.bytes_live) + RECLAIM_BYTES_MIN:
+        if dead - self._floor <= int(use.bytes_live) + _RECLAIM_BYTES_MIN:
             return False
         return self._left > 0
 
@@ -239,7 +242,7 @@ class Reclaim:
         use = self._broker.core.spill.use
         dead = int(use.dead())
         self._floor = min(self._floor, dead)
-        if dead - self._floor <= int(use.bytes_live) + RECLAIM_BYTES_MIN:
+        if dead - self._floor <= int(use.bytes_live) + _RECLAIM_BYTES_MIN:
             self._left = _ROUND
             return
         self._left -= 1

@@ -27,7 +27,6 @@ from leveret.escaping import unquoted
 from leveret.large_dict import LargeDict
 from leveret.limits import (
     ASSEMBLING_BYTES_MAX,
-    INPUT_BYTES_BLOCKED_MAX,
     INPUT_BYTES_HELD_MAX,
     INPUT_BYTES_PER_COST,
     SPILL_BYTES_MAX,
@@ -48,6 +47,10 @@ if TYPE_CHECKING:
     from leveret.broker.queue.queue import Queue
     from leveret.broker.vhost.vhost import Vhost
     from leveret.session.settings import Peer, SessionSettings
+
+#: Input kept while a connection waits for the end of an alarm, which may take hours on many
+#: connections; beyond it the socket is not read.
+INPUT_BYTES_BLOCKED_MAX: Final = 16_384
 
 
 class ClientSession(Link):

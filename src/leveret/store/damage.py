@@ -10,10 +10,12 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.limits import DAMAGE_PLACES_MAX
 from leveret.store.ballast import give_up_ballast
 from leveret.store.disk import Disk, StorageFailure
 from leveret.store.format import QUARANTINE_DIR
+
+#: Damaged places that are listed over HTTP; the rest is counted, and in the log.
+_DAMAGE_PLACES_MAX: Final = 100
 
 
 @final
@@ -68,7 +70,7 @@ class DamageCounts:
     `places` are damaged places, of which `known` were found by an earlier start; `records_lost` are
     the records of the others, where an unknown number counts as one.  `torn` are ends of the
     journal that a crash left: nothing in them was confirmed.  `named` describes the first
-    `DAMAGE_PLACES_MAX` places in words.
+    `_DAMAGE_PLACES_MAX` places in words.
     """
 
     def __init__(self) -> None:
@@ -88,7 +90,7 @@ class DamageCounts:
         else:
             self.records_lost += damage.lost
         self.places += 1
-        if len(self.named) < DAMAGE_PLACES_MAX:
+        if len(self.named) < _DAMAGE_PLACES_MAX:
             self.named.append(str(damage))
 
 

@@ -41,11 +41,11 @@ from leveret.broker.scheduler.costs import (
 from leveret.limits import (
     COPY_KEYS_MAX,
     FAN_OUT_COPIES,
-    FLUSHES_PER_TURN,
     QUEUE_WINDOW_BYTES,
     ROUTING_LOOKS_MAX,
     TX_COST_MAX,
 )
+from leveret.server.runner import FLUSHES_PER_TURN
 from leveret.store.disks.memory import MemoryDisk
 from leveret.store.segments.segments import read_if_readable
 from support.node.core import TURNS_MAX, Node, Peer

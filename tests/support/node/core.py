@@ -35,13 +35,9 @@ from leveret.broker.users.users import User, hash_password
 from leveret.broker.vhost.ids import StreamIds
 from leveret.broker.vhost.vhost import Vhost
 from leveret.clock import ManualClock
-from leveret.limits import (
-    FLUSHES_PER_TURN,
-    OUTPUT_BYTES_HIGH,
-    SLICE_MESSAGES,
-    TX_COST_MAX,
-)
+from leveret.limits import OUTPUT_BYTES_HIGH, SLICE_MESSAGES, TX_COST_MAX
 from leveret.names import Name
+from leveret.server.runner import FLUSHES_PER_TURN
 from leveret.session.authentication import Authenticator, Login
 from leveret.session.connection.connection import AmqpConnection
 from leveret.session.settings import Peer as PeerAddress

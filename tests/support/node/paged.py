@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from leveret.broker.backlog.pages import RETURN_COUNT_BYTES
 from leveret.broker.queue.classic import ClassicQueue
-from leveret.limits import RETURN_COUNT_BYTES
 from support.node.core import Node, Peer, all_waiting
 from support.wire.raw_codec import method
 

@@ -15,7 +15,7 @@ has a lower sequence than the tail's.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
@@ -28,11 +28,13 @@ from leveret.broker.backlog.window import NOTHING, RequeuedMessage
 from leveret.broker.consumers.consumer import Source
 from leveret.broker.scheduler.costs import CHUNK_BYTES_PER_COST, CHUNK_READ
 from leveret.chunk import NEVER, Chunk, RecordDamaged
-from leveret.limits import RETURN_COUNT_BYTES
 from leveret.store.segments.segments import ChunkRef
 
 if TYPE_CHECKING:
     from leveret.broker.backlog.ready import Ready
+
+#: The memory for the return count of a message on the disk.
+RETURN_COUNT_BYTES: Final = 100
 
 
 class Pages:

@@ -42,13 +42,12 @@ from leveret.broker.scheduler.costs import DELAYED_MESSAGE
 from leveret.broker.scheduler.timers import Timed
 from leveret.chunk import NEVER
 from leveret.clock import NO_DEADLINE
-from leveret.limits import (
-    BODY_APART_BYTES,
-    DELAYED_EVICTED_MS,
-    SPILL_BATCH_BYTES,
-    TABLE_BYTES_PER_COST,
-)
+from leveret.limits import BODY_APART_BYTES, SPILL_BATCH_BYTES, TABLE_BYTES_PER_COST
 from leveret.message import ALL_LETTERS, Address, Message
+
+#: If memory is short, only delayed messages that are due within this time stay in memory, since
+#: they would be read again at once.
+_DELAYED_EVICTED_MS: Final = 1000
 
 
 def _with_letters(message: Message, letters_left: i64) -> Message:
@@ -265,7 +264,7 @@ class DelayedMessages(Queue):
         if self.memory.fresh and self.core.spill.unwritten_bytes < SPILL_BATCH_BYTES:
             pages.cut()
             return True
-        pages.unload_after(self.core.now_ms + DELAYED_EVICTED_MS)
+        pages.unload_after(self.core.now_ms + _DELAYED_EVICTED_MS)
         self._arm()
         return False
 

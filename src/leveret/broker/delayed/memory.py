@@ -16,8 +16,11 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.broker.core import Core
 from leveret.broker.queue.deadlines import Deadlined, Deadlines
 from leveret.chunk import ROW_BYTES
-from leveret.limits import DELAYED_OVERHEAD_BYTES
 from leveret.message import Message, PlacedMessage
+
+#: The overhead of a delayed message in memory, whose time is kept in a heap.
+DELAYED_OVERHEAD_BYTES: Final = 500
+
 
 #: The most stale entries that one look at the first entry removes.
 _PASSED_BY: Final = 256

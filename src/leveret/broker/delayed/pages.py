@@ -25,17 +25,10 @@ from mypy_extensions import i64
 from leveret.broker.attributes.delay import due_ms
 from leveret.broker.backlog.damage import chunk_if_true, open_chunk, report_messages
 from leveret.broker.backlog.stored import StoredChunk
-from leveret.broker.delayed.memory import Delayed
+from leveret.broker.delayed.memory import DELAYED_OVERHEAD_BYTES, Delayed
 from leveret.broker.scheduler.effects import ChunkWanted
 from leveret.chunk import NEVER, Chunk, ChunkBuilder
-from leveret.limits import (
-    DELAYED_NEAR_MS,
-    DELAYED_OVERHEAD_BYTES,
-    DELAYED_PAGE_BYTES,
-    PAGES_AHEAD,
-    PAGES_AHEAD_BYTES,
-    SPILL_BATCH_BYTES,
-)
+from leveret.limits import PAGES_AHEAD, PAGES_AHEAD_BYTES, SPILL_BATCH_BYTES
 from leveret.message import Message
 from leveret.store.records.fields import number
 from leveret.store.segments.segments import ChunkRef
@@ -43,6 +36,14 @@ from leveret.store.segments.spill import SpillOwner
 
 if TYPE_CHECKING:
     from leveret.broker.delayed.delayed import DelayedMessages
+
+#: How long before its due time a delayed message is read back from the disk: a chunk with many that
+#: are due one after the other is read every half of it.
+DELAYED_NEAR_MS: Final = 60_000
+
+#: The memory of a chunk of delayed messages on the disk.
+DELAYED_PAGE_BYTES: Final = 1000
+
 
 #: The field of a store's record with the first sequence whose chunks contain due times.
 _DUES_FROM: Final = "dues_from"

@@ -22,13 +22,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST
 from leveret.broker.scheduler.effects import SyncWaiter
-from leveret.limits import (
-    PUBLISH_SESSION_CHANNELS_MAX,
-    PUBLISH_SESSION_EXPIRY_MS,
-    PUBLISH_SESSION_GAPS_MAX,
-    PUBLISH_SESSIONS_PER_USER_MAX,
-    SLICE_MESSAGES,
-)
+from leveret.limits import PUBLISH_SESSION_EXPIRY_MS, SLICE_MESSAGES
 from leveret.store.journal.journal import Journal, LateRecord
 from leveret.store.records.publish_session import FORGOTTEN, PublishProgress
 from leveret.wire.content.publish_marks import Gap, PublishMarks
@@ -36,6 +30,20 @@ from leveret.wire.content.publish_marks import Gap, PublishMarks
 if TYPE_CHECKING:
     from leveret.broker.core import Core
     from leveret.broker.scheduler.link import Link
+
+#: Publish sessions of one user, connected or not (some 1,500 bytes each): more than the connections
+#: of a user's programs.  One more replaces the one lost first, whose client then sends everything
+#: again.
+PUBLISH_SESSIONS_PER_USER_MAX: Final = 4_096
+
+#: Channels of a publish session, of the present connection and of the lost one: more than clients
+#: open.
+PUBLISH_SESSION_CHANNELS_MAX: Final = 4_096
+
+#: Runs of refused publishes, of all channels of a publish session: far more than the unconfirmed
+#: publishes of a publisher.  One more replaces the oldest.
+PUBLISH_SESSION_GAPS_MAX: Final = 4_096
+
 
 #: Bytes in the plain build: a session, a channel, and a run of publishes that were not taken.
 SESSION_BYTES: Final = 1_000

@@ -32,7 +32,6 @@ from leveret.broker.scheduler.accounts import MarkAccount
 from leveret.broker.scheduler.timers import Timed
 from leveret.limits import (
     CLIENT_PUBLISHER_EXPIRY_MS,
-    PUBLISHER_BYTES,
     PUBLISHERS_PER_QUEUE_MAX,
     PUBLISHERS_PER_USER_MAX,
 )
@@ -40,6 +39,10 @@ from leveret.wire.numbered import Numbered
 
 if TYPE_CHECKING:
     from leveret.broker.core import Core
+
+#: The memory of a publisher's number in addition to the publisher's name.
+PUBLISHER_BYTES: Final = 250
+
 
 #: The operation that transfers a publisher's name, as errors name it.
 GIVE_PUBLISHER: Final = "set_publisher_owner"

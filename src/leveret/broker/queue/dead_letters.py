@@ -40,8 +40,6 @@ from leveret.broker.scheduler.effects import DeadMessage
 from leveret.broker.scheduler.timers import Timed
 from leveret.limits import (
     DEAD_LETTER_COPIES_MAX,
-    DEAD_LETTER_RETRY_MS,
-    DEATH_KEYS_LISTED_MAX,
     DEATHS_BYTES_MAX,
     DEATHS_LISTED_MAX,
     FAN_OUT_COPIES,
@@ -56,6 +54,12 @@ from leveret.wire.tables import Timestamp, patch_length
 
 if TYPE_CHECKING:
     from leveret.broker.queue.waiting import WaitingQueue
+
+#: Routing keys of all deaths in a dead letter's `x-death`: each death reads and writes them all.
+_DEATH_KEYS_LISTED_MAX: Final = 2048
+
+#: The delay before an unrouted dead letter is offered again (dead-letter strategy at-least-once).
+DEAD_LETTER_RETRY_MS: Final = 1000
 
 
 #: The sequence in an event about a message that was in no queue.
@@ -169,7 +173,7 @@ def _listed(deaths: list[Death]) -> list[Death]:
         keys += len(death.routing_keys)
         size += death.size()
         if place > 0 and (
-            place == DEATHS_LISTED_MAX or keys > DEATH_KEYS_LISTED_MAX or size > DEATHS_BYTES_MAX
+            place == DEATHS_LISTED_MAX or keys > _DEATH_KEYS_LISTED_MAX or size > DEATHS_BYTES_MAX
         ):
             break
         place += 1

@@ -28,11 +28,15 @@ from mypy_extensions import i64
 from leveret.broker.attributes.settings import QueueSettings
 from leveret.broker.scheduler.accounts import Accounts, MarkAccount
 from leveret.large_dict import LargeDict
-from leveret.limits import DEDUPLICATION_KEYS, KEY_BYTES, SLICE_MESSAGES
+from leveret.limits import DEDUPLICATION_KEYS, SLICE_MESSAGES
 from leveret.message import Message
 from leveret.routing.headers import normal_value
 from leveret.wire.buffer import BytesWriter, read_i64_be, write_i64_be
 from leveret.wire.properties import property_headers
+
+#: The memory of a deduplication key, with the key.
+KEY_BYTES: Final = 260
+
 
 #: A longer key is remembered by its hash, which limits the memory of a window.
 _KEY_BYTES_MAX: Final = 32

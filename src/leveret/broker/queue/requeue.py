@@ -40,12 +40,17 @@ from leveret.broker.queue.tracing import note_event
 from leveret.broker.scheduler.retained_share import RetainedShare, Shrinking
 from leveret.broker.scheduler.timers import Timed
 from leveret.clock import NO_DEADLINE
-from leveret.limits import RETRY_OVERHEAD_BYTES, RETRY_TIME_BYTES
 from leveret.message import Message
 from leveret.store.records.returns import failures
 
 if TYPE_CHECKING:
     from leveret.broker.queue.classic import ClassicQueue
+
+#: The overhead of a message that waits for its retry in addition to its bytes; and the part of it
+#: for its due time.
+_RETRY_OVERHEAD_BYTES: Final = 550
+_RETRY_TIME_BYTES: Final = 250
+
 
 #: The most due times examined for each message beyond the share.
 _LOOKED_AT: Final = 4096
@@ -115,7 +120,7 @@ class DelayedRetry(Timed, Shrinking):
 
     def _note(self, sequence: i64, due_ms: i64) -> None:
         if sequence not in self.times:
-            self.queue.core.memory.hold_all(0, RETRY_TIME_BYTES)
+            self.queue.core.memory.hold_all(0, _RETRY_TIME_BYTES)
         self.times[sequence] = due_ms
         heapq.heappush(self._heap, (int(due_ms), int(sequence)))
         self._arm()
@@ -126,7 +131,7 @@ class DelayedRetry(Timed, Shrinking):
         queue = self.queue
         if queue.recorded and item.message.persistent:
             queue.out.put(item)
-        self._keeper.book(item.message.size + RETRY_OVERHEAD_BYTES)
+        self._keeper.book(item.message.size + _RETRY_OVERHEAD_BYTES)
         if self._keeper.is_over():
             self.shrink()
 
@@ -186,11 +191,11 @@ class DelayedRetry(Timed, Shrinking):
     def _forget(self, sequence: i64) -> RequeuedMessage | None:
         """Remove and return a message; None if it was not parked."""
         del self.times[sequence]
-        self.queue.core.memory.release_all(0, RETRY_TIME_BYTES)
+        self.queue.core.memory.release_all(0, _RETRY_TIME_BYTES)
         item = self.parked.pop(sequence, None)
         if item is not None:
             self.size -= item.message.size
-            self._keeper.book(-(item.message.size + RETRY_OVERHEAD_BYTES))
+            self._keeper.book(-(item.message.size + _RETRY_OVERHEAD_BYTES))
             self.queue.out.pop(sequence)
         return item
 
@@ -202,7 +207,7 @@ class DelayedRetry(Timed, Shrinking):
         """
         memory = self.queue.core.memory
         parked = self.parked
-        memory.release_all(len(parked), self.size + len(self.times) * RETRY_TIME_BYTES)
+        memory.release_all(len(parked), self.size + len(self.times) * _RETRY_TIME_BYTES)
         self._keeper.book(-self._keeper.bytes)
         memory.free_table(self.times)
         memory.free(self._heap)

@@ -32,15 +32,16 @@ from leveret.broker.scheduler.retained_share import RetainedShare, Shrinking
 from leveret.broker.scheduler.task import Task
 from leveret.broker.scheduler.timers import Timed
 from leveret.clock import NO_DEADLINE
-from leveret.limits import (
-    RETAINED_BYTES_MAX,
-    RETAINED_OVERHEAD_BYTES,
-)
+from leveret.limits import RETAINED_BYTES_MAX
 from leveret.message import Message
 from leveret.store.records.record import RETAINED_COUNT
 
 if TYPE_CHECKING:
     from leveret.broker.queue.classic import ClassicQueue
+
+#: The overhead of a retained message in addition to its bytes.
+RETAINED_OVERHEAD_BYTES: Final = 256
+
 
 #: The cost of putting a message back: a heap entry, a record, a place in the queue.
 _REWOUND: Final = 2

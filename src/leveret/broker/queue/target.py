@@ -18,7 +18,7 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.broker.attributes.expiration import EXPIRATION_FLAG
 from leveret.broker.ownership import is_free_for
 from leveret.broker.publishers.publishers import Publishers, publisher_record
-from leveret.limits import FAN_OUT_COPIES, FAN_OUT_RECORDED_BYTES
+from leveret.limits import FAN_OUT_COPIES
 from leveret.names import Name
 
 if TYPE_CHECKING:
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from leveret.broker.quotas import QuotaShare
     from leveret.message import Message
     from leveret.wire.numbered import Numbered
+
+#: The bytes of all records of one fan-out: each part is recorded with the whole message, and there
+#: are so few parts that their records stay below.
+FAN_OUT_RECORDED_BYTES: Final = 16 * 1024 * 1024
+
 
 #: The decisions of `admit` about a message: take it, drop it as a duplicate, or refuse it.
 TAKE: Final = 0

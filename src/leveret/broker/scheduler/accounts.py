@@ -31,7 +31,11 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.errors import PreconditionFailed
-from leveret.limits import ACCOUNTS_FREE_BYTES
+
+#: Memory of definitions and connections that does not count for the memory alarm: the use of a
+#: broker with some hundred queues or fifty clients, so that small settings only count messages.
+ACCOUNTS_FREE_BYTES: Final = 1024 * 1024
+
 
 #: Objects of the broker in bytes, without names and arguments.  Compiled and plain builds take, as
 #: `tracemalloc` counts: a vhost 7,300 and 9,500, a queue 2,550 and 4,550, an exchange 600 and 700,

@@ -22,7 +22,7 @@ from leveret.broker.attributes.special_headers import COPIES, special_headers
 from leveret.broker.backlog.window import NOTHING
 from leveret.broker.exchanges.exchange import Exchange
 from leveret.broker.ownership import Owner
-from leveret.broker.queue.dead_letters import DeadLetter
+from leveret.broker.queue.dead_letters import DEAD_LETTER_RETRY_MS, DeadLetter
 from leveret.broker.queue.target import Destinations
 from leveret.broker.queue.waiting import WaitingQueue
 from leveret.broker.scheduler.accounts import ROUTE_BYTES
@@ -31,8 +31,6 @@ from leveret.broker.scheduler.effects import SyncWaiter
 from leveret.broker.scheduler.timers import Timed
 from leveret.broker.vhost.vhost import Vhost
 from leveret.limits import (
-    DEAD_LETTER_RETRY_MS,
-    RELEASE_BYTES,
     ROUTE_TARGETS_CACHED_MAX,
     ROUTES_CACHED_MAX,
     SPILL_BYTES_MAX,
@@ -41,6 +39,10 @@ from leveret.limits import (
 from leveret.message import Address, Message
 from leveret.wire.properties import HEADERS, find_property, property_delivery_mode
 from leveret.wire.staged import StagedDestination, read_staged, without_staged
+
+#: Bytes of staged messages that one record of the journal moves: a few ms of work and of writing.
+_RELEASE_BYTES: Final = 1024 * 1024
+
 
 #: The handling of unroutable messages.
 FAIL: Final = "fail"
@@ -284,7 +286,7 @@ class Release(SyncWaiter):
         # A message costs `STAGED_MESSAGE` and one for each copy: half of the limit moves at once,
         # and fewer messages with many copies.
         left: i64 = limit * (STAGED_MESSAGE + 1) // 2
-        while moved < limit and size < RELEASE_BYTES and left > 0:
+        while moved < limit and size < _RELEASE_BYTES and left > 0:
             left += core.scheduler.spent
             sequence = queue.ready.first()
             returned = queue.ready.look(sequence) if sequence != NOTHING else None

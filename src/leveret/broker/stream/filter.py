@@ -22,16 +22,15 @@ from mypy_extensions import i64
 from leveret.broker.attributes.arguments import Arguments, type_name
 from leveret.broker.scheduler.costs import TRIE_NODES_PER_COST
 from leveret.errors import PreconditionFailed
-from leveret.limits import (
-    STREAM_FILTER_KEYS_KNOWN_MAX,
-    STREAM_FILTER_VALUES_MAX,
-    STREAM_FILTER_WORDS_MAX,
-    TABLE_BYTES_PER_COST,
-)
+from leveret.limits import STREAM_FILTER_VALUES_MAX, STREAM_FILTER_WORDS_MAX, TABLE_BYTES_PER_COST
 from leveret.message import Message
 from leveret.routing.headers import HeadersMatcher
 from leveret.routing.topic import TopicTrie
 from leveret.wire.properties import property_headers
+
+#: Cached routing keys with the filter's result; a full cache is cleared.
+STREAM_FILTER_KEYS_KNOWN_MAX: Final = 4096
+
 
 #: The header in which a publisher gives a message its filter value.
 FILTER_VALUE: Final = "x-stream-filter-value"

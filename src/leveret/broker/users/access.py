@@ -18,13 +18,17 @@ from mypy_extensions import i64
 from leveret.broker.scheduler.costs import PATTERN_WALK_PER_COST
 from leveret.broker.users.permissions import CONFIGURE, READ, WRITE
 from leveret.errors import AccessRefused
-from leveret.limits import ACCESS_CACHED_MAX, SHORT_STRING_BYTES_MAX
+from leveret.limits import SHORT_STRING_BYTES_MAX
 from leveret.names import Name
 
 if TYPE_CHECKING:
     from leveret.broker.patterns.patterns import Pattern
     from leveret.broker.users.permissions import TopicPermission
     from leveret.broker.users.users import Users
+
+#: Cached permissions of a connection, by name; a full cache is cleared.
+ACCESS_CACHED_MAX: Final = 1024
+
 
 _WORDS: Final = {CONFIGURE: "configure", WRITE: "write", READ: "read"}
 

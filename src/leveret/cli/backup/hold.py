@@ -12,8 +12,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from leveret.cli import exits
-from leveret.cli.management_client import UnixConnection
-from leveret.limits import CLI_ANSWER_BYTES_MAX
+from leveret.cli.management_client import CLI_ANSWER_BYTES_MAX, UnixConnection
 from leveret.management.unix_socket import ForeignSocket
 
 #: The interval at which this process shows the broker that it is alive.

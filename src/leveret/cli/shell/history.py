@@ -14,7 +14,9 @@ from typing import BinaryIO, Final
 
 from prompt_toolkit.history import History
 
-from leveret.limits import SHELL_HISTORY_LINES_MAX
+#: Lines of the shell's history that are kept for the next start.
+_HISTORY_LINES_MAX: Final = 1_000
+
 
 #: A URI with a password.
 _PASSWORD: Final = re.compile(r"://[^/\s]*:[^/\s]*@")
@@ -38,13 +40,13 @@ class FileHistory(History):
         try:
             self._open(os.O_RDONLY).close()
             lines = self._path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
-            if len(lines) > 2 * SHELL_HISTORY_LINES_MAX:
-                lines = lines[-SHELL_HISTORY_LINES_MAX:]
+            if len(lines) > 2 * _HISTORY_LINES_MAX:
+                lines = lines[-_HISTORY_LINES_MAX:]
                 with self._open(os.O_WRONLY | os.O_TRUNC) as file:
                     file.write(b"".join(line.encode() + b"\n" for line in lines))
         except OSError:
             return []
-        return reversed(lines[-SHELL_HISTORY_LINES_MAX:])
+        return reversed(lines[-_HISTORY_LINES_MAX:])
 
     def store_string(self, string: str) -> None:
         """Add a line, unless it must not be stored."""

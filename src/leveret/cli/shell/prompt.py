@@ -16,7 +16,6 @@ from leveret.cli.printing import output
 from leveret.cli.shell.grammar import Kind, ShellCommand
 from leveret.cli.shell.running import COMMANDS, ShellExit, report, run_line
 from leveret.escaping import escaped
-from leveret.limits import SHELL_COMPLETIONS_MAX
 
 try:
     from prompt_toolkit import PromptSession
@@ -31,6 +30,10 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from leveret.cli.shell.session import ShellState
+
+#: Names offered for completion: more than anybody reads.
+_COMPLETIONS_MAX: Final = 1_000
+
 
 #: How long completion uses one answer of the broker with names of queues and exchanges.
 _FRESH_SECONDS: Final = 2.0
@@ -94,7 +97,7 @@ class NameCompleter(Completer):
         typed = "" if not before or before[-1].isspace() else words.pop()
         found = 0
         for text in self._choices(words, typed):
-            if text.startswith(typed) and found < SHELL_COMPLETIONS_MAX:
+            if text.startswith(typed) and found < _COMPLETIONS_MAX:
                 found += 1
                 yield Completion(text, start_position=-len(typed))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
 from leveret.client.blocking.calls import Call
 from leveret.client.blocking.channel import Channel, TracedChannel
@@ -21,7 +21,7 @@ from leveret.client.blocking.one_thread import OneThread
 from leveret.client.options import shows_options
 from leveret.client.shell import requests
 from leveret.client.shell.connection import UNANSWERED, Prepared, ShellConnection, monotonic_ms
-from leveret.limits import CLIENT_ACK_DELAY_NS, CLIENT_UNCONFIRMED_BYTES_MAX
+from leveret.limits import CLIENT_UNCONFIRMED_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from leveret.client.events import Event
     from leveret.client.options import ConnectOptions
     from leveret.client.uri import Parameters
+
+#: How long acks wait for others after the last output, while further messages of the channel wait
+#: for the application: sending each ack alone costs more than all other work for a message.
+CLIENT_ACK_DELAY_NS: Final = 1_000_000
 
 
 @shows_options

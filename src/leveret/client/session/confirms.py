@@ -19,12 +19,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from leveret.client.errors import Nacked, Returned
 from leveret.client.session.kept import ChannelPublishes
 from leveret.errors import PreconditionFailed
-from leveret.limits import CLIENT_FAILURES_MAX
 from leveret.wire.content.publish_marks import NACKED, RETURNED
 
 if TYPE_CHECKING:
@@ -33,6 +32,10 @@ if TYPE_CHECKING:
     from leveret.client.message import ReturnedMessage
     from leveret.client.session.kept import KeptPublishes, SentPiece
     from leveret.wire.content.publish_marks import PublishMarks
+
+#: Refused or returned publishes that are kept until the program asks for them.
+CLIENT_FAILURES_MAX: Final = 1024
+
 
 #: Identifies a returned message: exchange, routing key and body.
 Identity = tuple[str, str, bytes]

@@ -8,16 +8,15 @@ continues to use the old name: `current` maps it to the new one.
 
 Not here: consumers and modes of channels (`memory`).
 
-Invariant: only answered requests are recorded, and at most `CLIENT_TOPOLOGY_MAX` queues, exchanges
+Invariant: only answered requests are recorded, and at most `_TOPOLOGY_MAX` queues, exchanges
 and bindings each; beyond that the oldest is forgotten.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from leveret.limits import CLIENT_TOPOLOGY_MAX
 from leveret.wire.methods.exchange import (
     ExchangeBind,
     ExchangeDeclare,
@@ -34,6 +33,11 @@ from leveret.wire.methods.queue import (
 
 if TYPE_CHECKING:
     from leveret.wire.method import Method
+
+#: Queues, exchanges and bindings, each, that a client keeps for redeclaring them after a lost
+#: connection: a limit for a client that declares without end and lets the broker expire them.
+_TOPOLOGY_MAX: Final = 100_000
+
 
 log = logging.getLogger("leveret.client")
 
@@ -95,7 +99,7 @@ class DeclaredTopology:
         if queue != now:
             self._renamed[queue] = now
             self._known[now] = queue
-            if len(self._known) > CLIENT_TOPOLOGY_MAX:
+            if len(self._known) > _TOPOLOGY_MAX:
                 del self._known[next(iter(self._known))]
 
     # -- declared objects --------------------------------------------------------------------------
@@ -178,13 +182,13 @@ def _keep(table: dict[K, V], key: K, value: V, what: str) -> None:
     """Record a declaration as the newest; forget the oldest beyond the limit."""
     table.pop(key, None)
     table[key] = value
-    if len(table) > CLIENT_TOPOLOGY_MAX:
+    if len(table) > _TOPOLOGY_MAX:
         oldest = next(iter(table))
         del table[oldest]
         log.warning(
             "more than %d %s are declared: %r will not be declared again after a lost connection; "
             "delete those no longer in use",
-            CLIENT_TOPOLOGY_MAX,
+            _TOPOLOGY_MAX,
             what,
             oldest,
         )

@@ -35,17 +35,18 @@ from leveret.client.session.connection import ClientConnection
 from leveret.client.session.states import ConnectionState
 from leveret.client.shell.shown import INTERNAL_OF_CONNECTION, shown
 from leveret.errors import ConnectionForced
-from leveret.limits import (
-    CLIENT_INPUT_BYTES_HIGH,
-    CLIENT_INPUT_BYTES_MAX,
-    CLIENT_OUTPUT_BYTES_MAX,
-)
+from leveret.limits import CLIENT_INPUT_BYTES_MAX, CLIENT_OUTPUT_BYTES_MAX
 
 if TYPE_CHECKING:
     from leveret.client.addresses import Address
     from leveret.client.events import Event
     from leveret.client.options import ConnectOptions
     from leveret.client.uri import Parameters
+
+#: Received messages that the application has not taken yet; beyond it the socket is not read unless
+#: another answer is awaited.
+_INPUT_BYTES_HIGH: Final = 16 * 1024 * 1024
+
 
 #: Failures of an address after which the next is tried: no answer, or a broker that stops.
 UNANSWERED: Final = (OSError, ConnectionForced)
@@ -77,7 +78,7 @@ class ShellConnection(ABC):
         #: The size of the last batch of messages.
         self._newest_bytes = 0
         #: See `leveret.limits` for the reasons of these limits; an application may lower them.
-        self.input_bytes_high = CLIENT_INPUT_BYTES_HIGH
+        self.input_bytes_high = _INPUT_BYTES_HIGH
         self.input_bytes_max = CLIENT_INPUT_BYTES_MAX
         self.output_bytes_max = CLIENT_OUTPUT_BYTES_MAX
 

@@ -9,16 +9,20 @@ those received before the broker cancelled the consumer, which can still be acke
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from leveret.client.errors import ConsumerCancelled
 from leveret.client.shell.shown import INTERNAL_OF_CONSUMER, shown
-from leveret.limits import CLIENT_MESSAGE_OVERHEAD_BYTES, CLIENT_TAKEN_BYTES_MAX
+from leveret.limits import CLIENT_MESSAGE_OVERHEAD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leveret.client.message import Message
+
+#: Bytes of messages that the application has taken but that still count as waiting, since they are
+#: counted in batches.
+_TAKEN_BYTES_MAX: Final = 64 * 1024
 
 
 class ShellConsumer:
@@ -71,7 +75,7 @@ class ShellConsumer:
         message = self._buffer.popleft()
         self._taken += len(message.body) + CLIENT_MESSAGE_OVERHEAD_BYTES
         # Counting many at once costs less.
-        if self._taken >= CLIENT_TAKEN_BYTES_MAX or not self._buffer:
+        if self._taken >= _TAKEN_BYTES_MAX or not self._buffer:
             self._release()
         return message
 

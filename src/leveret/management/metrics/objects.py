@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.stats.metrics import QueueRows
-from leveret.limits import SCRAPE_OBJECTS_MAX, SCRAPE_SLICE
+from leveret.limits import SCRAPE_OBJECTS_MAX
 from leveret.management.metrics import series as table
 from leveret.management.metrics.aggregated import (
     QUEUE_TYPES,
@@ -17,7 +17,7 @@ from leveret.management.metrics.aggregated import (
 )
 from leveret.management.metrics.series import MetricSeries
 from leveret.management.metrics.text import Sample, pieces
-from leveret.management.metrics.totals import in_slices
+from leveret.management.metrics.totals import SCRAPE_SLICE, in_slices
 from leveret.session.metrics import LinkRows
 
 if TYPE_CHECKING:

@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.broker.stats.metrics import QueueLevels, QueueWalk
 from leveret.broker.stats.totals import QueueSums
-from leveret.limits import (
-    SCRAPE_OBJECTS_PER_MS,
-    SCRAPE_SLICE,
-    SCRAPES_PER_OBJECT_MAX,
-    WALK_SHARED_MS,
-    WALK_SHARED_OBJECTS_MIN,
-)
+from leveret.limits import SCRAPES_PER_OBJECT_MAX
 from leveret.management.requests.slices import next_slice
 from leveret.session.metrics import ChannelLevels, LinkWalk
 
@@ -29,6 +23,22 @@ if TYPE_CHECKING:
     from leveret.broker.broker import Broker
     from leveret.broker.counters import LinkCounts, QueueCounts
     from leveret.clock import Clock
+
+#: Queues or connections that a scrape visits before the event loop runs other work: at most half a
+#: millisecond of compiled code.  An empty queue takes 50 lines, one with messages and consumers
+#: four times as many.
+SCRAPE_SLICE: Final = 500
+
+#: Queues and connections for which a total that is a millisecond old is returned again, once for
+#: each millisecond: constant requests take only a small part of a core.
+_SCRAPE_OBJECTS_PER_MS: Final = 100
+
+#: How long (ms) the totals of this many queues and connections are returned again in any case: half
+#: of the time between two samples, so that one walk suffices for them and for a scrape every five
+#: seconds.  RabbitMQ's own figures are up to five seconds old.
+WALK_SHARED_MS: Final = 2_500
+WALK_SHARED_OBJECTS_MIN: Final = 2_000
+
 
 _STATM: Final = Path("/proc/self/statm")
 
@@ -97,7 +107,7 @@ class Walks:
             await in_slices(links.see_all(), SCRAPE_SLICE)
             found = self._last = self._found(queues, links)
             objects = queues.size + len(broker.links)
-            kept_ms = objects // SCRAPE_OBJECTS_PER_MS
+            kept_ms = objects // _SCRAPE_OBJECTS_PER_MS
             if objects >= WALK_SHARED_OBJECTS_MIN:
                 kept_ms = max(kept_ms, WALK_SHARED_MS)
             self._until_ms = self.clock.monotonic_ms() + kept_ms

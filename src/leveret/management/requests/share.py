@@ -15,7 +15,9 @@ from collections import Counter
 from typing import Final
 
 from leveret.broker.scheduler.accounts import Accounts
-from leveret.limits import HTTP_BODY_SMALL_BYTES
+
+#: A request of up to this size is never refused for the memory of requests.
+HTTP_BODY_SMALL_BYTES: Final = 65_536
 
 
 class RequestShare:

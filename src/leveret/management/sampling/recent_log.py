@@ -18,7 +18,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from leveret.escaping import escaped
-from leveret.limits import LOG_LINE_CHARACTERS_MAX, LOG_LINES_KEPT
+
+#: The end of the log that is kept for readers over HTTP, in lines, and in characters of one line (4
+#: MB at the very most, usually 0.1).
+LOG_LINES_KEPT: Final = 1000
+LOG_LINE_CHARACTERS_MAX: Final = 1024
 
 
 @dataclass(frozen=True)

@@ -19,18 +19,29 @@ from typing import Final
 from leveret.broker.broker import Broker
 from leveret.broker.stats.stats import queue_names
 from leveret.broker.stats.totals import QUEUE_COUNTS, QueueSums, queue_counts
-from leveret.limits import (
-    HISTORIES_MAX,
-    RATES_MAX,
-    SAMPLES_KEPT_SECONDS,
-    SHARED_ANSWER_MS_MAX,
-    SHARED_ANSWERS_MAX,
-    UNASKED_QUEUES_MAX,
-)
+from leveret.limits import RATES_MAX
 from leveret.management.metrics.totals import Walks, WalkTotals
 from leveret.management.requests.slices import next_slice
 from leveret.management.sampling.node import NODE_COUNTS, node_counts
 from leveret.management.sampling.series import DETAILED, LISTED, TOTALS, Samples
+
+#: Queues whose histories are kept while a client requests them, up to 16 KiB each.
+_HISTORIES_MAX: Final = 1_000
+
+#: A broker with up to this many queues is sampled even without requests for rates, which takes 4 ms
+#: every five seconds.
+_UNASKED_QUEUES_MAX: Final = 2_000
+
+#: How long samples are kept, and taken, after the last request for them.
+_SAMPLES_KEPT_SECONDS: Final = 300
+
+#: How long browser pages get the same answer of overview and nodes (ms): a page sends a request
+#: every other second, so that ten of them cost little more than one.
+SHARED_ANSWER_MS_MAX: Final = 1_500
+
+#: Cached answers of this kind, of up to half a megabyte each: the page uses five variants.
+SHARED_ANSWERS_MAX: Final = 8
+
 
 #: The interval of samples.
 SAMPLE_SECONDS: Final = 5.0
@@ -98,8 +109,8 @@ class Sampler:
         walks: Walks,
         sockets: Callable[[], Mapping[str, int]] = dict,
         rates_max: int = RATES_MAX,
-        histories_max: int = HISTORIES_MAX,
-        unasked_max: int = UNASKED_QUEUES_MAX,
+        histories_max: int = _HISTORIES_MAX,
+        unasked_max: int = _UNASKED_QUEUES_MAX,
     ) -> None:
         """`sockets` returns the counts of sockets (`Operator.counts`)."""
         self.walks: Final = walks
@@ -202,7 +213,7 @@ class Sampler:
 
     async def _run(self) -> None:
         """Sample every five seconds, while there are few queues or rates are requested."""
-        kept = int(SAMPLES_KEPT_SECONDS / SAMPLE_SECONDS)
+        kept = int(_SAMPLES_KEPT_SECONDS / SAMPLE_SECONDS)
         while self._watches_all() or self._ticks - self._asked <= kept:
             await self.sample()
             await asyncio.sleep(SAMPLE_SECONDS)

@@ -19,8 +19,15 @@ import pyarrow.compute as pc
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from leveret.limits import LAKE_FILE_BYTES, LAKE_FILES_OPEN_MAX, LAKE_ROW_GROUP_ROWS
 from leveret.pipelines.lakes.base import TableFile
+
+#: A file of a lake's table is closed at this many bytes of Arrow (in Parquet, a third of that); its
+#: row groups have this many rows, so that a reader can skip them by their statistics; and a task
+#: writes to this many files at once: each buffers a row group.
+_LAKE_FILE_BYTES: Final = 512 * 1024 * 1024
+_LAKE_ROW_GROUP_ROWS: Final = 131_072
+LAKE_FILES_OPEN_MAX: Final = 64
+
 
 #: The name that Hive writes for a partition without a value.
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -87,7 +94,7 @@ class PartitionedFiles:
             file = self._open[values] = self._make(values)
         if not self._keep:
             rows = rows.drop_columns(list(self._partition_by))
-        if file.add(rows) >= LAKE_FILE_BYTES:
+        if file.add(rows) >= _LAKE_FILE_BYTES:
             self._close(values)
 
     def _make(self, values: tuple[str | None, ...]) -> _OpenFile:
@@ -134,7 +141,7 @@ class _OpenFile:
         self._gathered_rows += rows.num_rows
         self.rows += rows.num_rows
         self._bytes += rows.nbytes
-        if self._gathered_rows >= LAKE_ROW_GROUP_ROWS:
+        if self._gathered_rows >= _LAKE_ROW_GROUP_ROWS:
             self._write()
         return self._bytes
 

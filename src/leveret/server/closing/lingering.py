@@ -17,15 +17,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any, Final, cast
 
-from leveret.limits import (
-    LINGER_BYTES_MAX,
-    LINGER_IDLE_SECONDS_MAX,
-    LINGER_READ_MS,
-    LINGER_SECONDS_MAX,
-)
+from leveret.limits import LINGER_SECONDS_MAX
 from leveret.session.admission import Admission, Slot
+
+#: How long a closed socket may linger while nothing is received or sent (nginx's
+#: `lingering_timeout`).
+LINGER_IDLE_SECONDS_MAX: Final = 5
+
+#: The input that a lingering socket drops before it is closed: some tens of milliseconds of work,
+#: and more than the buffers of both kernels hold by default.
+LINGER_BYTES_MAX: Final = 64 * 1024 * 1024
+
+#: One lingering socket is read once per this many ms, however many there are: a read takes up to
+#: 256 KiB and 0.1 ms, so that peers that send at full speed take a tenth of the event loop.
+LINGER_READ_MS: Final = 1
 
 
 class LingeringAccept(asyncio.Protocol):

@@ -12,7 +12,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from leveret.limits import TLS_EMPTY_RECORDS_MAX, TLS_PIECE_BYTES
+from leveret.limits import TLS_EMPTY_RECORDS_MAX
+
+#: The maximum size of one read or write of OpenSSL: its buffers keep the size of the largest one.
+TLS_PIECE_BYTES: Final = 32_768
+
 
 _HEAD_BYTES: Final = 5
 

@@ -10,19 +10,22 @@ Invariants: `confirmed <= settled <= published`; only settled publishes are conf
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from leveret.broker.counters import LinkCounts
 from leveret.broker.publishers.publish_sessions import ChannelProgress, PublishCounter
 from leveret.broker.vhost.vhost import DUPLICATE, RECORDED, REJECTED
-from leveret.limits import CONFIRMS_APART_MAX
 from leveret.session.connection_base import ConnectionBase
 from leveret.store.journal.journal import Journal
 from leveret.wire.content.publish_marks import NACKED, RETURNED
 from leveret.wire.frames import write_method
 from leveret.wire.methods import BasicAck, BasicNack
+
+#: Returned messages of a channel with earlier publishes that wait for a sync, which keep the
+#: confirms before and after them separate: this many confirms are written at once after the sync.
+CONFIRMS_APART_MAX: Final = 1024
 
 
 def group_of(journal: Journal, outcome: i64) -> i64:

@@ -16,7 +16,7 @@ from mypy_extensions import i64
 from leveret.broker.scheduler.costs import METHOD_BYTES_PER_COST, METHOD_VALUES_MAX
 from leveret.broker.scheduler.task import WAIT
 from leveret.errors import ChannelFault, SoftError, UnexpectedFrame
-from leveret.limits import FRAME_OVERHEAD_BYTES, SHORT_METHOD_BYTES
+from leveret.limits import FRAME_OVERHEAD_BYTES
 from leveret.session.channel.channel import ServerChannel
 from leveret.session.channel.channels import Channels
 from leveret.session.channel.content import NO_CONTENT
@@ -45,6 +45,10 @@ from leveret.wire.methods.ids import BASIC_PUBLISH, CHANNEL_CLOSE, CHANNEL_CLOSE
 if TYPE_CHECKING:
     from leveret.broker.publishers.publish_sessions import ChannelProgress
     from leveret.wire.method import Method
+
+#: The size of a method beyond which its arguments count (`broker/scheduler/costs.py`).
+SHORT_METHOD_BYTES: Final = 64
+
 
 #: The reply code of a normal close (AMQP 0-9-1, constants).
 _REPLY_SUCCESS: Final = 200

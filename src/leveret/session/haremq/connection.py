@@ -12,7 +12,7 @@ written.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -21,7 +21,6 @@ from leveret.broker.scheduler.costs import VISITED_PER_COST
 from leveret.broker.users.permissions import READ
 from leveret.errors import AmqpError, NotAllowed
 from leveret.large_dict import LargeDict
-from leveret.limits import HAREMQ_REFUSALS_LOGGED_MAX
 from leveret.session.client_session import ClientSession
 from leveret.session.haremq.answers import Answers
 from leveret.session.haremq.channel import (
@@ -43,6 +42,9 @@ if TYPE_CHECKING:
     from leveret.broker.broker import Broker
     from leveret.session.settings import Peer, SessionSettings
     from leveret.wire.haremq.requests import HareCodec
+
+#: Logged refusals of requests of one HareMQ connection: refusals do not end it.
+HAREMQ_REFUSALS_LOGGED_MAX: Final = 100
 
 
 @final

@@ -26,7 +26,7 @@ from typing import Final
 
 from leveret.client import InputFull, Message
 from leveret.client.blocking import Channel, Connection, Consumer
-from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS, SPARK_SPOOL_AHEAD_BYTES
+from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS
 from leveret.spark.columns.messages import STREAM_OFFSET
 from leveret.spark.connection.connecting import INTERRUPTIONS, interrupted, open_connection
 from leveret.spark.options.read import OptionError, Options
@@ -34,6 +34,11 @@ from leveret.spark.queue.ready import ready_count
 from leveret.spark.queue.rows import to_spool
 from leveret.spark.queue.spool import Spool
 from leveret.spark.transport import Interrupted
+
+#: Bytes of a queue's messages in the spool beyond Spark's requests: with large bodies, no more is
+#: acked, and the broker keeps the rest.
+_SPOOL_AHEAD_BYTES: Final = 256 * 1024 * 1024
+
 
 #: A queue is quiet if nothing arrives for so long.
 QUIET_SECONDS: Final = 0.05
@@ -264,7 +269,7 @@ class QueueFeed:
         records = max(SPARK_BATCH_RECORDS, self._options.max_offsets_per_trigger or self._prefetch)
         return (
             self.spool.end - self.handed >= records
-            or sum(segment.size for segment in waiting) >= SPARK_SPOOL_AHEAD_BYTES
+            or sum(segment.size for segment in waiting) >= _SPOOL_AHEAD_BYTES
         )
 
     def _flush(self) -> None:

@@ -14,11 +14,14 @@ from typing import Final
 from pyspark.sql.types import StructType
 
 from leveret.chunk import CHUNK_HEADER_BYTES, ChunkDamaged, chunk_size
-from leveret.limits import SPARK_ANSWER_BYTES
 from leveret.spark.columns.chunks import ChunkBatchBuilder, ColumnChunk, Pieces
 from leveret.spark.connection.http_link import HttpLink
 from leveret.spark.options.read import Options
 from leveret.spark.transport import Bounds, Interrupted, Piece, Redeclared, Tail, Transport
+
+#: Bytes of chunks in one request for a range of a stream: a second's worth or less.
+_ANSWER_BYTES: Final = 256 * 1024 * 1024
+
 
 _END: Final = "Leveret-End-Offset"
 _STREAM_ID: Final = "Leveret-Stream-Id"
@@ -73,7 +76,7 @@ class BulkTransport(Transport):
         position = start
         try:
             while position < end:
-                query = {"offset": position, "end": end, "max_bytes": SPARK_ANSWER_BYTES}
+                query = {"offset": position, "end": end, "max_bytes": _ANSWER_BYTES}
                 with self._link.ask("/chunks", query) as answer:
                     found = answer.getheader(_STREAM_ID)
                     if stream_id is not None and found not in (None, stream_id):

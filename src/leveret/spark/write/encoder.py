@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 
 from leveret.client.publish_frames import FRAME_END_OCTET, PublishFrames
-from leveret.limits import SPARK_WRITE_PIECE_BYTES, SPARK_WRITE_PIECE_RECORDS
 from leveret.spark.write.rows import (
     PUBLISHER,
     PUBLISHING_ID,
@@ -33,6 +32,11 @@ from leveret.spark.write.rows import (
     row_properties,
 )
 from leveret.spark.write.schema import Layout
+
+#: The piece that a sink passes to the socket: one piece is sent while the next is encoded.
+SPARK_WRITE_PIECE_RECORDS: Final = 4_096
+SPARK_WRITE_PIECE_BYTES: Final = 1024 * 1024
+
 
 #: From this value on, a table's integer has eight bytes, below it four.
 _WIDE_FROM: Final = 2**31

@@ -17,7 +17,6 @@ from leveret.client import Nacked, ReturnedMessage
 from leveret.client.blocking import Channel, Connection
 from leveret.client.blocking.publisher import BulkPublisher
 from leveret.client.publish_frames import PublishFrames
-from leveret.limits import SPARK_WRITE_KEPT_BYTES
 from leveret.spark.connection.connecting import (
     INTERRUPTIONS,
     interrupted,
@@ -27,6 +26,11 @@ from leveret.spark.connection.connecting import (
 from leveret.spark.connection.retries import REAL_PAUSE, ConnectionRetries, Pause, ask
 from leveret.spark.transport import Interrupted
 from leveret.spark.write.options import WriteOptions
+
+#: Unconfirmed bytes that a task keeps to send them again: large bodies reach it before the window
+#: of messages.
+_KEPT_BYTES: Final = 64 * 1024 * 1024
+
 
 #: With it Leveret returns messages that it had received before; other brokers ignore it.
 _CAPABILITIES: Final = {"leveret.already_taken": True}
@@ -94,7 +98,7 @@ class Sender:
         connection: Connection,
         repeats: bool,
         returned: Callable[[ReturnedMessage], None],
-        kept_bytes_max: int = SPARK_WRITE_KEPT_BYTES,
+        kept_bytes_max: int = _KEPT_BYTES,
     ) -> None:
         self._options = options
         self._connection = connection

@@ -6,7 +6,7 @@ its results on the driver's machine, where `watch_writes` (`listener.py`) joins 
 of their query.
 
 Invariants: the file is always replaced as a whole; it holds the newest results, at most
-`SPARK_WRITE_RESULTS_MAX`.
+`_RESULTS_MAX`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ import fcntl
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from leveret.limits import SPARK_WRITE_RESULTS_MAX
+#: Results of commits in a file of the option `resultFile`: days of a batch a minute in less than a
+#: megabyte, which every commit writes again.
+_RESULTS_MAX: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ def add_result(path: str | Path, result: WriteResult) -> None:
     # Several writes of one driver may share a file.
     with file.with_name(file.name + ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        kept = [*read_results(file), result][-SPARK_WRITE_RESULTS_MAX:]
+        kept = [*read_results(file), result][-_RESULTS_MAX:]
         new = file.with_name(file.name + ".new")
         lines = [json.dumps(dataclasses.asdict(one), ensure_ascii=False) for one in kept]
         new.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -17,10 +17,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from leveret.client import ReturnedMessage, Timestamp
 from leveret.client.blocking import Connection
-from leveret.limits import SPARK_WRITE_PIECE_RECORDS
 from leveret.spark.connection.connecting import is_leveret
 from leveret.spark.options.read import OptionError
-from leveret.spark.write.encoder import Encoder, Envelope
+from leveret.spark.write.encoder import SPARK_WRITE_PIECE_RECORDS, Encoder, Envelope
 from leveret.spark.write.link import Sender, WriteError, close_link, open_link
 from leveret.spark.write.options import WriteOptions
 from leveret.spark.write.rows import PUBLISHER, RowError

@@ -28,14 +28,18 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.chunk import NEVER, ChunkBuilder
-from leveret.limits import CHECKPOINT_BYTES_HELD_MAX, SEGMENT_FILE_BYTES, SLICE_MESSAGES
+from leveret.limits import SLICE_MESSAGES
 from leveret.message import Message
 from leveret.store.journal.journal import Journal
 from leveret.store.records.publish_session import PublishProgress
 from leveret.store.recovery.recovery import RecoveryReport
 from leveret.store.segments.segments import ChunkRef, SegmentNumbers, chunk_ref
-from leveret.store.segments.spill import Spill
+from leveret.store.segments.spill import SEGMENT_FILE_BYTES, Spill
 from leveret.store.snapshot import SnapshotHead, SnapshotWriter
+
+#: Bytes of chunks and records that a checkpoint collects before they are written.
+CHECKPOINT_BYTES_HELD_MAX: Final = 4 * 1024 * 1024
+
 
 _GATHERING: Final = 0
 _SPILLING: Final = 1

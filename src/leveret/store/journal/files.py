@@ -12,19 +12,21 @@ the file is cut back to its last complete group, so that the same group may be w
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
-from leveret.limits import (
-    JOURNAL_AHEAD_BYTES,
-    JOURNAL_AHEAD_GROUP_BYTES,
-    JOURNAL_AHEAD_GROUPS,
-)
 from leveret.store.ballast import Ballast
 from leveret.store.disk import Disk, DiskFull, StorageFailure, StoreFile, append_whole, make_file
 from leveret.store.format import JOURNAL_DIR
 from leveret.store.journal.journal import JournalGroup
+
+#: Zeros written ahead of a journal file's end, and the groups that they are written for: up to this
+#: size, after this many of them in a row.  A sync that changes neither a file's size nor its blocks
+#: takes a quarter less time (86 instead of 115 µs on ext4).
+JOURNAL_AHEAD_BYTES: Final = 256 * 1024
+JOURNAL_AHEAD_GROUP_BYTES: Final = 8192
+JOURNAL_AHEAD_GROUPS: Final = 16
 
 
 def journal_name(number: int) -> str:

@@ -22,11 +22,7 @@ from typing import TYPE_CHECKING, Final, cast, final
 from mypy_extensions import i32, i64, mypyc_attr, u8
 from xxhash import xxh3_64, xxh3_64_digest
 
-from leveret.limits import (
-    ACK_RANGES_PER_RECORD_MAX,
-    BODY_APART_BYTES,
-    JOURNAL_FILE_BYTES,
-)
+from leveret.limits import BODY_APART_BYTES, JOURNAL_FILE_BYTES
 from leveret.message import Message
 from leveret.store.records.definition import Definition, write_definition
 from leveret.store.records.publish_session import PublishProgress, write_progress
@@ -61,6 +57,10 @@ from leveret.wire.buffer import BytesWriter, write_i32_le, write_i64_le
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+#: Ranges of acks in one record of the journal: the loss if one record is damaged.
+ACK_RANGES_PER_RECORD_MAX: Final = 512
+
 
 #: From this size on, hashing a body in place is cheaper than copying it next to its head.
 _HASH_APART_BYTES: Final = 1024

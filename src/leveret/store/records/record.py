@@ -64,7 +64,6 @@ from typing import Final, final
 from mypy_extensions import i32, i64
 from xxhash import xxh3_64, xxh3_64_digest
 
-from leveret.limits import ADDRESSES_KNOWN_MAX
 from leveret.message import Address, Message
 from leveret.wire.buffer import (
     BytesWriter,
@@ -74,6 +73,10 @@ from leveret.wire.buffer import (
     write_i64_le,
 )
 from leveret.wire.trail import has_trail, trail_place, trailed, with_trail
+
+#: Addresses that recovery shares between messages; a full cache is cleared.
+ADDRESSES_KNOWN_MAX: Final = 4096
+
 
 DEFINE: Final = 1
 DELETE: Final = 2

@@ -18,7 +18,12 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.limits import FAILURES_COUNTED_MAX, RETURNS_COUNTED_MAX
+#: The highest counts of a message's returns that were not failures, and of its failures.  Records
+#: and chunks store both in 31 bits, whose greatest value is reserved.  A greater delivery limit has
+#: no effect.
+RETURNS_COUNTED_MAX: Final = 0xFFFF
+FAILURES_COUNTED_MAX: Final = 0x7FFE
+
 
 #: The count of a message that may have been delivered, and of which no return is known.
 MAYBE_DELIVERED: Final = -1

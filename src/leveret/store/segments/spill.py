@@ -19,9 +19,12 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.chunk import ChunkBuilder
-from leveret.limits import SEGMENT_FILE_BYTES, SPILL_BATCH_BYTES, SPILL_BYTES_MAX
+from leveret.limits import SPILL_BATCH_BYTES, SPILL_BYTES_MAX
 from leveret.store.segments.segments import ChunkRef, SegmentNumbers, chunk_ref, moved_ref
 from leveret.store.segments.use import SegmentUse
+
+#: A segment file of this size takes no more chunks.
+SEGMENT_FILE_BYTES: Final = 64 * 1024 * 1024
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -8,12 +8,14 @@ Invariant: what `wrote` or `found` added is subtracted by `removed`, file by fil
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.limits import COMPACT_DEAD_BYTES_MIN
 from leveret.store.segments.segments import ChunkRef
+
+#: Dead bytes for which a file with fewer messages than `compact_records_min` is compacted too.
+_COMPACT_DEAD_BYTES_MIN: Final = 4 * 1024 * 1024
 
 
 def row_bytes(ref: ChunkRef) -> i64:
@@ -33,7 +35,7 @@ class FileUse:
 
     def worth(self, rows_min: i64, live_percent: i64) -> bool:
         """Return whether moving the live data frees enough space."""
-        many = self.rows > rows_min or self.size - self.live_bytes >= COMPACT_DEAD_BYTES_MIN
+        many = self.rows > rows_min or self.size - self.live_bytes >= _COMPACT_DEAD_BYTES_MIN
         return many and 100 * self.live_bytes < live_percent * self.size
 
 

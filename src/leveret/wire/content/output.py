@@ -12,7 +12,7 @@ from typing import Final, final
 
 from mypy_extensions import i16, i32, i64
 
-from leveret.limits import BODY_APART_BYTES, CONTENT_BYTES_PER_COST, OUTPUT_BYTES_KEPT
+from leveret.limits import BODY_APART_BYTES, CONTENT_BYTES_PER_COST
 from leveret.wire.buffer import BytesWriter, write_i16_be, write_i32_be, write_i64_be
 from leveret.wire.frames import (
     CONTENT_HEAD_BYTES,
@@ -22,6 +22,11 @@ from leveret.wire.frames import (
     FRAME_METHOD,
 )
 from leveret.wire.methods.ids import BASIC, BASIC_DELIVER
+
+#: Memory that a connection keeps for its next output after a flush; a longer buffer is freed once a
+#: second.
+_OUTPUT_BYTES_KEPT: Final = 16_384
+
 
 #: The size of the fields of basic.deliver after its consumer tag: delivery tag and redelivered.
 _DELIVER_FIXED: Final = 9
@@ -142,6 +147,6 @@ class FrameOutput:
 
     def trim(self) -> None:
         """Free memory that large output has used; this may replace `writer`."""
-        if self._longest > OUTPUT_BYTES_KEPT and len(self.writer) == 0:
+        if self._longest > _OUTPUT_BYTES_KEPT and len(self.writer) == 0:
             self.writer = BytesWriter()
             self._longest = 0
