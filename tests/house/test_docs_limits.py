@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import weight
 from leveret import errors, limits
 
 ROOT = Path(__file__).parents[2]
@@ -85,6 +87,18 @@ def test_every_limit_that_a_user_meets_is_listed_with_its_value() -> None:
         if name.isupper()
     }
     assert listed == {name: f"{vars(limits)[name]:,}" for name in limits_that_users_meet()}
+
+
+def test_a_limit_that_only_one_module_needs_is_in_that_module(sources: weight.Sources) -> None:
+    needed = Counter(
+        alias.name
+        for tree in sources.trees.values()
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module == "leveret.limits"
+        for alias in node.names
+    )
+    known = {name for name in vars(limits) if name.isupper()}
+    assert {name for name in known - limits_that_users_meet() if needed[name] < 2} == set()
 
 
 def test_a_limit_of_an_error_would_be_found() -> None:
