@@ -57,14 +57,7 @@ class Source(Dispatcher):
     It delivers messages and handles their acks.  The name is one that was cleaned or kept.
     """
 
-    def __init__(
-        self,
-        core: Core,
-        name: str,
-        settings: QueueSettings,
-        queue_id: i64 = 0,
-        recorded: bool = False,
-    ) -> None:
+    def __init__(self, core: Core, name: str, settings: QueueSettings, queue_id: i64 = 0) -> None:
         super().__init__(core.scheduler)
         self.core: Final = core
         self.name = Name(name)
@@ -78,7 +71,7 @@ class Source(Dispatcher):
         #: The id of a queue, or 0.
         self.queue_id: i64 = queue_id
         #: True if the journal holds the definition of the queue.
-        self.recorded = recorded
+        self.recorded = False
 
     @abstractmethod
     def subscribe(self, consumer: QueueConsumer, where: str) -> None:

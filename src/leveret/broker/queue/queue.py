@@ -47,14 +47,9 @@ class Queue(Source):
     target: Target
 
     def __init__(self, core: Core, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
-        super().__init__(
-            core,
-            name,
-            QueueSettings(attributes.arguments),
-            queue_id,
-            # An exclusive queue ends with its connection.
-            recorded=attributes.durable and not attributes.exclusive,
-        )
+        super().__init__(core, name, QueueSettings(attributes.arguments), queue_id)
+        # An exclusive queue ends with its connection.
+        self.recorded = attributes.durable and not attributes.exclusive
         self.durable = attributes.durable
         self.exclusive = attributes.exclusive
         self.auto_delete = attributes.auto_delete

@@ -196,7 +196,8 @@ class Expiry(Timed, Deadlined):
             else:
                 self._expires = True
                 core.scheduler.start_later(self._expire_all())
-        self.queue.expired()
+        # Consumers, and drops for a new limit, may wait for the messages behind it.
+        self.queue.schedule()
 
     def waits(self) -> bool:
         """Return whether messages are still expiring; the queue is scheduled afterwards."""
@@ -229,7 +230,7 @@ class Expiry(Timed, Deadlined):
         self._expires = False
         if not queue.deleted:
             self.arm()
-            queue.expired()
+            queue.schedule()
 
     def _expire_next(self, until_ms: i64) -> bool:
         """Expire the message that is due first; return False if there is none, or it must wait.
