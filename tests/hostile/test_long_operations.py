@@ -6,7 +6,13 @@ import pytest
 
 from leveret.broker.scheduler.costs import SLICE
 from leveret.broker.vhost.vhost import HISTORY_COPIES_MAX
-from leveret.limits import COPY_KEYS_MAX, SLICE_MESSAGES, TX_COPIES_MAX, TX_MESSAGES_MAX
+from leveret.limits import (
+    COPY_KEYS_MAX,
+    LETTERS_WAITING_MAX,
+    SLICE_MESSAGES,
+    TX_COPIES_MAX,
+    TX_MESSAGES_MAX,
+)
 from leveret.store.disks.recording import RecordingDisk
 from support.costs.work_account import Account, stop
 from support.node.core import Node, Peer
@@ -216,6 +222,30 @@ def test_what_comes_back_in_turns_comes_in_its_order(node: Node, way: str) -> No
     bodies = other.bodies()
     assert [int(body) for body in bodies if body != b"new"] == list(range(MANY))
     assert bodies[-1] == b"new"
+
+
+@pytest.mark.parametrize("way", ["basic.recover", "basic.nack", "channel.close"])
+def test_few_deliveries_do_not_wait_for_the_dead_letters_of_others(node: Node, way: str) -> None:
+    """They make few themselves, or none."""
+    flood = node.connect(1)
+    arguments = {"x-dead-letter-exchange": "amq.fanout"}
+    flood.declare("flood", durable=False, arguments=arguments)
+    flood.send(publish(1, "", "flood", b"m") * (3 * LETTERS_WAITING_MAX))
+    flood.call(1, "basic.consume", queue="flood", consumer_tag="c")
+    node.run()
+    peer = consumed(node, 1)
+    flood.receive(method(1, "basic.nack", delivery_tag=0, multiple=True))
+    while node.core.scheduler.letters.count() <= LETTERS_WAITING_MAX:
+        node.settle()
+    requests = {
+        "basic.recover": method(1, "basic.recover", requeue=True),
+        "basic.nack": method(1, "basic.nack", delivery_tag=0, multiple=True),
+        "channel.close": method(1, "channel.close", code=200),
+    }
+    peer.receive(requests[way], method(2, "basic.qos"))
+    assert node.core.scheduler.letters.count() > LETTERS_WAITING_MAX
+    peer.flush()
+    assert peer.names()[-1] == "basic.qos-ok"
 
 
 def test_what_was_begun_ends_when_the_connection_is_lost(node: Node) -> None:

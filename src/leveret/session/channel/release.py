@@ -17,7 +17,7 @@ from mypy_extensions import i64
 from leveret.broker.scheduler.task import WAIT
 from leveret.limits import LETTERS_WAITING_MAX
 from leveret.session.channel.channel import ServerChannel
-from leveret.session.channel.unacked import REJECT, REQUEUE, RETRY
+from leveret.session.channel.unacked import REQUEUE, RETRY
 
 if TYPE_CHECKING:
     from leveret.broker.consumers.consumer import Source
@@ -33,14 +33,18 @@ def settle_up_to(
     channel: ServerChannel, tag: i64, outcome: i64, answer: Method | None
 ) -> Iterator[int]:
     """Settle the deliveries of a channel up to a tag, and send the answer, if any."""
-    core = channel.connection.core
+    letters = channel.connection.core.scheduler.letters
     held: dict[Source, None] = {}
+    makes_letters = False
     while channel.unacked.has_up_to(tag):
-        if outcome in (REJECT, RETRY) and core.scheduler.letters.count() > LETTERS_WAITING_MAX:
-            # Each may be dead-lettered, a requeued message by the delivery limit of its queue.
+        before = letters.count()
+        if makes_letters and before > LETTERS_WAITING_MAX:
             yield WAIT
         else:
-            yield _settle_some(channel, tag, outcome, held)
+            cost = _settle_some(channel, tag, outcome, held)
+            # An operation that makes none must not wait for the dead letters of others.
+            makes_letters = letters.count() > before
+            yield cost
     while held:
         held.popitem()[0].end_returns()
         yield 1
