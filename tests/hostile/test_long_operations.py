@@ -224,19 +224,22 @@ def test_what_comes_back_in_turns_comes_in_its_order(node: Node, way: str) -> No
     assert bodies[-1] == b"new"
 
 
+def flooded(node: Node, peer: Peer) -> None:
+    """Have more dead letters wait than others may add to, by messages that `peer` rejects."""
+    peer.declare("flood", durable=False, arguments={"x-dead-letter-exchange": "amq.fanout"})
+    peer.send(publish(1, "", "flood", b"m") * (3 * LETTERS_WAITING_MAX))
+    peer.call(1, "basic.consume", queue="flood", consumer_tag="c")
+    node.run()
+    peer.receive(method(1, "basic.nack", delivery_tag=0, multiple=True))
+    while node.core.scheduler.letters.count() <= LETTERS_WAITING_MAX:
+        node.settle()
+
+
 @pytest.mark.parametrize("way", ["basic.recover", "basic.nack", "channel.close"])
 def test_few_deliveries_do_not_wait_for_the_dead_letters_of_others(node: Node, way: str) -> None:
     """They make few themselves, or none."""
-    flood = node.connect(1)
-    arguments = {"x-dead-letter-exchange": "amq.fanout"}
-    flood.declare("flood", durable=False, arguments=arguments)
-    flood.send(publish(1, "", "flood", b"m") * (3 * LETTERS_WAITING_MAX))
-    flood.call(1, "basic.consume", queue="flood", consumer_tag="c")
-    node.run()
     peer = consumed(node, 1)
-    flood.receive(method(1, "basic.nack", delivery_tag=0, multiple=True))
-    while node.core.scheduler.letters.count() <= LETTERS_WAITING_MAX:
-        node.settle()
+    flooded(node, node.connect())
     requests = {
         "basic.recover": method(1, "basic.recover", requeue=True),
         "basic.nack": method(1, "basic.nack", delivery_tag=0, multiple=True),
@@ -246,6 +249,25 @@ def test_few_deliveries_do_not_wait_for_the_dead_letters_of_others(node: Node, w
     assert node.core.scheduler.letters.count() > LETTERS_WAITING_MAX
     peer.flush()
     assert peer.names()[-1] == "basic.qos-ok"
+
+
+@pytest.mark.parametrize("why", ["ttl", "length"])
+def test_few_drops_do_not_wait_for_the_dead_letters_of_others(node: Node, why: str) -> None:
+    peer = node.connect()
+    arguments = {"x-dead-letter-exchange": "amq.fanout", "x-max-length-bytes": 50}
+    peer.declare("q", durable=False, arguments=arguments)
+    peer.send(publish(1, "", "q", b"m", expiration="1000") * 50)
+    flooded(node, node.connect())
+    if why == "ttl":
+        node.clock.advance(1001)
+        peer.receive(method(1, "basic.get", queue="q"))
+    else:
+        peer.receive(publish(1, "", "q", b"m" * 50))
+        assert node.classic("q").ready_count() == 1
+        peer.receive(method(1, "basic.get", queue="q"))
+    assert node.core.scheduler.letters.count() > LETTERS_WAITING_MAX
+    peer.flush()
+    assert peer.names() == ["basic.get-empty" if why == "ttl" else "basic.get-ok"]
 
 
 def test_what_was_begun_ends_when_the_connection_is_lost(node: Node) -> None:

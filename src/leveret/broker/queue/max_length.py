@@ -47,6 +47,10 @@ if TYPE_CHECKING:
 #: The most messages that are dropped at once, before a task drops the rest.
 _DROPPED_AT_ONCE: Final = 4
 
+#: The messages that a task drops before it may have to wait for dead letters, which may be those of
+#: others.
+_DROPPED_BEFORE_WAITING: Final = 64
+
 
 @final
 class ClassicTarget(Target):
@@ -181,10 +185,12 @@ class ClassicTarget(Target):
 
     def _shrink(self) -> Iterator[int]:
         # A message on disk is read before it is dropped.
+        left: i64 = _DROPPED_BEFORE_WAITING
         while not self.deleted and self.is_over_limit:
-            if self._queue.has_many_letters():
+            if left <= 0 and self._queue.has_many_letters():
                 yield WAIT
             else:
+                left -= 1
                 self._drop_head()
                 yield 1
             # Messages may have left otherwise in the meantime.

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
+
+from mypy_extensions import i64
 
 from leveret.broker.queue.classic import ClassicQueue
 from leveret.broker.scheduler.task import WAIT
@@ -14,6 +17,10 @@ from leveret.session.commands.queue import queue_name
 from leveret.store.records.returns import is_redelivered
 from leveret.wire.content.output import content_cost
 from leveret.wire.methods import BasicGet, BasicGetEmpty, BasicGetOk
+
+#: How often a task drops some messages before it may have to wait for dead letters, which may be
+#: those of others.
+_PREPARED_BEFORE_WAITING: Final = 64
 
 
 def get(channel: ServerChannel, method: BasicGet) -> None:
@@ -55,9 +62,11 @@ def get(channel: ServerChannel, method: BasicGet) -> None:
 
 def _get_later(channel: ServerChannel, queue: ClassicQueue, no_ack: bool) -> Iterator[int]:
     """Get a message from a queue that first drops very many expired or excess messages."""
+    left: i64 = _PREPARED_BEFORE_WAITING
     while not queue.deleted and not queue.prepare_get():
+        left -= 1
         # `prepare_get` counts its own cost.
-        yield WAIT if queue.has_many_letters() else 0
+        yield WAIT if left < 0 and queue.has_many_letters() else 0
     if not channel.awaits_reply():
         return
     if queue.deleted:
