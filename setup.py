@@ -41,6 +41,7 @@ COMPILED = (
     "store",
     "broker",
     "session",
+    "haremq",
     # What the client does with each message; its shells and the rest of its engine are not.
     "client/message.py",
     "client/acks.py",
@@ -50,6 +51,8 @@ COMPILED = (
 )
 #: Interpreted on purpose; each says why in its docstring.
 INTERPRETED = {
+    "haremq/listener.py",
+    "haremq/protobuf_codec.py",
     "wire/buffer.py",
     "wire/generate.py",
     "wire/generate_properties.py",

@@ -26,9 +26,9 @@ from typing import IO, Final
 
 import psutil
 
-from leveret.server.haremq.protobuf_codec import message_classes
+from leveret.haremq.frames import HareFrameWriter
+from leveret.haremq.protobuf_codec import message_classes
 from leveret.wire.buffer import COMPILED, BytesWriter
-from leveret.wire.haremq.frames import HareFrameWriter
 
 #: Different messages; they are sent again and again.
 MESSAGES: Final = 12_000

@@ -247,7 +247,7 @@ class ChunkBuilder:
         return [part for part in [head, index, *contents] if part]
 
     def _header(self, index: bytes, properties: i64, digest: bytes) -> bytes:
-        """Return the header before the arrays `index`.
+        """Return the header, which precedes the arrays in `index`.
 
         `properties` is the padded size of the properties, `digest` that of all bytes from them on.
         """

@@ -704,7 +704,7 @@ def given(settings: Mapping[str, object]) -> Settings:
 
 
 def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """Return a line for each variable with the prefix that is not a setting."""
+    """Return a line for each environment variable with the prefix that is not a setting."""
     settings = {ENVIRONMENT_PREFIX + name.upper() for name in Settings.model_fields}
     lines = []
     for name, value in environment.items():

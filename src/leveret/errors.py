@@ -1,8 +1,8 @@
 """The reply codes of AMQP 0-9-1 and the errors that carry them.
 
-One table for all parts of Leveret: the domain raises, a session closes the channel or the
-connection with the code, the client raises the same class for a broker's close, and the HTTP API
-maps the table to its own statuses.  This module does not depend on frames or sockets.
+One table for all parts of Leveret.  The broker raises these errors, and a session closes the
+channel or the connection with the code; the client raises the same class when a broker closes; the
+HTTP API maps the table to its own statuses.  This module does not depend on frames or sockets.
 
 Source: AMQP 0-9-1 section 1.2 (constants) and RabbitMQ's choice of soft and hard errors.
 """

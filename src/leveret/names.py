@@ -67,7 +67,7 @@ def cleaned_bytes(raw: bytes) -> bytes:
 
 
 def clean_argument(arguments: dict[str, object], key: str) -> None:
-    """Clean the name of an exchange or a queue in arguments, if present.
+    """Clean the exchange or queue name under `key` in the arguments, if there is one.
 
     Raises: PreconditionFailed (406) for line ends alone.
     """
@@ -77,7 +77,7 @@ def clean_argument(arguments: dict[str, object], key: str) -> None:
 
 
 def check_new(name: str, what: str) -> None:
-    """Refuse a name with a control character for a new `what`, such as a queue.
+    """Refuse a name with a control character for a new object; `what` is its kind, as a queue.
 
     Existing objects keep such a name: clients can use, export, import and delete them by it.
 

@@ -26,6 +26,14 @@ class Silent(DeliveryChannel):
     def cancelled(self, consumer: QueueConsumer) -> None:
         """Send nothing."""
 
+    def open_consumers(self) -> list[QueueConsumer]:
+        """Name none, as no listing asks."""
+        return []
+
+    def has(self, consumer: QueueConsumer) -> bool:
+        """Tell that it has not ended."""
+        return True
+
 
 def make(node: Node, priority: int = 0) -> QueueConsumer:
     """A consumer of a queue that nothing is published to."""

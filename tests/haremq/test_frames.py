@@ -15,18 +15,10 @@ from grpc_tools import protoc
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leveret import haremq
 from leveret.errors import FrameError
-from leveret.limits import (
-    HAREMQ_FRAME_BYTES_MAX,
-    HAREMQ_FRAME_BYTES_MIN,
-    HAREMQ_LONG_FIELDS_BYTES_MAX,
-    HAREMQ_REQUEST_BYTES_MAX,
-)
-from leveret.server import haremq
-from leveret.server.haremq.protobuf_codec import DESCRIPTORS, ProtobufCodec
-from leveret.wire.buffer import BytesWriter
-from leveret.wire.haremq.body_text import BodyText
-from leveret.wire.haremq.fields import (
+from leveret.haremq.body_text import BodyText
+from leveret.haremq.fields import (
     AckFields,
     PublishFields,
     identity_of,
@@ -36,7 +28,7 @@ from leveret.wire.haremq.fields import (
     write_push,
     write_query,
 )
-from leveret.wire.haremq.frames import (
+from leveret.haremq.frames import (
     ACK,
     HARE_MQ,
     LONG_PUBLISH,
@@ -47,7 +39,15 @@ from leveret.wire.haremq.frames import (
     HareFrameReader,
     joined_checksum,
 )
-from leveret.wire.haremq.requests import Ack, Publish
+from leveret.haremq.protobuf_codec import DESCRIPTORS, ProtobufCodec
+from leveret.haremq.requests import Ack, Publish
+from leveret.limits import (
+    HAREMQ_FRAME_BYTES_MAX,
+    HAREMQ_FRAME_BYTES_MIN,
+    HAREMQ_LONG_FIELDS_BYTES_MAX,
+    HAREMQ_REQUEST_BYTES_MAX,
+)
+from leveret.wire.buffer import BytesWriter
 from support.wire.hare import classes, frame, frame_of, make
 
 DATA: dict[str, Any] = json.loads(Path(__file__).with_name("frames.json").read_text())

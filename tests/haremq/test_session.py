@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from leveret.haremq.answers import HAREMQ_ANSWERS_WAITING_MAX
+from leveret.haremq.connection import HAREMQ_REFUSALS_LOGGED_MAX
 from leveret.limits import (
     HAREMQ_ID_BYTES_MAX,
     HAREMQ_LISTED_MAX,
@@ -14,8 +16,6 @@ from leveret.limits import (
     OUTPUT_BYTES_HIGH,
     OUTPUT_BYTES_MAX,
 )
-from leveret.session.haremq.answers import HAREMQ_ANSWERS_WAITING_MAX
-from leveret.session.haremq.connection import HAREMQ_REFUSALS_LOGGED_MAX
 from leveret.session.settings import SessionSettings
 from support.node.core import Node
 from support.wire.hare import HarePeer, frame, frame_of, make

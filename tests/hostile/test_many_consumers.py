@@ -40,6 +40,14 @@ class Taking(DeliveryChannel):
     def cancelled(self, consumer: QueueConsumer) -> None:
         """Send nothing."""
 
+    def open_consumers(self) -> list[QueueConsumer]:
+        """Name none, as no listing asks."""
+        return []
+
+    def has(self, consumer: QueueConsumer) -> bool:
+        """Tell that it has not ended."""
+        return True
+
 
 class Asked(QueueConsumer):
     """A consumer that notes how often it is asked."""

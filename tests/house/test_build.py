@@ -17,11 +17,13 @@ from leveret.wire.buffer import COMPILED
 pytestmark = pytest.mark.both_builds
 
 #: Modules that are compiled in a compiled build, one of each compiled room that has modules.
-ROOMS = ("wire", "routing", "store", "broker", "session")
+ROOMS = ("wire", "routing", "store", "broker", "session", "haremq")
 #: Modules of the client that handle each message.
 CLIENT = ("acks", "message", "numbering", "session.intake", "session.output")
 GROUND_FLOOR = ("message", "clock", "limits", "errors", "chunk")
 INTERPRETED = (
+    "leveret.haremq.listener",
+    "leveret.haremq.protobuf_codec",
     "leveret.wire.buffer",
     "leveret.wire.generate",
     "leveret.wire.generate_properties",

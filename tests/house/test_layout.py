@@ -36,7 +36,7 @@ LONG_CLASSES = {
     "broker.queue.classic.ClassicQueue": "how messages go out, settle and count",
     "broker.stream.stream.Stream": "blocks and what readers see, after a queue's base",
     "session.connection.connection.AmqpConnection": "what channels ask of it is its base",
-    "session.haremq.connection.HareConnection": "what the broker asks of any client is too",
+    "haremq.connection.HareConnection": "what the broker asks of any client is too",
 }
 
 #: The remaining number of methods that only fail, instead of `@abstractmethod`, by class.

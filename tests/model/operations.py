@@ -24,9 +24,9 @@ from leveret.broker.sinks.commit import COMMIT_KEY
 from leveret.broker.sinks.giving import give_sinks
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AmqpError, NotFound
+from leveret.haremq.connection import HareShared
+from leveret.haremq.protobuf_codec import ProtobufCodec
 from leveret.limits import FAN_OUT_COPIES, LARGE_MESSAGE_BYTES, RING_WEIGHT_MAX
-from leveret.server.haremq.protobuf_codec import ProtobufCodec
-from leveret.session.haremq.connection import HareShared
 from leveret.session.settings import SessionSettings
 from leveret.store.disks.recording import Image
 from model.stepped import SteppedNode

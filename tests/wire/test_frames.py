@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.errors import FrameError
+from leveret.haremq.frames import HareFrameReader, HareFrameWriter
 from leveret.limits import FRAME_BYTES_MIN
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.frames import (
@@ -32,7 +33,6 @@ from leveret.wire.frames import (
     write_heartbeat,
     write_method,
 )
-from leveret.wire.haremq.frames import HareFrameReader, HareFrameWriter
 from leveret.wire.method import Method, payload
 from leveret.wire.methods import BasicPublish, QueueDeclare, decode_method
 from support.wire.wire_strategies import any_method, properties_of, some_properties, spoiled

@@ -43,7 +43,7 @@ class BadDefinitions(Exception):
 
 
 def journal_start(ground: Ground, authenticator: PasswordAuthenticator, uuid: bytes) -> None:
-    """Journal the start, so that a clean stop can only ever be the last record.
+    """Journal the start, so that the record of a clean stop counts only while it is the last.
 
     `uuid` belongs to the data directory.  Raises: BadDefinitions.
     """

@@ -16,6 +16,9 @@ from leveret.app.engine import Engine
 from leveret.app.ground import Ground
 from leveret.app.parts import SystemTokens
 from leveret.config import Settings
+from leveret.haremq.connection import HareShared
+from leveret.haremq.listener import HareListener
+from leveret.haremq.requests import HareCodec
 from leveret.limits import OPENING_PERCENT
 from leveret.management.backup.backups import Backups
 from leveret.management.backup.source import FileSource, listed
@@ -33,7 +36,6 @@ from leveret.server.acceptor import accepting
 from leveret.server.authentication import has_password
 from leveret.server.descriptors import ConnectionLimits
 from leveret.server.direct.client import DirectClient, DirectClients
-from leveret.server.haremq.listener import HareListener
 from leveret.server.listener import Listener
 from leveret.server.opening.certificate_expiry import expires_of
 from leveret.server.opening.certificate_name import LoginName
@@ -45,10 +47,8 @@ from leveret.server.opening.tls import Tls
 from leveret.server.quiet import Quiet
 from leveret.session.admission import Admission, network_of
 from leveret.session.client_session import ClientSession
-from leveret.session.haremq.connection import HareShared
 from leveret.session.settings import SessionSettings
 from leveret.store.listing import read_some
-from leveret.wire.haremq.requests import HareCodec
 
 
 class CannotListen(Exception):
@@ -63,7 +63,7 @@ def make_hare_codec(settings: Settings) -> HareCodec | None:
     if settings.haremq_port is None:
         return None
     try:
-        from leveret.server.haremq.protobuf_codec import ProtobufCodec
+        from leveret.haremq.protobuf_codec import ProtobufCodec
     except ImportError as error:
         raise CannotListen(
             f"haremq_port needs the protobuf package ({error}): install the extra `haremq`, or "

@@ -26,11 +26,11 @@ from leveret.app.reload import reload_settings
 from leveret.clock import TICK_MS
 from leveret.config import Settings
 from leveret.escaping import unquoted
+from leveret.haremq.requests import HareCodec
 from leveret.limits import STORE_FILES_MAX
 from leveret.server.closing.lingering import end_lingering
 from leveret.server.descriptors import TooFewDescriptors
 from leveret.server.opening.certificates import Certificates
-from leveret.wire.haremq.requests import HareCodec
 
 #: How long a stopping broker waits for lingering sockets (ms).
 _LINGER_STOP_MS: Final = 200
@@ -223,7 +223,7 @@ class RunningBroker:
         return self.ending.exit_code
 
     async def kill(self) -> None:
-        """End like a killed process: send, sync and mark nothing more.
+        """End like a killed process: send and sync nothing more, and record no clean stop.
 
         A broker that has not started only releases its resources.
         """

@@ -65,7 +65,7 @@ CONTEXT_VARIABLE: Final = "LEVERET_CONTEXT"
 
 @dataclass(frozen=True)
 class BrokerOptions:
-    """The options of a command that name its broker; an empty one was not given."""
+    """The options with which a command names its broker; an empty one was not given."""
 
     data_dir: Path | None = None
     config: Path | None = None

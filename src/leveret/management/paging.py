@@ -277,7 +277,7 @@ class PageHeap:
     """The first `count` of all items, or the last with `reverse`; items are added slice by slice.
 
     If `count` is at most `most`, items that cannot be among them are dropped at once.  Otherwise
-    all items are kept and sorted at the end, because merging each slice into many would be slower.
+    all items are kept and sorted at the end, as merging each slice into a long list is slower.
     Items must be distinct.
     """
 

@@ -1,4 +1,4 @@
-"""The web pages: the broker's own, and the shared parts of those of the Spark jobs.
+"""The web pages: the broker's own, and the parts that the Spark jobs' pages share.
 
 The files of the pages are in `files`, exactly as the browser gets them: there is no build step.
 `vendor` contains third-party code (`vendored.toml` lists names and sources), `common` code shared

@@ -45,7 +45,7 @@ class Asset:
 
 @functools.cache
 def assets() -> Mapping[str, Asset]:
-    """Return the served files by the path of the request; all listeners serve the same files.
+    """Return the served files by request path; all listeners serve the same files.
 
     Raises: OSError.
     """

@@ -5,10 +5,10 @@ ignoring those that begin with `x-`; `all-with-x` and `any-with-x` include them.
 requires only that the header is present.
 
 Values compare as in RabbitMQ: the AMQP type tag is ignored, the value is compared strictly.  So an
-8-bit 1 equals a 64-bit 1 and a timestamp of 1 s, and a string equals the byte array of its UTF-8,
-while 1, 1.0, true and "1" all differ, and so do decimals of different scale.  Values inside arrays
-and tables follow the same rule.  RabbitMQ is stricter there and compares the tags too, but a
-decoded table does not preserve the tags of integers.
+8-bit 1 equals a 64-bit 1 and a timestamp of 1 s, and a string equals a byte array with the same
+UTF-8 bytes; but 1, 1.0, true and "1" all differ, and so do decimals of different scale.  Values
+inside arrays and tables follow the same rule.  RabbitMQ is stricter there and compares the tags
+too, but a decoded table does not preserve the tags of integers.
 
 An index finds the bindings that may match a message's headers without testing every matcher.
 
@@ -148,7 +148,7 @@ class HeadersIndex:
                 self._unlist(target, condition)
 
     def find(self, headers: dict[str, object], looks_max: i64) -> list[object]:
-        """Return the targets whose matchers fit, each once; add the cost to `looks`.
+        """Return each target whose matcher matches, once; add the cost to `looks`.
 
         It stops after about `looks_max` and returns the targets found until then.
         """

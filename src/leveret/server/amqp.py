@@ -198,7 +198,7 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
             self._judge_reading()
 
     def _write_on(self) -> None:
-        """Write waiting output until the transport is full: some transports copy their buffer."""
+        """Write waiting output, but only until the transport is full: some copy their buffer."""
         waiting = self._waiting
         while waiting and not self._full:
             part = waiting.popleft()
@@ -212,11 +212,10 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
     def _judge_reading(self, insists: bool = False) -> None:
         """Pause or resume reading: the session may have enough input, or its peer may not read.
 
-        A session that waits for its turn is not read before it if it `insists`, which means that
+        If it `insists`, a session that waits for its turn is not read until then.  It insists if
         its peer has sent more meanwhile or filled a read: an event loop that reads as long as the
-        socket has data would otherwise starve the others.  Without that, reading stays on, because
-        most peers have sent everything by then, and a pause until the turn would cost two system
-        calls.
+        socket has data would otherwise starve the others.  If not, reading stays on, because most
+        peers have sent everything by then, and a pause until the turn would cost two system calls.
         """
         connection = self._session
         assert connection is not None

@@ -1,8 +1,8 @@
 """Longer delays for repeated failed logins of an address, and known users and addresses.
 
 Each refusal counts for its address, and for its pair of address and user; the counts halve every
-minute and lengthen the delay of the next refusal.  Refusals never count for a user alone, and a
-correct password never waits: nobody can lock out another user by guessing.
+minute and lengthen the delay of the next refusal.  Refusals are never counted against a user alone,
+and a correct password is never delayed: nobody can lock out another user by guessing.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class Space:
         then()
 
     def judge(self) -> None:
-        """Block or unblock publishers by the last measurement."""
+        """Block or unblock publishers according to the last measurement."""
         broker = self._broker
         alarm = broker.disk_alarm
         broker.judge_disk(0 if self.stuck else self._free, self.owed_bytes)

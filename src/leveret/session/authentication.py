@@ -9,7 +9,7 @@ from mypy_extensions import mypyc_attr
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Login:
-    """A login to be verified; the answer calls `go_on`.
+    """A login to be verified; `go_on` is called with the result.
 
     `network` is the network of the client's address, by which failures are counted.
     """

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.consumers.consumer import DeliveryChannel
 from leveret.broker.counters import LinkCounts
 from leveret.broker.scheduler.link import Link
 from leveret.broker.scheduler.task import Task, after
@@ -115,6 +116,10 @@ class ClientSession(Link):
         if self.halted & HALT_OUTPUT:
             self.halted &= ~HALT_OUTPUT
             self.run()
+
+    @abstractmethod
+    def open_channels(self) -> list[DeliveryChannel]:
+        """Return the open channels."""
 
     @abstractmethod
     def resume_deliveries(self) -> None:

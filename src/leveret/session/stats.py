@@ -18,8 +18,6 @@ from leveret.limits import HAREMQ_FRAME_BYTES_MAX
 from leveret.session.channel.channel import CONFIRM, TX, ServerChannel
 from leveret.session.client_session import ClientSession
 from leveret.session.connection.connection import AmqpConnection
-from leveret.session.haremq.channel import HareChannel
-from leveret.session.haremq.connection import HareConnection
 from leveret.session.states import CLOSING, HALT_ALARM, HALT_OUTPUT, HALT_SPILL, HALT_SYNC, OPEN
 
 
@@ -135,7 +133,7 @@ class ChannelStats:
         self.state: Final = state
         self.global_prefetch_count: Final = int(channel.prefetch_count)
         self._channel: Final = channel
-        self.consumer_count: Final = len(_consumers(channel))
+        self.consumer_count: Final = len(channel.open_consumers())
         self.prefetch_count = 0
         self.unacked = int(channel.unacked_count)
         self.unconfirmed = 0
@@ -160,7 +158,7 @@ class ChannelStats:
 
     def first_consumers(self, count: int) -> list[ConsumerStats]:
         """Return the first `count` consumers of the channel; none if it has ended."""
-        found = _consumers(self._channel)[:count]
+        found = self._channel.open_consumers()[:count]
         return [ConsumerStats(self.ends, self.number, one) for one in found]
 
 
@@ -190,36 +188,9 @@ class ConsumerStats:
         self.active: Final = active
 
 
-def _channels(session: ClientSession) -> list[DeliveryChannel]:
-    """Return the channels of a connection."""
-    found: list[DeliveryChannel] = []
-    if isinstance(session, AmqpConnection):
-        found.extend(session.channels.by_number.values())
-    elif isinstance(session, HareConnection):
-        found.extend(session.channels.values())
-    return found
-
-
 def _number(channel: DeliveryChannel, place: i64) -> i64:
     """Return a channel's number, or its position among the others if it has none."""
     return channel.number if isinstance(channel, ServerChannel) else place
-
-
-def _consumers(channel: DeliveryChannel) -> list[QueueConsumer]:
-    """Return the consumers of a channel."""
-    if isinstance(channel, ServerChannel):
-        return list(channel.consumers.values())
-    if isinstance(channel, HareChannel) and channel.consumer is not None:
-        return [channel.consumer]
-    return []
-
-
-def _is_there(consumer: QueueConsumer) -> bool:
-    """Return whether a consumer has not ended."""
-    channel = consumer.channel
-    if isinstance(channel, ServerChannel):
-        return channel.consumers.get(consumer.tag) is consumer
-    return isinstance(channel, HareChannel) and channel.consumer is consumer
 
 
 def channels(
@@ -237,7 +208,7 @@ def channels(
         yield None
         ends = Ends(session)
         state = _state(session)
-        for place, channel in enumerate(_channels(session), 1):
+        for place, channel in enumerate(session.open_channels(), 1):
             yield ChannelStats(ends, _number(channel, place), state, channel)
 
 
@@ -251,11 +222,11 @@ def consumers(
     """
     for session in sessions(broker, vhost, user):
         ends = Ends(session)
-        for place, channel in enumerate(_channels(session), 1):
+        for place, channel in enumerate(session.open_channels(), 1):
             yield None
             number = _number(channel, place)
-            for consumer in _consumers(channel):
-                if _is_there(consumer):
+            for consumer in channel.open_consumers():
+                if consumer.channel.has(consumer):
                     yield ConsumerStats(ends, number, consumer)
 
 

@@ -43,7 +43,7 @@ def give_up_ballast(disk: Disk) -> bool:
 
 @final
 class Ballast:
-    """The ballast of one store: `bytes_max` when complete.  One thread at a time calls it."""
+    """The ballast of one store, `bytes_max` when complete; one thread at a time calls it."""
 
     def __init__(self, disk: Disk, bytes_max: i64) -> None:
         self.bytes_max: Final[i64] = bytes_max

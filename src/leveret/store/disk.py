@@ -1,4 +1,4 @@
-"""The disk: the only module of the broker that opens files.
+"""The disk: the only module that opens files of the data directory.
 
 The store calls a `Disk` with paths relative to the data directory, and so runs on a real disk, on
 one that fails on command (`disks/faulty.py`) and on one that records (`disks/recording.py`).  This

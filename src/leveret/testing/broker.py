@@ -43,7 +43,7 @@ class EmbeddedBroker:
     broker can be given as a keyword argument; the environment and settings files are ignored.
 
     All methods may be called from any thread, also while clients wait for the broker.  A forked
-    process has no broker, and may only leave the `with` block.
+    child process has no broker: all it may do is leave the `with` block.
 
     Raises: ConfigError: an unknown setting or an invalid value.
     """
@@ -373,7 +373,7 @@ class EmbeddedBroker:
 
         This applies to the TTL of messages and queues, delays, retries and leases.  It also applies
         to heartbeats: for a connection with heartbeats, the whole time counts as silence of its
-        client.  With `heartbeats=False` it does not, as if the clients had sent theirs.
+        client.  With `heartbeats=False` it does not count, as if the clients had sent theirs.
 
         Raises: ValueError: a negative time, or more than a hundred years.
         """
@@ -415,7 +415,7 @@ class EmbeddedBroker:
 
 
 class VirtualHost:
-    """A vhost by its name; use `broker` to inject faults."""
+    """One vhost of the embedded broker; use `broker` to inject faults."""
 
     def __init__(self, broker: EmbeddedBroker, name: str) -> None:
         self.broker = broker

@@ -362,7 +362,7 @@ class FrameReader(PieceReader):
         return True
 
     def _check(self, kind: i64, size: i64) -> None:
-        """Check a frame by its head.  Raises: FrameError (501)."""
+        """Check the type and the size in the header of a frame.  Raises: FrameError (501)."""
         if kind < FRAME_METHOD or (kind > FRAME_BODY and kind != FRAME_HEARTBEAT):
             raise FrameError(f"unknown frame type {kind}")
         if size > self.frame_max and self.frame_max != 0:

@@ -6,8 +6,8 @@ import random
 from functools import partial
 from typing import Any, Final
 
-from leveret.server.haremq.protobuf_codec import ProtobufCodec
-from leveret.session.haremq.connection import HareShared
+from leveret.haremq.connection import HareShared
+from leveret.haremq.protobuf_codec import ProtobufCodec
 from support.costs.cost_gauge import GaugedNode
 from support.wire.hare import HarePeer, frame
 

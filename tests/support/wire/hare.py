@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Self
 
+from leveret.haremq.connection import HareConnection, HareShared
+from leveret.haremq.protobuf_codec import ProtobufCodec, message_classes
 from leveret.limits import OUTPUT_BYTES_HIGH
-from leveret.server.haremq.protobuf_codec import ProtobufCodec, message_classes
-from leveret.session.haremq.connection import HareConnection, HareShared
 from leveret.session.settings import Peer as PeerAddress
 from support.brokers.broker_process import BrokerProcess
 from support.node.core import Node

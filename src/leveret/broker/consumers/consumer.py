@@ -1,7 +1,7 @@
 """A consumer, and its prefetch: one subscription of a channel to a source, such as a queue.
 
-`QueueConsumer.ready` counts unacked deliveries against the prefetch of the consumer and of its
-channel.
+`QueueConsumer.ready` compares the unacked deliveries with the prefetch of the consumer and of its
+channel; `session/channel/channel.py` counts them (`deliver`, `credit`).
 
 The session's channel extends `DeliveryChannel`, and anything it can subscribe to extends `Source`.
 Both are native base classes: a call through one costs 2 to 3 ns, through a Protocol or a Callable
@@ -44,6 +44,14 @@ class DeliveryChannel:
     @abstractmethod
     def deliver(self, consumer: QueueConsumer, message: Message, sequence: i64, count: i64) -> None:
         """Send `message`; `count` is the number of earlier deliveries, as far as it is known."""
+
+    @abstractmethod
+    def open_consumers(self) -> list[QueueConsumer]:
+        """Return its consumers."""
+
+    @abstractmethod
+    def has(self, consumer: QueueConsumer) -> bool:
+        """Return whether a consumer of this channel has not ended."""
 
     @abstractmethod
     def cancelled(self, consumer: QueueConsumer) -> None:

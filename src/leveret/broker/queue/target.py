@@ -89,7 +89,7 @@ class Target:
         return self.records_from < RECORDS_NONE
 
     def admit(self, message: Message) -> i64:
-        """Decide about a message before it is published here: TAKE, DROP or REFUSE."""
+        """Decide whether this target accepts a message: TAKE, DROP or REFUSE."""
         return TAKE if self.is_in_quota(message) else REFUSE
 
     def is_full(self, message: Message) -> bool:

@@ -1,4 +1,4 @@
-"""The sinks of a name, claimed by a request that forgets them or gives them to another user.
+"""The sinks of one name, claimed by a request that will forget them or give them to another user.
 
 A name may have many destinations.  A request collects claims one by one, and changes nothing until
 it has all of them.  A long operation then changes the sinks, each only if it is still as it was

@@ -79,7 +79,7 @@ class StreamOffsets(Timed):
         self._moved: dict[str, StreamGroup] = {}
 
     def _end(self) -> i64:
-        """Return the offset behind the newest message."""
+        """Return the offset after the newest message."""
         return self._stream.next_offset if self._stream is not None else 0
 
     def store(self, name: str, offset: i64) -> None:

@@ -1,4 +1,6 @@
-"""A stream's retention: whole segments are removed from its front, by size or age.
+"""A stream's retention: which segments at its front are too many or too old.
+
+`Stream.retain` drops them.
 
 A segment is a run of blocks whose bytes reach `x-stream-max-segment-size-bytes`; without that
 argument each block is one.  Files have sizes of their own.

@@ -24,7 +24,7 @@ class NoBroker(Exception):
 
 
 class BackupHold:
-    """A hold; `answer` is the broker's first answer.
+    """A hold on the broker's files while they are copied; `answer` is the broker's first answer.
 
     It ends with `end`, with the context, or with this process.  Raises: NoBroker; Failure.
     """

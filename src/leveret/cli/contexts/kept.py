@@ -126,7 +126,7 @@ def default_path() -> Path:
 
 
 def check_text(value: str, what: str) -> str:
-    """Return a text if the file can store it.  Raises: Failure."""
+    """Return `value` if the contexts file can store it.  Raises: Failure."""
     if _CONTROL.search(value):
         raise Failure(f"{what} contains a control character", USAGE)
     return value

@@ -97,7 +97,7 @@ def _wrong(why: str) -> Failure:
 
 
 def _password(context: Context) -> str:
-    """Return the user's password; by default guest's own.  Raises: Failure."""
+    """Return the user's password; the default for guest is `guest`.  Raises: Failure."""
     if given := os.environ.get(PASSWORD_VARIABLE):
         return given
     if context.password_file:

@@ -35,7 +35,7 @@ WithoutSpark = Annotated[
 def demo(input_: Input = None, output: Output = None, without_spark: WithoutSpark = False) -> int:
     """Publish log lines through a broker that is killed on the way; archive and report them.
 
-    It ends with 0 only if every check holds: nothing lost, nothing altered, nothing invented.
+    It exits with 0 only if every check holds: nothing lost, nothing altered, nothing invented.
     """
     if not without_spark and importlib.util.find_spec("pyspark") is None:
         text = (

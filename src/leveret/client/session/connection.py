@@ -185,7 +185,7 @@ class ClientConnection:
     def open_channel(
         self, owner: ChannelOwner, token: Token, memory: ChannelMemory | None = None
     ) -> ChannelSession:
-        """Open a channel on the lowest free number; the answer carries `token`.
+        """Open a channel on the lowest free number; the event that reports it carries `token`.
 
         `memory` is that of a restored channel, or None for a new one.
 

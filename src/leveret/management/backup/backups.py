@@ -40,7 +40,7 @@ Log = Callable[[str, str], None]
 
 
 class NoPlace(Exception):
-    """The maximum number of backups is in progress."""
+    """The maximum number of backups is already in progress."""
 
 
 class Unreadable(Exception):

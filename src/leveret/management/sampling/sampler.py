@@ -94,7 +94,7 @@ def _unroutable(broker: Broker) -> list[int]:
 
 
 class _Watched:
-    """The series of one queue, and the tick of its last request."""
+    """The series of one queue, and the tick at which it was last requested."""
 
     def __init__(self, series: Samples, asked: int) -> None:
         self.series = series

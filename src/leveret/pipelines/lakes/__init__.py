@@ -1,7 +1,8 @@
 """Table formats that an archive can have: a file for each format, all written by one sink.
 
-`base` defines such a table, `delta` and `iceberg` are two of them, `files` writes the files that
-they list and `sink` is Spark's side.  Plain Parquet needs none of this: Spark's own sink writes it.
+`base` is the base class of these tables, `delta` and `iceberg` implement it, `files` writes the
+files that they list, and `sink` is Spark's side.  Plain Parquet needs none of this: Spark's own
+sink writes it.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ _OF_DEATHS: Final = ("x-death", "x-first-death-", "x-last-death-")
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """The destination of messages: one exchange, stream or queue, or from their columns.
+    """Where messages are published: one place, or, if none is given, their original exchanges.
 
     `dedup` False is for brokers without deduplication: then a repeated run publishes again.
     """
@@ -116,7 +116,7 @@ class Destination:
 class PublishOptions(SourceOptions):
     """The options of a job that publishes again: the source, `rows` too, the times and the speed.
 
-    `name` is that of its publisher, by which a broker knows the job when it runs again.
+    `name` is its publisher's, by which a broker recognises the job when it runs again.
     """
 
     rows: DataFrame | None = None
@@ -171,7 +171,7 @@ class PublishOptions(SourceOptions):
 
 
 def place_of(uri: str | None) -> str:
-    """Return broker and vhost of a URI, without credentials."""
+    """Return the broker and the vhost of a URI, without credentials."""
     from leveret.client import parse_uri
 
     if uri is None:

@@ -189,7 +189,7 @@ def _count(rows: DataFrame, plan: RoutePlan, source: str, hot_times: int) -> Rou
 
 
 def _time_of(rows: DataFrame) -> Column:
-    """Return the broker's time of each row; null in a table without one."""
+    """Return the time at which the broker took each row's message; null without such a column."""
     from pyspark.sql import functions as f
 
     known = dict(rows.dtypes).get("timestamp") == "timestamp"

@@ -309,7 +309,7 @@ class Certificates:
         return True
 
     def _read_new(self, digest: bytes) -> tuple[ssl.SSLContext, bytes] | None:
-        """Return context and digest if the contents changed, or None.  Raises: BadCertificates."""
+        """Return new context and digest if the files changed, or None.  Raises: BadCertificates."""
         material = read_material(self._files)
         new = material.digest()
         return None if new == digest else (make_context(self._files, material), new)

@@ -147,6 +147,14 @@ class ServerChannel(DeliveryChannel):
                 self.connection.wake()
         return tag
 
+    def open_consumers(self) -> list[QueueConsumer]:
+        """Return its consumers."""
+        return list(self.consumers.values())
+
+    def has(self, consumer: QueueConsumer) -> bool:
+        """Return whether a consumer of this channel has not ended."""
+        return self.consumers.get(consumer.tag) is consumer
+
     def cancelled(self, consumer: QueueConsumer) -> None:
         """Send a basic.cancel for a consumer that the broker ended (behaviour 54: server cancels).
 

@@ -107,7 +107,7 @@ class ConsumerTimeout:
     ) -> Iterator[tuple[list[Unacked], int]]:
         """Yield the deliveries that exceed their limits, oldest first; set `next_ms`.
 
-        Yields them in parts, each with the number of deliveries examined.  `default` is the limit
+        They come in parts, each with the number of deliveries examined.  `default` is the limit
         if neither the consumer nor the queue has one, `shortest` the shortest limit of all.
         """
         self.next_ms = NO_DEADLINE

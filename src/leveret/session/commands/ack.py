@@ -1,4 +1,7 @@
-"""Settling deliveries: basic.ack, basic.nack, basic.reject and basic.recover."""
+"""Settling deliveries: basic.ack, basic.nack, basic.reject and basic.recover.
+
+`basic.py` calls `settle` with the outcome that each method asks for.
+"""
 
 from __future__ import annotations
 

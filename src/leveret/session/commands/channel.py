@@ -1,4 +1,8 @@
-"""channel.flow; `connection/frame_input.py` has channel.open and close, which `release.py` ends."""
+"""channel.flow.
+
+channel.open and channel.close are in `connection/frame_input.py`; `channel/release.py` ends a
+channel.
+"""
 
 from __future__ import annotations
 

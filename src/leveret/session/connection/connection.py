@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
+from leveret.broker.consumers.consumer import DeliveryChannel
 from leveret.broker.counters import LinkCounts
 from leveret.broker.scheduler.accounts import UNACKED_BYTES
 from leveret.broker.scheduler.costs import METHOD
@@ -226,6 +227,10 @@ class AmqpConnection(ConnectionBase):
         Their unacked messages stay unacked, as after a cancel by the client.
         """
         return self.channels.check_consumers()
+
+    def open_channels(self) -> list[DeliveryChannel]:
+        """Return the open channels."""
+        return list(self.channels.by_number.values())
 
     def channel_count(self) -> i64:
         """Return the number of open channels."""

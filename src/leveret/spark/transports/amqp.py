@@ -250,7 +250,7 @@ class AmqpTransport(Transport):
         return True
 
     def _credited(self, channel: Channel, messages: Iterator[Message]) -> Iterator[Message]:
-        """Yield messages and ack them: each ack lets the broker send that many more."""
+        """Yield messages and ack them: an ack lets the broker send as many more as it covers."""
         period = max(1, self._options.prefetch // 2)
         for count, message in enumerate(messages, 1):
             if count % period == 0:

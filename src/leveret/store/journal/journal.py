@@ -397,7 +397,7 @@ class Journal:
 
     @property
     def next_file_number(self) -> int:
-        """The file of the next group, if it were sealed now."""
+        """The number of the file that the next group would go to if it were sealed now."""
         full = self._rolling or self._file_bytes >= self.file_bytes_max
         return int(self.file_number) + 1 if full else int(self.file_number)
 

@@ -1,6 +1,6 @@
 """Reading one journal file: its intact records in order, and the damage in it.
 
-It reads bytes and calls nobody: `recovery.py` decides what a record does and what damage means.
+It only reads bytes: `recovery.py` decides what a record does and what damage means.
 
 Damage is skipped at the lowest possible cost:
 

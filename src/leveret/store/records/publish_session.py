@@ -56,7 +56,7 @@ def write_progress(writer: BytesWriter, progress: PublishProgress) -> None:
 
 
 def read_progress(data: bytes, start: i64, end: i64) -> PublishProgress:
-    """Return the record whose payload is from `start` to `end`.
+    """Return the record whose payload is `data[start:end]`.
 
     Raises: Damaged: the payload is invalid.
     """

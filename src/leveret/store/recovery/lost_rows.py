@@ -42,7 +42,7 @@ class LostRows:
             copies.want(self.queue_id, sequence, sequence)
 
     def found(self, copies: Copies, state: KnownQueue | None) -> Iterator[tuple[i64, Copy]]:
-        """Yield the live ones that were found elsewhere, in order."""
+        """Yield the live messages that were found elsewhere, in order."""
         ref = self.ref
         gone = RangeSet() if state is None else state.gone_between(ref.first, ref.last)
         keeps_all = state is not None and state.keeps_transient()

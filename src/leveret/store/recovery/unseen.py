@@ -139,7 +139,7 @@ class Unseen:
     def _charge_ends(self, number: int, queues: list[int], replay: Replay) -> None:
         """Charge the last messages of queues to a record that seems to name these queues.
 
-        No later record names a greater sequence of such a queue.
+        No later record names a higher sequence of such a queue.
         """
         for queue_id in queues:
             state = replay.state(queue_id)

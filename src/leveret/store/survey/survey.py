@@ -10,8 +10,8 @@
 
 A survey follows the rules of recovery, which alone decides what is recoverable, and reports more.
 If no snapshot is intact and the journal does not go back to its first file, both replay all
-snapshots and assign every chunk to its owner.  Messages in those chunks that were consumed before
-the journal begins then come back.
+snapshots and assign every chunk to its owner.  Then messages in those chunks come back that were
+consumed before the journal's first record.
 
 Invariants: a survey changes nothing on the disk.  It has one file of the journal, one snapshot or
 one chunk in memory at a time.  Of a message that is only in the journal it keeps the place and the

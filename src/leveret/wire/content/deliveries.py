@@ -1,8 +1,8 @@
 """Deliveries of a stream as columns, for bulk readers that put messages into columns anyway.
 
 A `DeliveryScanner` takes the deliveries of one channel out of a connection's input before its
-session sees them.  Of each it keeps the offset and the time that the broker put into its headers,
-its exchange, routing key and body, and on request its properties.  All other frames (replies,
+session sees them.  Of each it keeps the offset and the time from the broker's headers, the
+exchange, the routing key and the body, and on request the properties.  All other frames (replies,
 closes, heartbeats, other channels) are left to the session.
 
     offsets      8 bytes each, little-endian; NO_OFFSET if the broker sent none

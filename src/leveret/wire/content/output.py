@@ -33,7 +33,7 @@ _DELIVER_FIXED: Final = 9
 
 
 def content_cost(properties: bytes, body: bytes) -> i64:
-    """Return the cost of copying a content into the output, in addition to the message's own.
+    """Return the extra cost of copying a content into the output.
 
     A long body is not copied.
     """

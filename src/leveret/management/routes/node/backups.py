@@ -56,7 +56,7 @@ async def begin(request: web.Request) -> web.Response:
 
 
 async def show_all(request: web.Request) -> web.StreamResponse:
-    """Return the backups in progress over HTTP."""
+    """Return the backups that are being taken over HTTP."""
     backups = _backups(request)
     return await rows_response(request, [_row(one) for one in backups.by_id.values()])
 

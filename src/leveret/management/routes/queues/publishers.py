@@ -1,7 +1,7 @@
 """The publishers of a queue that use publisher deduplication: `/api/publishers/{vhost}/{queue}`.
 
-GET returns the last number of each and the owner of its name; DELETE of one forgets it, so that it
-can start again with any number; PUT of its owner transfers it.
+GET returns the last number of each publisher and the owner of its name.  DELETE forgets a
+publisher, which may then start again with any number.  PUT of an owner transfers the name.
 
 Over TCP, reading needs any permission on the queue; only its owner and administrators can forget
 or transfer a name.

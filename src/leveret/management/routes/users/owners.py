@@ -1,4 +1,4 @@
-"""Transfer of owned objects: a sink, a publisher's name, a consumer name of a stream.
+"""Transferring owned objects: sinks, publisher names and the consumer names of streams.
 
 A transfer by an administrator takes effect at once.  The owner only offers an object (202), and the
 other user accepts it with the same request (204).  So no user gets an object by another user's act

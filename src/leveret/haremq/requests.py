@@ -13,7 +13,7 @@ from typing import final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.wire.haremq.fields import identity_of
+from leveret.haremq.fields import identity_of
 
 
 class HareRequest:

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from leveret.broker.consumers.consumer import DeliveryChannel
 from leveret.broker.scheduler.accounts import CONSUMER_BYTES, HARE_PACKAGE_BYTES
 from leveret.broker.scheduler.costs import VISITED_PER_COST
 from leveret.broker.users.permissions import READ
 from leveret.errors import AmqpError, NotAllowed
-from leveret.large_dict import LargeDict
-from leveret.session.client_session import ClientSession
-from leveret.session.haremq.answers import Answers
-from leveret.session.haremq.channel import (
+from leveret.haremq.answers import Answers
+from leveret.haremq.channel import (
     WRITTEN_MS,
     FirstPush,
     HareChannel,
@@ -31,17 +30,19 @@ from leveret.session.haremq.channel import (
     HareDelivery,
     Pushes,
 )
-from leveret.session.haremq.commands import HareCommands
-from leveret.session.haremq.frame_input import HareInput
-from leveret.session.haremq.publisher import HarePublisher
+from leveret.haremq.commands import HareCommands
+from leveret.haremq.frame_input import HareInput
+from leveret.haremq.frames import Package
+from leveret.haremq.publisher import HarePublisher
+from leveret.large_dict import LargeDict
+from leveret.session.client_session import ClientSession
 from leveret.session.states import HALT_SYNC
 from leveret.wire.content.output import FrameOutput
-from leveret.wire.haremq.frames import Package
 
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker
+    from leveret.haremq.requests import HareCodec
     from leveret.session.settings import Peer, SessionSettings
-    from leveret.wire.haremq.requests import HareCodec
 
 #: Logged refusals of requests of one HareMQ connection: refusals do not end it.
 HAREMQ_REFUSALS_LOGGED_MAX: Final = 100
@@ -212,7 +213,7 @@ class HareConnection(ClientSession):
         return parts
 
     def _start_consumers(self) -> None:
-        """Start the timers of the consumers whose answers are in the output just taken."""
+        """Start the timers of the consumers whose answers are in the output that was just taken."""
         core = self.core
         starting = self.starting
         started: i64 = 0
@@ -242,6 +243,10 @@ class HareConnection(ClientSession):
     def is_authenticated(self) -> bool:
         """Return whether the client has made a request: there is no login."""
         return self._input.asked
+
+    def open_channels(self) -> list[DeliveryChannel]:
+        """Return the open channels."""
+        return list(self.channels.values())
 
     def channel_count(self) -> i64:
         """Return the number of open channels."""

@@ -32,6 +32,16 @@ from leveret.broker.scheduler.costs import MESSAGES_PER_COST
 from leveret.broker.scheduler.timers import Timed
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AmqpError
+from leveret.haremq.body_text import BodyText
+from leveret.haremq.fields import (
+    DURABLE,
+    UNDURABLE,
+    is_text,
+    push_around,
+    push_prefix,
+    write_push,
+)
+from leveret.haremq.frames import HARE_MQ
 from leveret.large_dict import LargeDict
 from leveret.limits import (
     BODY_APART_BYTES,
@@ -45,16 +55,6 @@ from leveret.limits import (
 from leveret.message import Message
 from leveret.session.client_session import ClientSession
 from leveret.wire.content.output import FrameOutput
-from leveret.wire.haremq.body_text import BodyText
-from leveret.wire.haremq.fields import (
-    DURABLE,
-    UNDURABLE,
-    is_text,
-    push_around,
-    push_prefix,
-    write_push,
-)
-from leveret.wire.haremq.frames import HARE_MQ
 from leveret.wire.properties import MESSAGE_ID, property_place
 
 #: The longest text of a push; the rest of its frame is a few ids and names.
@@ -210,6 +210,14 @@ class HareChannel(DeliveryChannel):
     def cancel(self) -> None:
         """End the consumer, and requeue its unacked deliveries."""
         self.link.scheduler.start(self.end(False))
+
+    def open_consumers(self) -> list[QueueConsumer]:
+        """Return its consumer, if it has one."""
+        return [] if self.consumer is None else [self.consumer]
+
+    def has(self, consumer: QueueConsumer) -> bool:
+        """Return whether a consumer of this channel has not ended."""
+        return self.consumer is consumer
 
     def cancelled(self, consumer: QueueConsumer) -> None:
         """Forget a consumer whose queue was deleted: the protocol has no message for that."""

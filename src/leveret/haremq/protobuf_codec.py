@@ -15,8 +15,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from leveret.errors import FrameError
-from leveret.wire.haremq.fields import DURABLE
-from leveret.wire.haremq.frames import (
+from leveret.haremq.fields import DURABLE
+from leveret.haremq.frames import (
     ACK,
     BIND,
     CANCEL,
@@ -33,7 +33,7 @@ from leveret.wire.haremq.frames import (
     REQUESTS,
     UNBIND,
 )
-from leveret.wire.haremq.requests import (
+from leveret.haremq.requests import (
     Ack,
     Bind,
     Cancel,
@@ -57,7 +57,7 @@ DESCRIPTORS: Final = "haremq.binpb"
 def message_classes() -> dict[str, Any]:
     """Return protobuf's class of each message, by its name without the package."""
     found = descriptor_pb2.FileDescriptorSet.FromString(
-        files("leveret.server.haremq").joinpath(DESCRIPTORS).read_bytes()
+        files("leveret.haremq").joinpath(DESCRIPTORS).read_bytes()
     )
     # A pool of our own: other protobuf messages in the process have a separate namespace.
     pool = descriptor_pool.DescriptorPool()

@@ -16,17 +16,17 @@ from leveret.broker.queue.target import Destinations
 from leveret.broker.scheduler.costs import ROUTE_RESOLVED
 from leveret.broker.vhost.vhost import RECORDED, REJECTED, Vhost
 from leveret.errors import AmqpError, FrameError, PreconditionFailed
+from leveret.haremq.fields import DURABLE
+from leveret.haremq.frames import PUBLISH, REQUESTS
 from leveret.limits import FAN_OUT_COPIES, SHORT_STRING_BYTES_MAX
 from leveret.message import Message
 from leveret.session.channel.confirms import group_of
 from leveret.session.publish.fan_out import spread
 from leveret.session.publish.route import Route, route_of, unrefused
 from leveret.session.publish.route_cache import RouteCache
-from leveret.wire.haremq.fields import DURABLE
-from leveret.wire.haremq.frames import PUBLISH, REQUESTS
 
 if TYPE_CHECKING:
-    from leveret.session.haremq.connection import HareConnection
+    from leveret.haremq.connection import HareConnection
 
 #: Property flags: the delivery mode, without and with the message id.
 _MODE_ONLY: Final = b"\x10\x00"

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Final
 
 from leveret.broker.broker import Broker
+from leveret.haremq.connection import HareConnection, HareShared
 from leveret.server.amqp import ClientProtocol, Log
 from leveret.server.listener import Listener
 from leveret.server.runner import Runner
 from leveret.session.admission import Admission, Slot
 from leveret.session.client_session import ClientSession
-from leveret.session.haremq.connection import HareConnection, HareShared
 from leveret.session.settings import Peer, SessionSettings
 
 #: The protocol's name in the log and in the listing of connections.

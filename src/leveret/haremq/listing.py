@@ -18,7 +18,7 @@ from leveret.broker.vhost.vhost import Vhost
 from leveret.limits import HAREMQ_LISTED_MAX, INPUT_BYTES_PER_COST
 
 if TYPE_CHECKING:
-    from leveret.session.haremq.connection import HareConnection
+    from leveret.haremq.connection import HareConnection
 
 
 def answer_query(connection: HareConnection, vhost: Vhost, identity: bytes) -> Iterator[int]:

@@ -19,6 +19,7 @@ from typing import Final, final
 from mypy_extensions import i32, i64
 
 from leveret.errors import FrameError
+from leveret.haremq.long_publish import LongPublish
 from leveret.limits import (
     HAREMQ_FRAME_BYTES_MAX,
     HAREMQ_FRAME_BYTES_MIN,
@@ -27,7 +28,6 @@ from leveret.limits import (
 )
 from leveret.wire.buffer import BytesWriter, read_i32_be, write_i32_be
 from leveret.wire.frames import PieceReader
-from leveret.wire.haremq.long_publish import LongPublish
 
 # -- the requests of a client ----------------------------------------------------------------------
 

@@ -17,14 +17,10 @@ from leveret.broker.super_streams.super_stream import PARTITIONS
 from leveret.broker.vhost.replies import is_reply_name
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AccessRefused, AmqpError, NotAllowed, NotFound, PreconditionFailed
-from leveret.limits import FRAME_BYTES_MAX, SHORT_STRING_BYTES_MAX, TABLE_ENTRIES_MAX
-from leveret.names import Name, clean_argument, cleaned
-from leveret.session.commands.exchange import check_binding, check_declare_exchange
-from leveret.session.commands.queue import check_declare_queue
-from leveret.session.haremq.channel import HareChannel, HareConsumer
-from leveret.session.haremq.listing import answer_query
-from leveret.wire.haremq.frames import REQUESTS, UNBIND
-from leveret.wire.haremq.requests import (
+from leveret.haremq.channel import HareChannel, HareConsumer
+from leveret.haremq.frames import REQUESTS, UNBIND
+from leveret.haremq.listing import answer_query
+from leveret.haremq.requests import (
     Bind,
     Cancel,
     CloseChannel,
@@ -38,9 +34,13 @@ from leveret.wire.haremq.requests import (
     Query,
     Unbind,
 )
+from leveret.limits import FRAME_BYTES_MAX, SHORT_STRING_BYTES_MAX, TABLE_ENTRIES_MAX
+from leveret.names import Name, clean_argument, cleaned
+from leveret.session.commands.exchange import check_binding, check_declare_exchange
+from leveret.session.commands.queue import check_declare_queue
 
 if TYPE_CHECKING:
-    from leveret.session.haremq.connection import HareConnection
+    from leveret.haremq.connection import HareConnection
 
 #: The exchange types by their protobuf numbers; 0 means that the field is missing.
 EXCHANGE_TYPES: Final = {1: "direct", 2: "fanout", 3: "topic"}

@@ -12,13 +12,13 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.broker.scheduler.effects import SyncWaiter
+from leveret.haremq.fields import write_common, write_query
+from leveret.haremq.frames import HARE_MQ
 from leveret.limits import OUTPUT_BYTES_MAX
 from leveret.session.client_session import ClientSession
 from leveret.session.states import HALT_SYNC
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.content.output import FrameOutput
-from leveret.wire.haremq.fields import write_common, write_query
-from leveret.wire.haremq.frames import HARE_MQ
 
 #: Requests of one HareMQ connection whose answers wait for a sync; beyond it parsing pauses.
 HAREMQ_ANSWERS_WAITING_MAX: Final = 16_384

@@ -16,10 +16,10 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from leveret.haremq.body_text import BodyText
+from leveret.haremq.frames import Package
+from leveret.haremq.scan import FieldScan
 from leveret.wire.buffer import BytesWriter
-from leveret.wire.haremq.body_text import BodyText
-from leveret.wire.haremq.frames import Package
-from leveret.wire.haremq.scan import FieldScan
 
 #: Tags: the number of a field, and its type: 2 for length-delimited bytes or 0 for a number.
 _FIELD_1: Final = 0x0A

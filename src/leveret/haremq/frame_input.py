@@ -12,14 +12,10 @@ from mypy_extensions import i64
 
 from leveret.broker.scheduler.costs import DEFINING_METHOD, METHOD
 from leveret.errors import AmqpError, FrameError
-from leveret.limits import HAREMQ_ID_BYTES_MAX, OUTPUT_BYTES_MAX, TABLE_BYTES_PER_COST
-from leveret.names import cleaned_bytes
-from leveret.session.haremq.channel import HareConsumer, queue_prefix
-from leveret.session.haremq.commands import HareCommands
-from leveret.session.haremq.publisher import HarePublisher
-from leveret.session.states import HALT_OUTPUT
-from leveret.wire.haremq.fields import AckFields, PublishFields, is_text
-from leveret.wire.haremq.frames import (
+from leveret.haremq.channel import HareConsumer, queue_prefix
+from leveret.haremq.commands import HareCommands
+from leveret.haremq.fields import AckFields, PublishFields, is_text
+from leveret.haremq.frames import (
     ACK,
     LONG_PUBLISH,
     OPEN_CHANNEL,
@@ -28,11 +24,15 @@ from leveret.wire.haremq.frames import (
     UNKNOWN,
     HareFrameReader,
 )
-from leveret.wire.haremq.long_publish import NO_TEXT, TWO_BODIES, LongPublish
-from leveret.wire.haremq.requests import Ack, Consume, HareRequest, Publish
+from leveret.haremq.long_publish import NO_TEXT, TWO_BODIES, LongPublish
+from leveret.haremq.publisher import HarePublisher
+from leveret.haremq.requests import Ack, Consume, HareRequest, Publish
+from leveret.limits import HAREMQ_ID_BYTES_MAX, OUTPUT_BYTES_MAX, TABLE_BYTES_PER_COST
+from leveret.names import cleaned_bytes
+from leveret.session.states import HALT_OUTPUT
 
 if TYPE_CHECKING:
-    from leveret.session.haremq.connection import HareConnection
+    from leveret.haremq.connection import HareConnection
 
 
 @final

@@ -20,10 +20,10 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.errors import FrameError
+from leveret.haremq.scan import FieldScan
 from leveret.limits import HAREMQ_LONG_FIELDS_BYTES_MAX
 from leveret.wire.buffer import read_i32_be
 from leveret.wire.content.body_buffer import BodyBuffer
-from leveret.wire.haremq.scan import FieldScan
 
 #: The error of a long publish with two bodies: only one of them is stored on arrival.
 TWO_BODIES: Final = "a long basicPublishRequest has two bodies"

@@ -1,1 +1,0 @@
-"""The listener for clients of HareMQ."""

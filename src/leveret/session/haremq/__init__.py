@@ -1,1 +1,0 @@
-"""A session of HareMQ's protocol over the same vhosts, exchanges and queues."""

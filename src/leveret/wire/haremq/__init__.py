@@ -1,1 +1,0 @@
-"""HareMQ's protocol: its frames, requests and responses."""
