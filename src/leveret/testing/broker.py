@@ -72,7 +72,7 @@ class EmbeddedBroker:
 
     def __repr__(self) -> str:
         where = f"at {self.host}:{self.port}" if self.is_running else "not running"
-        return f"<{type(self).__name__} {where}>"
+        return f"<Broker {where}>"
 
     # -- life --------------------------------------------------------------------------------------
 

@@ -194,6 +194,11 @@ class ClassicQueue(WaitingQueue):
         intake.shrink()
         return not intake.is_over_limit
 
+    def expired(self) -> None:
+        """Continue what waited for messages to expire: consumers, and drops for a new limit."""
+        if self.consumers or (self.intake is not None and self.intake.is_over_limit):
+            self.schedule()
+
     def _waits(self) -> bool:
         """Return whether it is scheduled again when the rest has expired or was dropped."""
         if self.scheduler.is_writing_much() or (self.expiry is not None and self.expiry.waits()):

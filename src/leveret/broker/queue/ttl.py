@@ -196,8 +196,7 @@ class Expiry(Timed, Deadlined):
             else:
                 self._expires = True
                 core.scheduler.start_later(self._expire_all())
-        # Consumers, and drops for a new limit, may wait for the messages behind it.
-        self.queue.schedule()
+        self.queue.expired()
 
     def waits(self) -> bool:
         """Return whether messages are still expiring; the queue is scheduled afterwards."""
@@ -230,7 +229,7 @@ class Expiry(Timed, Deadlined):
         self._expires = False
         if not queue.deleted:
             self.arm()
-            queue.schedule()
+            queue.expired()
 
     def _expire_next(self, until_ms: i64) -> bool:
         """Expire the message that is due first; return False if there is none, or it must wait.
