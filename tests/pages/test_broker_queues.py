@@ -70,6 +70,7 @@ def test_a_queue_is_found_by_its_name_and_by_the_keyboard(page: Page, channel: C
 
 @pytest.mark.pages_more
 def test_a_list_is_sorted_and_cut_by_the_broker(page: Page, channel: Channel, api: Api) -> None:
+    filled(channel, "unasked", 0)
     for number in range(30):
         filled(channel, f"page.{number:02}", number % 3)
     page.goto("#/queues?name=page.&size=25")
