@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from leveret.client.shell.shelves import Key, Waiter
 
 #: Waiting requests for one address of a pool; more cannot be served in time anyway.
-_CLIENT_POOL_WAITERS_MAX: Final = 10_000
-
+_WAITERS_MAX: Final = 10_000
 
 C = TypeVar("C")
 
@@ -56,7 +55,7 @@ class ShellPool(ABC, Generic[C]):
         self._options = without_recovery(how)
         self._default = addresses(uri, self._where)
         self._wait_seconds = wait_seconds
-        self._shelves: Shelves[C] = Shelves(size, idle_seconds, _CLIENT_POOL_WAITERS_MAX)
+        self._shelves: Shelves[C] = Shelves(size, idle_seconds, _WAITERS_MAX)
 
     @property
     def lent_count(self) -> int:
