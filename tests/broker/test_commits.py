@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.sinks.commit import COMMIT_KEY, read_command
 from leveret.broker.sinks.release import Sink
+from leveret.broker.stream.chunks import next_part
+from leveret.broker.stream.stream import Stream
 from leveret.errors import PreconditionFailed
 from leveret.limits import (
     CLIENT_PUBLISHER_EXPIRY_MS,
@@ -23,6 +26,7 @@ from leveret.store.disks.recording import RecordingDisk
 from support.node.core import Node, Peer
 from support.node.staged import (
     bodies,
+    checkpointed,
     claimed,
     commit,
     forget,
@@ -31,6 +35,7 @@ from support.node.staged import (
     stage,
     stage_queue,
     start,
+    stopped,
 )
 from support.wire.raw_codec import method, publish
 
@@ -145,9 +150,10 @@ def test_sinks_and_waiting_batches_have_a_most() -> None:
         stage_queue(peer, f"a{batch}", batch)
         stage(peer, f"a{batch}", b"m", key="full")
     for batch in range(RELEASES_PER_SINK_MAX):
-        assert released(peer, f"a{batch}", batch=batch) == ["basic.ack"]
+        assert released(peer, f"a{batch}", batch=batch) == []
     last = RELEASES_PER_SINK_MAX
-    assert "not released" in refusal(node, peer, f"a{last}", batch=last)[1]
+    other = start(node)
+    assert "not released" in refusal(node, other, f"a{last}", batch=last)[1]
 
 
 def test_who_may_not_write_there_may_not_stage_it() -> None:
@@ -272,7 +278,7 @@ def held_back(node: Node) -> Peer:
     stage_queue(peer, "a", expires_ms=1000)
     peer.call(1, "confirm.select")
     stage(peer, "a", b"m", key="full")
-    assert released(peer, "a") == ["basic.ack"]
+    assert released(peer, "a") == []
     return peer
 
 
@@ -304,7 +310,7 @@ def test_a_vhost_goes_with_what_it_releases() -> None:
     stage_queue(peer, "a")
     peer.call(1, "confirm.select")
     stage(peer, "a", b"m", key="full")
-    assert released(peer, "a") == ["basic.ack"]
+    assert released(peer, "a") == []
     node.broker.delete_vhost("v")
     node.tick(5000)
     node.sync()
@@ -382,13 +388,95 @@ def test_an_operator_may_have_a_sink_forgotten() -> None:
     peer = held_back(node)
     with pytest.raises(PreconditionFailed):
         forget(node, "s")
-    peer.call(1, "queue.delete", queue="full")
+    node.connect().call(1, "queue.delete", queue="full")
     node.tick(1000)
     node.sync()
+    assert peer.names() == ["basic.ack"]
     assert forget(node, "s").over
     assert claimed(node.staging.sinks, "s") == []
     node.sync()
     assert killed(node).staging.sinks.by_place == {}
+
+
+def test_a_commit_is_confirmed_when_its_batch_is_released() -> None:
+    node = Node()
+    peer = held_back(node)
+    # What is published later on the channel waits too, and what was published before does not.
+    peer.send(publish(1, "", "none", b"0"))
+    again, gone = start(node), start(node)
+    for other in (again, gone):
+        other.send(publish(1, "", "none", b"0"))
+        assert other.names() == ["basic.ack"]
+        assert released(other, "a") == []
+    gone.lose()
+    node.connect().call(1, "queue.delete", queue="full")
+    node.tick(1000)
+    node.sync()
+    for waiting, last in ((peer, 3), (again, 2)):
+        (ack,) = waiting.take()
+        assert (ack.name, ack.delivery_tag) == ("basic.ack", last)
+
+
+# -- what readers of a stream see ------------------------------------------------------------------
+
+
+def in_stream(node: Node) -> tuple[int, int]:
+    """The messages of the stream `t` that are there, and those that its readers see."""
+    stream = node.vhost.queues.by_name["t"]
+    assert isinstance(stream, Stream)
+    return stream.next_offset, stream.ready_count()
+
+
+def half_released(node: Node) -> Peer:
+    """A connection whose batch is in the stream `t` but for its end, which waits for a queue."""
+    peer = node.connect()
+    peer.declare("t", arguments={"x-queue-type": "stream"})
+    peer.declare("full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
+    stage_queue(peer, "a")
+    peer.call(1, "confirm.select")
+    peer.send(publish(1, "", "t", b"before", delivery_mode=2))
+    stage(peer, "a", b"1", b"2", key="t")
+    stage(peer, "a", b"m", key="full")
+    stage(peer, "a", b"3", key="t")
+    assert released(peer, "a") == []
+    peer.send(publish(1, "", "t", b"after", delivery_mode=2))
+    return peer
+
+
+@pytest.mark.parametrize("how", [None, killed, checkpointed, stopped])
+def test_readers_of_a_stream_see_a_whole_batch_or_nothing_of_it(
+    how: Callable[[Node], Node] | None,
+) -> None:
+    node = Node()
+    half_released(node)
+    node.sync()
+    assert in_stream(node) == (4, 1)
+    if how is not None:
+        node = how(node)
+        assert in_stream(node) == (4, 1)
+    stream = node.vhost.queues.by_name["t"]
+    assert isinstance(stream, Stream)
+    part = next_part(stream, 0)
+    assert part is not None
+    assert (part.first, part.end) == (0, 1)
+    assert next_part(stream, part.end) is None
+    node.connect().call(1, "queue.delete", queue="full")
+    node.tick(1000)
+    node.sync()
+    assert in_stream(node) == (5, 5)
+    # Nothing of it is left for the next start.
+    assert in_stream(killed(node)) == (5, 5)
+
+
+def test_a_stream_may_be_deleted_while_a_batch_is_released_into_it() -> None:
+    node = Node()
+    half_released(node)
+    node.connect().call(1, "queue.delete", queue="t")
+    node.connect().call(1, "queue.delete", queue="full")
+    node.tick(1000)
+    node.sync()
+    assert set(node.vhost.queues.by_name) == set()
+    assert set(killed(node).vhost.queues.by_name) == set()
 
 
 # -- transactions ----------------------------------------------------------------------------------

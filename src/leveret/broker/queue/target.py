@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from leveret.broker.core import Core
     from leveret.broker.ownership import Owner
     from leveret.broker.quotas import QuotaShare
+    from leveret.broker.scheduler.effects import SyncWaiter
     from leveret.message import Message
     from leveret.wire.numbered import Numbered
 
@@ -109,6 +110,20 @@ class Target:
             return True
         self.core.counts.quota_refused += 1
         return False
+
+    def begin_batch(self, batch: SyncWaiter, offset: i64 = -1) -> bool:
+        """Show no messages from `offset` on, or no new ones, before `end_batch`.
+
+        Return whether this is so from now on: only streams do that, and only once for a batch.
+        """
+        return False
+
+    def end_batch(self, batch: SyncWaiter) -> None:
+        """Show the messages of a batch, which is released."""
+
+    def batch_start(self, batch: SyncWaiter) -> i64:
+        """Return the offset since which messages wait for a batch."""
+        return -1
 
     def make_room(self) -> None:
         """Drop messages above the limits, after delivering as many as possible."""

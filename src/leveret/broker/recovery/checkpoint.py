@@ -27,6 +27,7 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.waiting import WaitingQueue
 from leveret.broker.recovery.compaction import Compaction
 from leveret.broker.sinks.area import area_of
+from leveret.broker.sinks.release import BATCH_START
 from leveret.broker.stream.offsets import consumer_record
 from leveret.broker.stream.stream import Stream
 from leveret.broker.vhost.vhost import Vhost
@@ -339,3 +340,5 @@ def _bindings_and_sinks(vhosts: list[Vhost]) -> Iterator[tuple[str, dict[str, ob
                     yield "binding", binding.definition(vhost.name)
         for decision in area_of(vhost).definitions():
             yield "sink", decision
+        for start in area_of(vhost).batch_starts():
+            yield BATCH_START, start

@@ -34,6 +34,7 @@ from leveret.broker.recovery.queue import RestoredQueue
 from leveret.broker.recovery.sinks import LearnedSinks
 from leveret.broker.recovery.stream import restore_stream
 from leveret.broker.recovery.users import USER_KINDS, define_user, delete_user
+from leveret.broker.sinks.release import BATCH_START
 from leveret.broker.sinks.staging import staging_of
 from leveret.broker.stream.stream import STREAM_ID_FIELD, Stream
 from leveret.broker.vhost.metadata import DISSOLVING
@@ -118,6 +119,8 @@ class Restore(Replay):
             self.broker.parameters.restore(kind, definition, True)
         elif kind == "sink":
             self.sinks.define(definition)
+        elif kind == BATCH_START:
+            self.sinks.begin(definition)
         elif kind == "deduplication":
             at: i64 = number(definition, "id")
             self.keys.window_defined(at, definition.get("header"), definition.get("keys"))
@@ -169,6 +172,8 @@ class Restore(Replay):
             self.broker.parameters.restore(kind, definition, False)
         elif kind == "sink":
             self.sinks.delete(definition)
+        elif kind == BATCH_START:
+            self.sinks.end(definition)
         elif kind == "publisher":
             self._publishers(number(definition, "id")).forget(raw(definition, "name"))
 

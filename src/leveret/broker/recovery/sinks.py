@@ -42,6 +42,8 @@ class RestoredSink:
         #: The user to whom it was being given.
         self.gives_to: Owner | None = None
         self.decisions: dict[int, tuple[list[int], str]] = {}
+        #: By batch: the ids of streams, and where the messages of the batch begin in them.
+        self.starts: dict[int, dict[int, int]] = {}
 
 
 @final
@@ -81,6 +83,19 @@ class LearnedSinks:
         """Remove a sink."""
         self._sinks.pop(_place(definition), None)
 
+    def begin(self, definition: dict[str, object]) -> None:
+        """Add the place where a batch begins in a stream."""
+        sink = self._sinks.get(_place(definition))
+        if sink is not None:
+            starts = sink.starts.setdefault(number(definition, "batch"), {})
+            starts[number(definition, "id")] = number(definition, "offset")
+
+    def end(self, definition: dict[str, object]) -> None:
+        """Remove the place where a batch began in a stream: it is released."""
+        sink = self._sinks.get(_place(definition))
+        if sink is not None:
+            sink.starts.pop(number(definition, "batch"), None)
+
     def forget_vhost(self, name: str) -> None:
         """Remove the sinks of a vhost."""
         for place in list(self._sinks):
@@ -109,8 +124,21 @@ class LearnedSinks:
             known.time_ms = sink.time_ms
             area = area_of(vhost)
             area.restore(known, releases)
+            _restore_starts(vhost, known, sink)
             if sink.gives_to is not None:
                 give_later(area, known, sink.gives_to)
+
+
+def _restore_starts(vhost: Vhost, sink: Sink, restored: RestoredSink) -> None:
+    """Have streams not show the batches that are still being released into them."""
+    for release in sink.releases:
+        starts = restored.starts.get(int(release.batch))
+        if starts is None:
+            continue
+        for queue in vhost.queues.by_name.values():
+            offset = starts.get(int(queue.queue_id))
+            if offset is not None:
+                release.restore_start(queue.target, offset)
 
 
 def _staged(vhost: Vhost) -> dict[i64, StagingQueue]:

@@ -74,4 +74,4 @@ def _restore_end(stream: Stream, first_offset: i64, next_offset: i64) -> None:
         gone += 1
     del blocks[:gone]
     stream.first_offset = max(blocks[0].first, first_offset)
-    stream.visible_end = stream.next_offset
+    stream.synced_end = stream.visible_end = stream.next_offset

@@ -17,7 +17,7 @@ from leveret.store.segments.segments import ChunkRef
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SyncWaiter:
-    """Something that waits for storage: a synced group of the journal, or written chunks."""
+    """Something that waits for a synced group of the journal, written chunks, or a batch."""
 
     def __init__(self) -> None:
         #: The group that it waits for, or 0.
@@ -30,6 +30,9 @@ class SyncWaiter:
 
     def spilled(self) -> None:
         """Continue: chunks were written."""
+
+    def batch_released(self) -> None:
+        """Continue: a committed batch was released, or never will be."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -219,6 +219,21 @@ class StagingArea(StagingQueues):
             if not releases or releases[-1].batch != sink.batch:
                 yield self._definition(sink, sink.batch, [], "")
 
+    def batch_starts(self) -> Iterator[dict[str, object]]:
+        """Yield the records of the batches that begin in streams; they may change meanwhile."""
+        for sink in list(self.sinks.by_place.values()):
+            for release in list(sink.releases):
+                yield from release.starts()
+
+    def release_of(self, name: str, destination: str, batch: i64, by: Owner) -> Release | None:
+        """Return the release of a committed batch, if it has not ended."""
+        sink = self.sinks.find(name, destination, by)
+        if sink is not None:
+            for release in sink.releases:
+                if release.batch == batch:
+                    return release
+        return None
+
     def _definition(
         self, sink: Sink, batch: i64, queues: Sequence[WaitingQueue], unroutable: str
     ) -> dict[str, object]:

@@ -32,6 +32,7 @@ from leveret.broker.sinks.release import (
     DEAD_LETTER,
     DROP_IT,
     FAIL,
+    Release,
     StagedRoutes,
     copies_of,
     header_cost,
@@ -350,6 +351,11 @@ class Commit:
             self.by,
         )
         return RECORDED
+
+    def release(self) -> Release | None:
+        """Return the release of the settled batch, if it has not ended."""
+        command = self.command
+        return self.area.release_of(command.sink, command.destination, command.batch, self.by)
 
     def _check_queues(self) -> None:
         """Check again the state that may have changed since `check`, or since another commit.

@@ -4,6 +4,9 @@ Each part is one journal record, by which messages leave their staging queue and
 the next part waits for its sync.  So after a crash a part is moved or not, and the batch stays in
 order; the next start continues there.  An empty staging queue is deleted.
 
+A stream shows no message of the batch, and none after its first one, before the end of the release:
+its readers see the whole batch or nothing of it.  The commit is confirmed then.
+
 A release waits while the disk is nearly full, while one of the target queues is full
 (`reject-publish`), and while messages that do not fit in memory are being written.
 
@@ -13,6 +16,7 @@ one queue after the other.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -23,7 +27,7 @@ from leveret.broker.backlog.window import NOTHING
 from leveret.broker.exchanges.exchange import Exchange
 from leveret.broker.ownership import Owner
 from leveret.broker.queue.dead_letters import DEAD_LETTER_RETRY_MS, DeadLetter
-from leveret.broker.queue.target import Destinations
+from leveret.broker.queue.target import Destinations, Target
 from leveret.broker.queue.waiting import WaitingQueue
 from leveret.broker.scheduler.accounts import ROUTE_BYTES
 from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST, STAGED_LETTER, STAGED_MESSAGE
@@ -53,6 +57,9 @@ DEAD_LETTER: Final = "dead-letter:"
 #: Length of short properties in bytes: the two headers alone take some 80.
 _SHORT_PROPERTIES: Final = 96
 
+
+#: The kind of record that tells at which offset of a stream the messages of a batch begin.
+BATCH_START: Final = "batch_start"
 
 #: The reason in `x-death`.
 UNROUTABLE: Final = "unroutable"
@@ -223,6 +230,11 @@ class Release(SyncWaiter):
         self.queues = queues
         self.unroutable = unroutable
         self.head: i64 = 0
+        #: The channels whose confirms wait for the end of the release.
+        self.waiting: dict[SyncWaiter, None] = {}
+        self.ended = False
+        #: The streams that have got messages of the batch, which they do not show before the end.
+        self._streams: list[Target] = []
         self._routes = StagedRoutes(vhost)
         self._retry: Retry | None = None
         for queue in queues:
@@ -321,6 +333,10 @@ class Release(SyncWaiter):
             if target.checks_admission and target.is_full(letter):
                 self._wait()
                 return False
+        for target in targets:
+            if target.begin_batch(self):
+                self._streams.append(target)
+                core.journal.define(BATCH_START, self._start_in(target))
         if route.exchange is not None:
             route.exchange.published_in += 1
         core.scheduler.spent += len(targets)
@@ -334,6 +350,28 @@ class Release(SyncWaiter):
         else:
             self.sink.unroutable += 1
         return True
+
+    def _start_in(self, stream: Target) -> dict[str, object]:
+        """Return the record of the batch's first message in a stream."""
+        return {
+            "id": int(stream.queue_id),
+            "vhost": self.vhost.name,
+            "name": self.sink.name,
+            "destination": self.sink.destination,
+            "batch": int(self.batch),
+            "offset": int(stream.batch_start(self)),
+        }
+
+    def starts(self) -> Iterator[dict[str, object]]:
+        """Yield the records of the batch's first messages in streams."""
+        for stream in self._streams:
+            if not stream.deleted:
+                yield self._start_in(stream)
+
+    def restore_start(self, stream: Target, offset: i64) -> None:
+        """Have a stream not show its messages from `offset` on before the end of the release."""
+        if stream.begin_batch(self, offset):
+            self._streams.append(stream)
 
     def _wait(self) -> None:
         """Try again later: a queue is full."""
@@ -351,6 +389,14 @@ class Release(SyncWaiter):
             # The two refer to each other.
             self.vhost.core.timers.cancel(self._retry)
             self._retry = None
+        self.ended = True
+        for target in self._streams:
+            target.end_batch(self)
+        self._streams = []
+        waiting = self.waiting
+        self.waiting = {}
+        for waiter in waiting:
+            waiter.batch_released()
 
     def _end(self, queue: WaitingQueue) -> None:
         """Delete an empty queue, and continue with the next one, or the next batch."""
@@ -360,6 +406,9 @@ class Release(SyncWaiter):
         if self.head < len(self.queues):
             self.go_on()
             return
+        journal = self.vhost.core.journal
+        for start in self.starts():
+            journal.delete(BATCH_START, start)
         self.end()
         self.sink.time_ms = max(self.sink.time_ms, self.vhost.core.now_ms)
         releases = self.sink.releases

@@ -62,6 +62,9 @@ def next_part(stream: Stream, offset: i64) -> StreamPart | None:
     end = min(end, stream.visible_end)
     if first >= end:
         return None
+    if block.messages is None:
+        # A batch that is being released begins in this block, which is not all visible.
+        stream.load(block)
     chunk = block.build(ChunkBuilder(stream.queue_id), first, end)
     return StreamPart(first, end, None, chunk.build())
 

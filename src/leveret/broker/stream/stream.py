@@ -5,6 +5,9 @@ full, or that a checkpoint closes, is written to a file as a chunk and read back
 So a stream takes only some 250 bytes of memory for each block.  Acks give credit and remove
 nothing; retention removes blocks from the front.
 
+While a batch of a sink is released into the stream, the messages from its first one on are not
+visible, so that readers see the whole batch or nothing of it.
+
 Invariants: only synced offsets are visible; offsets have no gaps except after damage; all blocks
 but the last have a place in a file; messages that are not visible yet are in memory.
 """
@@ -100,8 +103,12 @@ class Stream(Queue):
         self.blocks: list[StreamBlock] = [self.last]
         self.first_offset: i64 = 0
         self.next_offset: i64 = 0
-        #: Offsets below it are synced; readers see no more.
+        #: Offsets below it are synced.
+        self.synced_end: i64 = 0
+        #: Readers see the offsets below it: the synced ones before the batches being released.
         self.visible_end: i64 = 0
+        #: The batches being released into the stream, and where each begins.
+        self.batch_starts: dict[SyncWaiter, i64] = {}
         #: The end of each journal group that is not synced yet: (group, next offset).
         self.unsynced: list[tuple[i64, i64]] = []
         #: The callback for the next sync; None once the stream is deleted.
@@ -205,8 +212,8 @@ class Stream(Queue):
         self._cache(block)
 
     def _cache(self, block: StreamBlock) -> None:
-        """Put a written block into the cache once it is visible; until then it stays in memory."""
-        if block.end > self.visible_end:
+        """Put a written block into the cache once it is synced; until then it stays in memory."""
+        if block.end > self.synced_end:
             self.unseen.append(block)
         elif not self.gone(block):
             self.core.stream_cache.put(block)
@@ -215,13 +222,21 @@ class Stream(Queue):
         """Make messages of the synced groups up to `group` visible, and apply retention."""
         unsynced = self.unsynced
         while unsynced and unsynced[0][0] <= group:
-            self.visible_end = unsynced.pop(0)[1]
+            self.synced_end = unsynced.pop(0)[1]
         if unsynced:
             self._wait_for_sync()
         unseen = self.unseen
         self.unseen = []
         for block in unseen:
             self._cache(block)
+        self._show_synced()
+
+    def _show_synced(self) -> None:
+        """Make the synced messages visible that no batch holds back, and apply retention."""
+        end = self.synced_end
+        for start in self.batch_starts.values():
+            end = min(end, start)
+        self.visible_end = end
         self.retain()
         self._schedule_all()
         self._notify_watchers()
@@ -239,6 +254,19 @@ class Stream(Queue):
         else:
             unsynced.append((group, self.next_offset))
             self._wait_for_sync()
+
+    def begin_batch(self, batch: SyncWaiter, offset: i64) -> bool:
+        """Show no messages from `offset` on before `end_batch`; False if that is so already."""
+        if batch in self.batch_starts:
+            return False
+        self.batch_starts[batch] = offset
+        self.visible_end = min(self.visible_end, offset)
+        return True
+
+    def end_batch(self, batch: SyncWaiter) -> None:
+        """Show the messages of a batch, which is released."""
+        if self.batch_starts.pop(batch, None) is not None and not self.deleted:
+            self._show_synced()
 
     def retain(self) -> None:
         """Drop the blocks beyond the retention; of very many, some with each call."""
@@ -304,6 +332,12 @@ class Stream(Queue):
         if not block.wanted and ref is not None:
             block.wanted = True
             self.core.wanted.append(BlockWanted(self, block, ref))
+
+    def load(self, block: StreamBlock) -> None:
+        """Read a block from its file at once."""
+        ref = block.ref
+        if ref is not None:
+            self.loaded(block, self.core.reader.read(self.queue_id, ref, 0))
 
     def loaded(self, block: StreamBlock, data: bytes) -> None:
         """Keep the messages of `block` in memory for a while."""
@@ -512,6 +546,7 @@ class Stream(Queue):
         self.size = 0
         self.last = StreamBlock(self.next_offset)
         self.blocks = [self.last]
+        self.batch_starts = {}
         self.core.memory.free_table_later(self.readers)
         self.readers = {}
         self.core.scheduler.start(self._let_go(blocks, self.offsets.drop()))
@@ -560,6 +595,19 @@ class StreamTarget(Target):
         self.published += 1
         stream.note_published(self.core.journal.group)
         return offset
+
+    def begin_batch(self, batch: SyncWaiter, offset: i64 = -1) -> bool:
+        """Show no messages from `offset` on, or no new ones, before `end_batch`."""
+        stream = self._stream
+        return stream.begin_batch(batch, stream.next_offset if offset < 0 else offset)
+
+    def end_batch(self, batch: SyncWaiter) -> None:
+        """Show the messages of a batch, which is released."""
+        self._stream.end_batch(batch)
+
+    def batch_start(self, batch: SyncWaiter) -> i64:
+        """Return the offset since which messages wait for a batch."""
+        return self._stream.batch_starts.get(batch, -1)
 
     def takes_now(self) -> bool:
         """Return whether a consumer has credit; it gets the message after the sync."""

@@ -1,9 +1,10 @@
 """The confirms of a channel: which publishes are settled, and which have been confirmed.
 
 A publish with a journal record is settled when the record's group is synced; one without a record
-is settled at once.  Confirms are sent in the order of the publishes.  No confirm covers both a
-publish before a returned one and a later one, so that a client that waits for one answer after the
-other (php-amqp's `waitForConfirm`) finds a confirm before the return and one after it.
+is settled at once; the commit of a batch is settled when the batch is released, and later publishes
+with it.  Confirms are sent in the order of the publishes.  No confirm covers both a publish before
+a returned one and a later one, so that a client that waits for one answer after the other
+(php-amqp's `waitForConfirm`) finds a confirm before the return and one after it.
 
 Invariants: `confirmed <= settled <= published`; only settled publishes are confirmed.
 """
@@ -16,6 +17,7 @@ from mypy_extensions import i64
 
 from leveret.broker.counters import LinkCounts
 from leveret.broker.publishers.publish_sessions import ChannelProgress, PublishCounter
+from leveret.broker.sinks.release import Release
 from leveret.broker.vhost.vhost import DUPLICATE, RECORDED, REJECTED
 from leveret.session.connection_base import ConnectionBase
 from leveret.store.journal.journal import Journal
@@ -26,6 +28,9 @@ from leveret.wire.methods import BasicAck, BasicNack
 #: Returned messages of a channel with earlier publishes that wait for a sync, which keep the
 #: confirms before and after them separate: this many confirms are written at once after the sync.
 CONFIRMS_APART_MAX: Final = 1024
+
+#: The group of publishes that wait for the release of a batch; no group of the journal reaches it.
+_RELEASED: Final[i64] = 1 << 62
 
 
 def group_of(journal: Journal, outcome: i64) -> i64:
@@ -61,6 +66,8 @@ class Confirms(PublishCounter):
         self._nacked: i64 = 0
         #: Publishes that wait for a sync: (group, its last publish), in order.
         self._unsynced: list[tuple[i64, i64]] = []
+        #: The committed batches that the last of them waits for.
+        self._releases: list[Release] = []
         #: Publishes that a queue refused and that have no basic.nack yet: (first, last), in order.
         self._refused: list[tuple[i64, i64]] = []
         #: Publishes that no `multiple` confirm may extend beyond: the last before each returned
@@ -89,7 +96,11 @@ class Confirms(PublishCounter):
             self._refuse(number)
         unsynced = self._unsynced
         group = group_of(self._core.journal, outcome)
-        if group > 0:
+        if self._releases:
+            unsynced[-1] = (_RELEASED, number)
+            if group > 0 and self.progress is not None:
+                self.progress.note_group()
+        elif group > 0:
             if not unsynced:
                 unsynced.append((group, number))
                 self._core.syncs.wait(self, group)
@@ -109,6 +120,30 @@ class Confirms(PublishCounter):
             if not self._listed:
                 self._listed = True
                 self._to_write.append(self)
+
+    def count_commit(self, release: Release) -> None:
+        """Count the commit of a batch that is not released yet."""
+        number: i64 = self._published + 1
+        self._published = number
+        if self._releases:
+            self._unsynced[-1] = (_RELEASED, number)
+        else:
+            self._unsynced.append((_RELEASED, number))
+        if self.progress is not None:
+            self.progress.note_group()
+        if self not in release.waiting:
+            release.waiting[self] = None
+            self._releases.append(release)
+
+    def batch_released(self) -> None:
+        """Settle the publishes since the first commit, once all its batches are released."""
+        self._releases = [release for release in self._releases if not release.ended]
+        if self._releases or self._ended:
+            return
+        journal = self._core.journal
+        self._unsynced[-1] = (journal.last_group, self._published)
+        if len(self._unsynced) == 1:
+            self.synced(journal.durable_group)
 
     def _refuse(self, number: i64) -> None:
         """Have the newest publish, which a queue refused, confirmed by a basic.nack."""
@@ -155,9 +190,9 @@ class Confirms(PublishCounter):
             progress.count_late(NACKED if outcome & REJECTED else kind)
 
     def waiting_group(self) -> i64:
-        """Return the group that the newest publish waits for; 0 for none."""
+        """Return the group that the newest publish waits for; 0 for none, or for a release."""
         unsynced = self._unsynced
-        return unsynced[-1][0] if unsynced else 0
+        return unsynced[-1][0] if unsynced and not self._releases else 0
 
     def synced(self, group: i64) -> None:
         """Settle the publishes of the synced groups and write their confirms."""
@@ -168,7 +203,7 @@ class Confirms(PublishCounter):
             self._settled = unsynced[done][1]
             done += 1
         del unsynced[:done]
-        if unsynced:
+        if unsynced and unsynced[0][0] != _RELEASED:
             self._core.syncs.wait(self, unsynced[0][0])
         self.write()
         self._connection.wake()
@@ -225,5 +260,8 @@ class Confirms(PublishCounter):
         self.add_counts(self._connection.counts)
         self._ended = True
         self._unsynced = []
+        for release in self._releases:
+            release.waiting.pop(self, None)
+        self._releases = []
         self._refused = []
         self._bounds = []

@@ -4,10 +4,10 @@ A message to a staging queue is checked as if it were published to the exchange 
 name: a user without write permission there is refused at once.  Its CC and BCC are kept, and take
 effect when the batch is committed.
 
-A commit may be a long operation.  The connection is halted until its end, so that later input is
-handled after it, and confirms stay in order.  On a channel in confirm mode, a refused commit is
-answered by a basic.nack, after a basic.return with the reason if it was mandatory.  On other
-channels it closes the channel.
+A commit may be a long operation.  The connection is halted until the decision, so that later input
+is handled after it, and confirms stay in order.  The commit is confirmed once its batch is
+released.  On a channel in confirm mode, a refused commit is answered by a basic.nack, after a
+basic.return with the reason if it was mandatory.  On other channels it closes the channel.
 """
 
 from __future__ import annotations
@@ -131,7 +131,11 @@ def _commit(channel: ServerChannel, message: Message, mandatory: bool) -> Iterat
     if dropped:
         outcome = RECORDED
     if channel.mode == CONFIRM and channel.awaits_reply():
-        channel.confirms.count(outcome)
+        release = commit.release()
+        if release is None:
+            channel.confirms.count(outcome)
+        else:
+            channel.confirms.count_commit(release)
     connection.check_publisher(True)
 
 
