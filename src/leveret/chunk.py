@@ -8,7 +8,7 @@ of addresses.
 
 Header, 128 bytes:
 
-      0  8    magic "LVchunk2"
+      0  8    magic "LVchunk3"
       8  u64  owner: the id of the queue or stream
      16  u64  first sequence (a stream's offset)      24  u64  last sequence
      32  i64  least timestamp, ms                     40  i64  greatest timestamp
@@ -22,15 +22,18 @@ Header, 128 bytes:
 
 Arrays from 128 on, one after the other:
 
-    i64[n]  sequence, ascending         u32[n]  bytes of properties
+    i64[n]  sequence less the first     u32[n]  bytes of properties
     i64[n]  timestamp, ms               u32[n]  bytes of body
     i64[n]  expiry, ms; NEVER = none    u32[n]  index of its address
     8[n]    digest of properties and    u32[n]  delivery count
             body, seeded with the       u16[n]  flags, see below
-            sequence                    u32[a]  end of each address in the addresses
+            first number of its row     u32[a]  end of each address in the addresses
 
 Flags: 1 = persistent, 2 = dead-lettered by a broker, 4 = a trail follows the properties (only in
 the chunks of queues, see `wire/trail.py`); bits 8-15 = priority.
+
+So a chunk can be given to another owner, at other sequences, by its header alone (`placed`).  In
+chunks of earlier releases, "LVchunk2", the first array has the sequences themselves.
 
 Areas: the addresses (each exchange and routing key as AMQP short strings), the properties (content
 headers from their flags on), the bodies.
@@ -62,7 +65,11 @@ from leveret.wire.buffer import (
 )
 from leveret.wire.trail import TRAIL_FIXED_BYTES, has_trail, trail_place, trailed, with_trail
 
-CHUNK_MAGIC: Final = b"LVchunk2"
+#: The beginning of all magics; and those of chunks whose first array is relative, or is not.
+CHUNK_MARK: Final = b"LVchunk"
+_RELATIVE: Final = b"LVchunk3"
+_ABSOLUTE: Final = b"LVchunk2"
+
 CHUNK_HEADER_BYTES: Final = 128
 
 #: The expiry of a message that does not expire.
@@ -154,7 +161,7 @@ class ChunkBuilder:
         self.max_timestamp = max(self.max_timestamp, message.timestamp_ms)
         self.min_expiry = min(self.min_expiry, expiry_ms)
         self._max_expiry = max(self._max_expiry, expiry_ms)
-        write_i64_le(self._sequences, sequence)
+        write_i64_le(self._sequences, sequence - self.first)
         write_i64_le(self._timestamps, message.timestamp_ms)
         write_i64_le(self._expiries, expiry_ms)
         properties = message.properties
@@ -162,7 +169,7 @@ class ChunkBuilder:
         if self._trails and has_trail(message.address):
             properties = with_trail(message)
             flags |= 4
-        self._digests.write(_record_digest(sequence, properties, message.body))
+        self._digests.write(_record_digest(sequence - self.first, properties, message.body))
         write_i32_le(self._property_sizes, i32(len(properties)))
         write_i32_le(self._body_sizes, i32(len(message.body)))
         write_i32_le(self._address_indexes, i32(self._address(message.address.wire)))
@@ -253,7 +260,7 @@ class ChunkBuilder:
         """
         bodies = self._body_bytes
         writer = BytesWriter()
-        writer.write(CHUNK_MAGIC)
+        writer.write(_RELATIVE)
         write_i64_le(writer, self.owner)
         write_i64_le(writer, self.first)
         write_i64_le(writer, self.last)
@@ -287,7 +294,7 @@ def is_chunk_head(head: bytes) -> bool:
     """Return whether `head` is an intact header of a chunk."""
     return (
         len(head) == CHUNK_HEADER_BYTES
-        and head.startswith(CHUNK_MAGIC)
+        and head[:8] in (_RELATIVE, _ABSOLUTE)
         and xxh3_64_digest(head[:120]) == head[120:]
     )
 
@@ -297,6 +304,24 @@ def chunk_size(head: bytes) -> i64:
     if not is_chunk_head(head):
         raise ChunkDamaged("not a chunk, or its header is damaged")
     return read_i64_le(head, 96)
+
+
+def placed(data: bytes, owner: i64, first: i64) -> bytes:
+    """Return a chunk, or the beginning of one, as that of another owner, from `first` on.
+
+    Raises: ChunkDamaged if its header is damaged, or of an earlier release.
+    """
+    head = data[:CHUNK_HEADER_BYTES]
+    if not is_chunk_head(head) or not head.startswith(_RELATIVE):
+        raise ChunkDamaged("not a chunk, or its header is damaged")
+    writer = BytesWriter()
+    writer.write(_RELATIVE)
+    write_i64_le(writer, owner)
+    write_i64_le(writer, first)
+    write_i64_le(writer, first + read_i64_le(head, 24) - read_i64_le(head, 16))
+    writer.write(head[32:120])
+    changed = writer.getvalue()
+    return changed + xxh3_64_digest(changed) + data[CHUNK_HEADER_BYTES:]
 
 
 class ChunkLayout:
@@ -312,6 +337,8 @@ class ChunkLayout:
         self.owner: Final[i64] = read_i64_le(data, 8)
         self.first: Final[i64] = read_i64_le(data, 16)
         self.last: Final[i64] = read_i64_le(data, 24)
+        #: What the numbers in the first array are relative to.
+        self.base: Final[i64] = self.first if data.startswith(_RELATIVE) else 0
         self.min_timestamp: Final[i64] = read_i64_le(data, 32)
         self.max_timestamp: Final[i64] = read_i64_le(data, 40)
         self.min_expiry: Final[i64] = read_i64_le(data, 48)
@@ -388,7 +415,7 @@ class Chunk(ChunkLayout):
 
     def sequence(self, index: i64) -> i64:
         """Return the sequence of message `index`."""
-        return read_i64_le(self.data, CHUNK_HEADER_BYTES + 8 * self._checked(index))
+        return self.base + read_i64_le(self.data, CHUNK_HEADER_BYTES + 8 * self._checked(index))
 
     def timestamp_ms(self, index: i64) -> i64:
         """Return when message `index` was received, ms since the epoch."""
@@ -429,7 +456,8 @@ class Chunk(ChunkLayout):
         sequence = self.sequence(index)
         if not self._all_check():
             at: i64 = self._expiries_at() + 8 * self.count + 8 * index
-            if _record_digest(sequence, property_bytes, body_bytes) != data[at : at + 8]:
+            digest = _record_digest(sequence - self.base, property_bytes, body_bytes)
+            if digest != data[at : at + 8]:
                 raise RecordDamaged(index, sequence)
         flags: i64 = i64(read_i16_le(data, self.flags_at + 2 * index))
         address = self.address(index)
@@ -490,7 +518,7 @@ class Chunk(ChunkLayout):
         body = self.bodies_at + (self._body_ends[index - 1] if index > 0 else 0)
         at: i64 = self._expiries_at() + 8 * self.count + 8 * index
         digest = _record_digest(
-            self.sequence(index),
+            self.sequence(index) - self.base,
             data[properties : self.properties_at + self._property_ends[index]],
             data[body : self.bodies_at + self._body_ends[index]],
         )
@@ -546,11 +574,11 @@ class Chunk(ChunkLayout):
         return sums
 
 
-def _record_digest(sequence: i64, properties: bytes, body: bytes) -> bytes:
-    """Return the digest of one message's bytes."""
+def _record_digest(number: i64, properties: bytes, body: bytes) -> bytes:
+    """Return the digest of one message's bytes, with the number of its row in the first array."""
     if len(body) < 1024:
-        return xxh3_64_digest(properties + body, int(sequence & NEVER))
-    hasher = xxh3_64(properties, int(sequence & NEVER))
+        return xxh3_64_digest(properties + body, int(number & NEVER))
+    hasher = xxh3_64(properties, int(number & NEVER))
     hasher.update(body)
     return hasher.digest()
 

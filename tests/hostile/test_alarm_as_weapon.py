@@ -321,7 +321,7 @@ def test_damage_costs_what_it_hit(whole: bool) -> None:
     image: Image = node.image()
     for path, data in image.files.items():
         if path.endswith(".seg") and b"<2>" in data:
-            hit = data.rfind(b"LVchunk2", 0, data.index(b"<2>")) + 130 if whole else None
+            hit = data.rfind(b"LVchunk3", 0, data.index(b"<2>")) + 130 if whole else None
             at = data.index(b"<2>") + 1 if hit is None else hit
             image.files[path] = data[:at] + b"?" + data[at + 1 :]
     again = Node(RecordingDisk(image), clock=node.clock, window_bytes=0)

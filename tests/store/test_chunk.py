@@ -194,8 +194,9 @@ def test_a_chunk_cut_anywhere_is_refused() -> None:
 def test_hostile_bytes_raise_nothing_but_damage(noise: bytes) -> None:
     with pytest.raises(ChunkDamaged):
         Chunk(noise)
-    with pytest.raises(ChunkDamaged):
-        Chunk(b"LVchunk2" + noise)
+    for magic in (b"LVchunk2", b"LVchunk3"):
+        with pytest.raises(ChunkDamaged):
+            Chunk(magic + noise)
 
 
 def test_figures_that_check_but_do_not_fit_are_refused() -> None:

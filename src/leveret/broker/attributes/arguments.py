@@ -65,6 +65,7 @@ _STRINGS: Final = (
     "x-retain-acked",
     "x-staging-sink",
     "x-staging-destination",
+    "x-staging-target",
     "x-delayed-retry-type",
 )
 #: All arguments that queues here know; others are kept and have no effect.
@@ -80,6 +81,7 @@ KNOWN: Final = (
     "x-initial-cluster-size",
     "x-quorum-initial-group-size",
     "x-staging-destination",
+    "x-staging-target",
 )
 
 #: Times in ms, which have a maximum.
@@ -121,6 +123,7 @@ _NOT_OF_TYPE: Final = {
         "x-staging-sink",
         "x-staging-batch",
         "x-staging-destination",
+        "x-staging-target",
     ),
     "stream": (
         "x-message-ttl",
@@ -140,6 +143,7 @@ _NOT_OF_TYPE: Final = {
         "x-staging-sink",
         "x-staging-batch",
         "x-staging-destination",
+        "x-staging-target",
     ),
 }
 
@@ -148,6 +152,8 @@ STAGING_SINK: Final = "x-staging-sink"
 STAGING_BATCH: Final = "x-staging-batch"
 #: The destination of the sink, which is a part of its identity; optional.
 STAGING_DESTINATION: Final = "x-staging-destination"
+#: The queue or stream that gets all messages of the staging queue; optional.
+STAGING_TARGET: Final = "x-staging-target"
 
 #: Arguments that a staging queue cannot have: it keeps all staged messages, in order, without
 #: consumers.
@@ -196,6 +202,7 @@ _COMPARED: Final = (
     "x-staging-sink",
     "x-staging-batch",
     "x-staging-destination",
+    "x-staging-target",
 )
 
 _AGE_UNITS_SECONDS: Final = {
@@ -330,9 +337,10 @@ def _check_staging(arguments: Arguments, where: str) -> None:
         raise _invalid("x-staging-sink", where, "expected a name of 1 to 255 bytes")
     if "x-staging-batch" not in arguments:
         raise _invalid("x-staging-sink", where, "x-staging-batch is missing")
-    destination = arguments.get("x-staging-destination")
-    if isinstance(destination, str) and not 0 < len(destination.encode()) <= SHORT_STRING_BYTES_MAX:
-        raise _invalid("x-staging-destination", where, "expected a name of 1 to 255 bytes")
+    for name in (STAGING_DESTINATION, STAGING_TARGET):
+        value = arguments.get(name)
+        if isinstance(value, str) and not 0 < len(value.encode()) <= SHORT_STRING_BYTES_MAX:
+            raise _invalid(name, where, "expected a name of 1 to 255 bytes")
     for name in _NOT_OF_STAGING:
         if name in arguments:
             raise _invalid(name, where, "not supported for a staging queue")

@@ -43,7 +43,7 @@ from leveret.limits import (
     PAGES_AHEAD_BYTES,
 )
 from leveret.message import Message
-from leveret.store.segments.segments import ChunkRef
+from leveret.store.segments.segments import ChunkRef, adopted_ref
 
 if TYPE_CHECKING:
     from leveret.broker.backlog.ready import Ready
@@ -89,6 +89,27 @@ class FifoPages(Pages):
         self._cut_tail()
         window = self.ready.window
         return window.count() > 0 and window.head_sequence < boundary
+
+    def adopt(self, ref: ChunkRef) -> ChunkRef:
+        """Put the messages of another queue's chunk after all others; return its new reference."""
+        ready = self.ready
+        if not self.active:
+            self._begin()
+        while ready.window.count() > 0:
+            self._measure_tail()
+            self._cut_tail()
+        own = adopted_ref(ref, ready.window.next_sequence)
+        page = self.restored_page(own)
+        page.stored = self.stored.add(own, own.count)
+        page.stored.whole = True
+        self.items.append(page)
+        self.count += page.waiting
+        ready.size += page.size
+        ready.bodies += page.bodies
+        self._count_as_away(page)
+        ready.window = Window(own.last + 1)
+        self.tail_end = own.last + 1
+        return own
 
     def _begin(self) -> None:
         """Begin paging: the window becomes the front, and new messages are the tail."""

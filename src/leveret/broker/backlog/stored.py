@@ -191,6 +191,18 @@ class StoredChunks:
         if not self.items:
             self.through = 0
 
+    def all_written(self) -> bool:
+        """Return whether the bytes of all chunks are in their files, and no message is gone."""
+        return all(stored.written and stored.live == stored.ref.count for stored in self.items)
+
+    def give_away(self) -> list[ChunkRef]:
+        """Forget all chunks, which get another owner, and return them in their order."""
+        chunks = self._detach()
+        for stored in chunks:
+            stored.kept = False
+            self._spill.use.lives(stored.ref, -stored.live)
+        return [stored.ref for stored in chunks]
+
     def clear(self) -> None:
         """Forget all chunks."""
         for stored in self._detach():

@@ -99,6 +99,17 @@ class ClassicQueue(WaitingQueue):
         replace_keys(self.queued_keys, keys, self.core.accounts)
         self.queued_keys = keys
 
+    def can_adopt(self) -> bool:
+        """Return whether it can take over the messages of another queue without a look at each."""
+        return (
+            self.recorded
+            and not self.deleted
+            and self.levels <= 0
+            and not self.special
+            and self.queued_keys is None
+            and self.deduplication() is None
+        )
+
     def retry_count(self) -> i64:
         """Return the number of requeued messages that wait for their retry."""
         return len(self.retries.parked) if self.retries is not None else 0

@@ -41,6 +41,7 @@ from leveret.broker.scheduler.task import Task
 from leveret.message import Address, Message
 from leveret.store.records.levels import STRICT
 from leveret.store.records.returns import MAYBE_DELIVERED
+from leveret.store.segments.segments import ChunkRef
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -169,6 +170,19 @@ class WaitingQueue(Queue, BacklogOwner):
         """
         pages = self.ready.pages
         return pages is not None and pages.settle(boundary)
+
+    def adopt(self, refs: list[ChunkRef]) -> None:
+        """Take over the messages of another queue's chunks, which come after all others."""
+        pages = self.backlog()
+        assert isinstance(pages, FifoPages)
+        for ref in refs:
+            self.core.journal.spill(self.queue_id, pages.adopt(ref), [])
+        self.schedule()
+
+    def give_away(self) -> list[ChunkRef]:
+        """Forget all messages, which are in chunks, and return the chunks."""
+        self.ready.detach()
+        return self.stored.give_away()
 
     # -- leaving messages -------------------------------------------------------------------------
 

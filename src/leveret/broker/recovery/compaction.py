@@ -149,7 +149,7 @@ class BlockMove(Move):
         chunk = whole_chunk(self.stream.queue_id, self.ref, data)
         if chunk is None or len(data) != self.ref.size:
             return False
-        self.stream.core.spill.copy(self.ref, data, MovedChunk(self))
+        self.stream.core.spill.copy(self.ref, chunk.data, MovedChunk(self))
         return True
 
     def written(self, ref: ChunkRef) -> None:

@@ -41,7 +41,7 @@ class RestoredSink:
         self.owner: Owner | None = None
         #: The user to whom it was being given.
         self.gives_to: Owner | None = None
-        self.decisions: dict[int, tuple[list[int], str]] = {}
+        self.decisions: dict[int, tuple[list[int], str, bool]] = {}
         #: By batch: the ids of streams, and where the messages of the batch begin in them.
         self.starts: dict[int, dict[int, int]] = {}
 
@@ -77,7 +77,8 @@ class LearnedSinks:
         if ids:
             # A repeated decision moves to the end, where it was made.
             sink.decisions.pop(batch, None)
-            sink.decisions[batch] = (ids, text(definition, "unroutable"))
+            at_once = definition.get("at_once") is True
+            sink.decisions[batch] = (ids, text(definition, "unroutable"), at_once)
 
     def delete(self, definition: dict[str, object]) -> None:
         """Remove a sink."""
@@ -112,11 +113,11 @@ class LearnedSinks:
             if vhost_name not in staged:
                 staged[vhost_name] = _staged(vhost)
             queues = staged[vhost_name]
-            releases: list[tuple[i64, list[StagingQueue], str]] = []
-            for batch, (ids, unroutable) in sink.decisions.items():
+            releases: list[tuple[i64, list[StagingQueue], str, bool]] = []
+            for batch, (ids, unroutable, at_once) in sink.decisions.items():
                 left = [queues[queue_id] for queue_id in ids if queue_id in queues]
                 if left:
-                    releases.append((batch, left, unroutable))
+                    releases.append((batch, left, unroutable, at_once))
             known = Sink(name, destination)
             known.adopted = sink.adopted
             known.owner = sink.owner

@@ -19,6 +19,7 @@ from leveret.broker.ownership import Owner, is_free_for, owner_fields
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.waiting import WaitingQueue
 from leveret.broker.scheduler.costs import LISTED_PER_COST
+from leveret.broker.sinks.heir import common_target
 from leveret.broker.sinks.release import Release, Sink
 from leveret.broker.sinks.sinks import Sinks
 from leveret.broker.sinks.staging import StagingQueue, staging_of
@@ -155,9 +156,10 @@ class StagingArea(StagingQueues):
         sink.batch = batch
         sink.time_ms = self.vhost.core.now_ms
         # Every value in a commit can be written: see `commit.read_command`.
-        journal.define("sink", self._definition(sink, batch, queues, unroutable))
+        at_once = bool(common_target(queues))
+        journal.define("sink", self._definition(sink, batch, queues, unroutable, at_once))
         if queues:
-            self._release(sink, batch, queues, unroutable, journal.group)
+            self._release(sink, batch, queues, unroutable, at_once, journal.group)
         self._drop_lower(sink)
 
     def repeated(self, name: str, destination: str, by: Owner | None) -> bool:
@@ -187,18 +189,24 @@ class StagingArea(StagingQueues):
     def restore(
         self,
         sink: Sink,
-        releases: list[tuple[i64, list[StagingQueue], str]],
+        releases: list[tuple[i64, list[StagingQueue], str, bool]],
     ) -> None:
         """Restore a sink from the journal, with the batches that it had not released."""
         self.sinks.add(sink)
-        for number, queues, unroutable in releases:
-            self._release(sink, number, queues, unroutable, 0)
+        for number, queues, unroutable, at_once in releases:
+            self._release(sink, number, queues, unroutable, at_once, 0)
 
     def _release(
-        self, sink: Sink, batch: i64, queues: list[StagingQueue], unroutable: str, group: i64
+        self,
+        sink: Sink,
+        batch: i64,
+        queues: list[StagingQueue],
+        unroutable: str,
+        at_once: bool,
+        group: i64,
     ) -> None:
         """Release a committed batch once `group` is synced."""
-        release = Release(self.vhost, sink, batch, list(queues), unroutable)
+        release = Release(self.vhost, sink, batch, list(queues), unroutable, at_once)
         for queue in queues:
             queue.release = release
         sink.releases.append(release)
@@ -215,7 +223,7 @@ class StagingArea(StagingQueues):
         for sink in list(self.sinks.by_place.values()):
             releases = list(sink.releases)
             for release in releases:
-                yield self._definition(sink, release.batch, release.left(), release.unroutable)
+                yield self._of_release(sink, release)
             if not releases or releases[-1].batch != sink.batch:
                 yield self._definition(sink, sink.batch, [], "")
 
@@ -234,8 +242,18 @@ class StagingArea(StagingQueues):
                     return release
         return None
 
+    def _of_release(self, sink: Sink, release: Release) -> dict[str, object]:
+        """Return the decision about a batch that is not released yet."""
+        left = release.left()
+        return self._definition(sink, release.batch, left, release.unroutable, release.at_once)
+
     def _definition(
-        self, sink: Sink, batch: i64, queues: Sequence[WaitingQueue], unroutable: str
+        self,
+        sink: Sink,
+        batch: i64,
+        queues: Sequence[WaitingQueue],
+        unroutable: str,
+        at_once: bool = False,
     ) -> dict[str, object]:
         """Return the decision about a batch as a journal record."""
         return {
@@ -247,6 +265,7 @@ class StagingArea(StagingQueues):
             "time_ms": int(sink.time_ms),
             "queues": [int(queue.queue_id) for queue in queues],
             "unroutable": unroutable,
+            "at_once": at_once,
             **owner_fields(sink.owner),
             **owner_fields(sink.gives_to, GIVES_TO),
         }
@@ -255,7 +274,7 @@ class StagingArea(StagingQueues):
         """Return the last decision of a sink as a journal record."""
         for release in sink.releases:
             if release.batch == sink.batch:
-                return self._definition(sink, sink.batch, release.left(), release.unroutable)
+                return self._of_release(sink, release)
         return self._definition(sink, sink.batch, [], "")
 
 

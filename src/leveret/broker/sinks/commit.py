@@ -45,7 +45,6 @@ from leveret.errors import AmqpError, NotFound, PreconditionFailed
 from leveret.limits import COMMIT_BYTES_MAX, SHORT_STRING_BYTES_MAX, STAGING_QUEUES_PER_COMMIT_MAX
 from leveret.message import Message
 from leveret.names import Name, cleaned
-from leveret.wire.staged import read_staged
 
 #: The routing key of a commit.
 COMMIT_KEY: Final = "amq.leveret.commit"
@@ -297,6 +296,9 @@ class Commit:
             returned = look.next(before + _LOOKED_AT_ONCE)
             if returned is not None:
                 self._check_routable(staging, returned.message)
+                if staging.goes_to and staging.is_plain:
+                    # All messages go to the same queue.
+                    return
             yield look.looked - before + 1
 
     def _check_routable(self, queue: StagingQueue, message: Message) -> None:
@@ -304,7 +306,7 @@ class Commit:
         cost = header_cost(message.properties)
         # The headers are read once, and four times if the address was not routed yet.
         core.scheduler.spent += cost // 4
-        staged = read_staged(message.properties)
+        staged = queue.destination_of(message.properties)
         route = self._routes.find(staged)
         found = route.found
         if found is None or not found.reached():

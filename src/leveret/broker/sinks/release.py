@@ -17,7 +17,7 @@ one queue after the other.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -28,11 +28,11 @@ from leveret.broker.exchanges.exchange import Exchange
 from leveret.broker.ownership import Owner
 from leveret.broker.queue.dead_letters import DEAD_LETTER_RETRY_MS, DeadLetter
 from leveret.broker.queue.target import Destinations, Target
-from leveret.broker.queue.waiting import WaitingQueue
 from leveret.broker.scheduler.accounts import ROUTE_BYTES
 from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST, STAGED_LETTER, STAGED_MESSAGE
 from leveret.broker.scheduler.effects import SyncWaiter
 from leveret.broker.scheduler.timers import Timed
+from leveret.broker.sinks.heir import Heir, can_be_given, give, heir_of, is_small
 from leveret.broker.vhost.vhost import Vhost
 from leveret.limits import (
     ROUTE_TARGETS_CACHED_MAX,
@@ -42,7 +42,10 @@ from leveret.limits import (
 )
 from leveret.message import Address, Message
 from leveret.wire.properties import HEADERS, find_property, property_delivery_mode
-from leveret.wire.staged import StagedDestination, read_staged, without_staged
+from leveret.wire.staged import StagedDestination, without_staged
+
+if TYPE_CHECKING:
+    from leveret.broker.sinks.staging import StagingQueue
 
 #: Bytes of staged messages that one record of the journal moves: a few ms of work and of writing.
 _RELEASE_BYTES: Final = 1024 * 1024
@@ -221,7 +224,13 @@ class Release(SyncWaiter):
     """The release of one committed batch."""
 
     def __init__(
-        self, vhost: Vhost, sink: Sink, batch: i64, queues: list[WaitingQueue], unroutable: str
+        self,
+        vhost: Vhost,
+        sink: Sink,
+        batch: i64,
+        queues: list[StagingQueue],
+        unroutable: str,
+        at_once: bool,
     ) -> None:
         super().__init__()
         self.vhost = vhost
@@ -229,6 +238,10 @@ class Release(SyncWaiter):
         self.batch: Final[i64] = batch
         self.queues = queues
         self.unroutable = unroutable
+        #: True while one queue may still take over all messages by one record (`heir.py`).
+        self.at_once = at_once
+        #: Queues whose messages were moved to disk for that.
+        self._stored: i64 = 0
         self.head: i64 = 0
         #: The channels whose confirms wait for the end of the release.
         self.waiting: dict[SyncWaiter, None] = {}
@@ -247,7 +260,7 @@ class Release(SyncWaiter):
         else:
             self.go_on()
 
-    def left(self) -> list[WaitingQueue]:
+    def left(self) -> list[StagingQueue]:
         """Return the queues that are not empty yet, in order."""
         return self.queues[self.head :]
 
@@ -264,7 +277,7 @@ class Release(SyncWaiter):
         if self.head < len(self.queues):
             self.queues[self.head].schedule()
 
-    def dispatch(self, queue: WaitingQueue, limit: i64) -> bool:
+    def dispatch(self, queue: StagingQueue, limit: i64) -> bool:
         """Release a part of a queue; `go_on` schedules the next part."""
         core = self.vhost.core
         if queue.deleted or self.sink.releases[0] is not self:
@@ -276,6 +289,8 @@ class Release(SyncWaiter):
         if core.spill.unwritten_bytes > SPILL_BYTES_MAX:
             core.wait_spilled(self)
             return False
+        if self.at_once:
+            return self._release_at_once()
         if queue.ready_count() == 0:
             self._end(queue)
             return False
@@ -290,7 +305,58 @@ class Release(SyncWaiter):
             self.go_on()
         return False
 
-    def _move_some(self, queue: WaitingQueue, limit: i64) -> i64:
+    def _release_at_once(self) -> bool:
+        """Move all messages by one record; return whether this must be called again."""
+        core = self.vhost.core
+        heir = heir_of(self.vhost, self.queues)
+        if heir is None:
+            return self._release_in_parts()
+        is_copied = is_small(self.queues)
+        if not is_copied:
+            while self._stored < len(self.queues):
+                if self.queues[self._stored].evict():
+                    return True
+                self._stored += 1
+            if not can_be_given(self.queues):
+                if core.spill.unwritten_bytes == 0:
+                    return self._release_in_parts()
+                core.wait_spilled(self)
+                return False
+        core.journal.begin_tx()
+        emptied = self._copy_all() if is_copied else self._give_all(heir)
+        for queue in self.queues[:emptied]:
+            self._drop(queue)
+        core.journal.end_tx()
+        if emptied < len(self.queues):
+            # The others have messages that are damaged on disk.
+            return self._release_in_parts()
+        self._finish()
+        return False
+
+    def _release_in_parts(self) -> bool:
+        """Move the messages in parts from now on; return whether this must be called again."""
+        self.at_once = False
+        self.go_on()
+        return False
+
+    def _copy_all(self) -> i64:
+        """Move the messages of all queues, one by one; return how many queues are empty then."""
+        emptied: i64 = 0
+        for queue in self.queues:
+            while queue.ready_count() > 0:
+                if self._move_some(queue, queue.ready_count()) == 0:
+                    return emptied
+            emptied += 1
+        return emptied
+
+    def _give_all(self, heir: Heir) -> i64:
+        """Give the chunks of all queues to their heir; return the number of queues."""
+        count = give(self.queues, heir)
+        self.vhost.exchanges.by_name[""].published_in += count
+        self.sink.released += count
+        return len(self.queues)
+
+    def _move_some(self, queue: StagingQueue, limit: i64) -> i64:
         """Move messages while possible; return how many."""
         core = self.vhost.core
         moved: i64 = 0
@@ -309,13 +375,13 @@ class Release(SyncWaiter):
             size += returned.message.size
         return moved
 
-    def _move(self, queue: WaitingQueue, sequence: i64, message: Message) -> bool:
+    def _move(self, queue: StagingQueue, sequence: i64, message: Message) -> bool:
         """Move one message to its destinations; return False if it must wait."""
         vhost = self.vhost
         core = vhost.core
         # Counted first: a waiting message is checked again each second.
         core.scheduler.spent += STAGED_MESSAGE + header_cost(message.properties)
-        route = self._routes.find(read_staged(message.properties))
+        route = self._routes.find(queue.destination_of(message.properties))
         letter = unstaged(message, route, core.now_ms)
         copies = copies_of(letter)
         destinations = self._routes.destinations(route, letter, copies)
@@ -334,7 +400,7 @@ class Release(SyncWaiter):
                 self._wait()
                 return False
         for target in targets:
-            if target.begin_batch(self):
+            if not self.at_once and target.begin_batch(self):
                 self._streams.append(target)
                 core.journal.define(BATCH_START, self._start_in(target))
         if route.exchange is not None:
@@ -398,14 +464,22 @@ class Release(SyncWaiter):
         for waiter in waiting:
             waiter.batch_released()
 
-    def _end(self, queue: WaitingQueue) -> None:
+    def _end(self, queue: StagingQueue) -> None:
         """Delete an empty queue, and continue with the next one, or the next batch."""
+        self._drop(queue)
+        if self.head < len(self.queues):
+            self.go_on()
+        else:
+            self._finish()
+
+    def _drop(self, queue: StagingQueue) -> None:
+        """Delete an empty queue."""
         queue.kept = False
         self.head += 1
         self.vhost.queues.drop(queue)
-        if self.head < len(self.queues):
-            self.go_on()
-            return
+
+    def _finish(self) -> None:
+        """Begin the release of the next batch: this one is released."""
         journal = self.vhost.core.journal
         for start in self.starts():
             journal.delete(BATCH_START, start)

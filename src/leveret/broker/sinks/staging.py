@@ -1,12 +1,13 @@
 """Staging queues: messages that wait until their batch is committed or dropped.
 
 A queue with `x-staging-sink` and `x-staging-batch` belongs to one batch of one sink.  Headers of a
-staged message name its exchange and routing key; it is stored, persistent or not, and cannot be
-consumed.  The queue is for the user who declared it alone: other users with permissions for its
-name cannot stage in it, read it, bind it, or delete it.  A commit decides about all queues of a
-batch (`commit.py`); then the messages move to their exchanges (`release.py`), and the queue is
-deleted.  A queue that is never committed is deleted by its user, by the commit of a later batch of
-its sink, or by its `x-expires`, which counts from its last publish.
+staged message name its exchange and routing key, unless `x-staging-target` names the queue that
+gets all of them.  A staged message is stored, persistent or not, and cannot be consumed.  The queue
+is for the user who declared it alone: other users with permissions for its name cannot stage in it,
+read it, bind it, or delete it.  A commit decides about all queues of a batch (`commit.py`); then
+the messages move to their exchanges (`release.py`) or to their one queue (`heir.py`), and the
+staging queue is deleted.  A queue that is never committed is deleted by its user, by the commit of
+a later batch of its sink, or by its `x-expires`, which counts from its last publish.
 
 It is not regular traffic: listings, exports, policies and events leave it out (`Queue.hidden`), and
 `list_sinks` shows it to operators.  Its messages count as memory like any others.
@@ -29,9 +30,11 @@ from leveret.broker.attributes.arguments import (
     STAGING_BATCH,
     STAGING_DESTINATION,
     STAGING_SINK,
+    STAGING_TARGET,
     int_argument,
 )
 from leveret.broker.attributes.queue_attributes import QueueAttributes
+from leveret.broker.attributes.special_headers import COPIES, special_headers
 from leveret.broker.consumers.consumer import QueueConsumer
 from leveret.broker.core import Core
 from leveret.broker.ownership import Owner, is_free_for, recorded_owner
@@ -51,7 +54,12 @@ from leveret.broker.vhost.staging_queues import staging_record
 from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AccessRefused, PreconditionFailed
 from leveret.limits import BODY_APART_BYTES
-from leveret.message import Message
+from leveret.message import Address, Message
+from leveret.wire.properties import HEADERS, find_property
+from leveret.wire.staged import StagedDestination, read_staged
+
+#: The flags, in the first byte of properties, of a priority and of an expiration.
+_JUDGED: Final = 0x09
 
 
 @final
@@ -72,6 +80,13 @@ class StagingQueue(WaitingQueue):
         self._sinks: Final = sinks
         arguments = attributes.arguments
         destination = arguments.get(STAGING_DESTINATION)
+        target = arguments.get(STAGING_TARGET)
+        #: The queue or stream that gets all its messages; empty if their headers name exchanges.
+        self.goes_to: Final = target if isinstance(target, str) else ""
+        #: The address of its messages in that case.
+        self.address: Final = Address(b"", self.goes_to.encode("utf-8", "surrogateescape"))
+        #: True while no message has further keys, a priority, an expiration or a number.
+        self.is_plain = True
         self.sink: Final = str(arguments[STAGING_SINK])
         self.destination: Final = destination if isinstance(destination, str) else ""
         self.batch: Final[i64] = int_argument(arguments, STAGING_BATCH)
@@ -111,10 +126,21 @@ class StagingQueue(WaitingQueue):
 
         The caller has checked its headers, and the publisher's permission for its exchange.
         """
+        if self.goes_to and self.is_plain:
+            self.is_plain = _is_plain(message)
         self.admits = True
         outcome = self._home.publish(message, [self.target], by)
         self.admits = False
         return outcome
+
+    def destination_of(self, properties: bytes) -> StagedDestination:
+        """Return where a message goes when it is released.
+
+        Raises: PreconditionFailed (406) if its headers do not say it, and no argument does.
+        """
+        if self.goes_to:
+            return StagedDestination(self.address.exchange, self.address.routing_key)
+        return read_staged(properties)
 
     # -- releasing ---------------------------------------------------------------------------------
 
@@ -218,6 +244,14 @@ class StagingTarget(Target):
             if self.share is not None:
                 self.share.note()
         return sequence
+
+
+def _is_plain(message: Message) -> bool:
+    """Return whether a message needs no look at it when it enters a queue."""
+    properties = message.properties
+    if message.numbered or properties[0] & _JUDGED:
+        return False
+    return find_property(properties, HEADERS) < 0 or not special_headers(properties) & COPIES
 
 
 def staging_of(queue: Queue | None) -> StagingQueue | None:

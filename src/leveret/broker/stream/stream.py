@@ -35,7 +35,7 @@ from leveret.broker.scheduler.costs import (
 )
 from leveret.broker.scheduler.effects import ChunkWanted, SyncWaiter
 from leveret.broker.scheduler.task import WAIT
-from leveret.broker.stream.block import StreamBlock, first_of
+from leveret.broker.stream.block import StreamBlock, first_of, stored_block
 from leveret.broker.stream.filter import stream_filter
 from leveret.broker.stream.offsets import StreamOffsets
 from leveret.broker.stream.reader import StreamCursor, stream_entry
@@ -46,7 +46,7 @@ from leveret.errors import NotImplementedFault, PreconditionFailed
 from leveret.limits import CHUNK_RECORDS_MAX, SUPER_STREAM_PARTITIONS_KEPT_MAX
 from leveret.message import Message
 from leveret.store.journal.journal import Journal, LateRecord
-from leveret.store.segments.segments import ChunkRef
+from leveret.store.segments.segments import ChunkRef, adopted_ref
 from leveret.store.segments.spill import SpillOwner
 from leveret.wire.tables import Timestamp
 
@@ -184,6 +184,21 @@ class Stream(Queue):
             self._spill(last)
         self.blocks.append(block)
         self.last = block
+
+    def adopt(self, refs: list[ChunkRef]) -> None:
+        """Take over the messages of a queue's chunks, which come after all others."""
+        core = self.core
+        for ref in refs:
+            own = adopted_ref(ref, self.next_offset)
+            block = stored_block(own)
+            core.spill.use.lives(own, own.count)
+            self.add_block(block)
+            self.size += block.size
+            self.next_offset = block.end
+            core.journal.spill(self.queue_id, own, [])
+        # The newest block is in memory.
+        self.add_block(StreamBlock(self.next_offset))
+        self.note_published(core.journal.group)
 
     def settle(self) -> None:
         """Write all messages that have arrived, for a checkpoint."""

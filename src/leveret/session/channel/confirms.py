@@ -141,7 +141,8 @@ class Confirms(PublishCounter):
         if self._releases or self._ended:
             return
         journal = self._core.journal
-        self._unsynced[-1] = (journal.last_group, self._published)
+        group = journal.group if journal.has_records() else journal.group - 1
+        self._unsynced[-1] = (group, self._published)
         if len(self._unsynced) == 1:
             self.synced(journal.durable_group)
 

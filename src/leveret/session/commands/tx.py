@@ -30,7 +30,6 @@ from leveret.wire.methods import (
     TxSelect,
     TxSelectOk,
 )
-from leveret.wire.staged import read_staged
 
 
 def handle_tx(channel: ServerChannel, method: Method) -> bool:
@@ -72,7 +71,7 @@ def _commit_checked(channel: ServerChannel) -> Iterator[int]:
             address = message.address
             check_again(channel, address.exchange, address.routing_key, message)
             if publish.staging is not None:
-                staged = read_staged(message.properties)
+                staged = publish.staging.destination_of(message.properties)
                 check_again(channel, staged.exchange, staged.routing_key, message)
             if publish.commit is not None:
                 yield from allow_commit(channel, publish.commit)

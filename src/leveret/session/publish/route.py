@@ -48,7 +48,7 @@ class Route(Destinations):
     ) -> None:
         super().__init__(routing.targets, routing.taps)
         self.exchange: Final = exchange
-        self.address: Final = address
+        self.address = address
         self.routing_key: Final = routing.routing_key
         #: True if the headers decide: each message is routed individually.
         self.dynamic: Final = routing.dynamic
@@ -69,6 +69,8 @@ class Route(Destinations):
             for target in self.targets:
                 if isinstance(target, StagingTarget):
                     self.staging = target.queue
+                    if target.queue.goes_to:
+                        self.address = target.queue.address
             self.special = self.commits or self.staging is not None
 
 

@@ -21,7 +21,7 @@ from leveret.broker.queue.target import Destinations
 from leveret.broker.sinks.area import area_of
 from leveret.broker.sinks.commit import Commit, read_command
 from leveret.broker.sinks.sinks import GIVE_SINK
-from leveret.broker.sinks.staging import staging_of
+from leveret.broker.sinks.staging import StagingQueue, staging_of
 from leveret.broker.users.permissions import CONFIGURE
 from leveret.broker.vhost.vhost import DUPLICATE, RECORDED, REJECTED
 from leveret.errors import AccessRefused, AmqpError, PreconditionFailed, SoftError
@@ -35,7 +35,6 @@ from leveret.session.publish.inspect import Inspected, inspect, inspected_messag
 from leveret.session.publish.returns import return_message
 from leveret.session.publish.route import Route, check_copies, from_utf8, writable
 from leveret.session.publish.topic_permissions import check_way
-from leveret.wire.staged import read_staged
 
 #: The prefix of the names of Spark's staging queues; the name of the sink follows it.
 _SPARKS_STAGING: Final = "leveret.staging."
@@ -70,7 +69,7 @@ def _stage(channel: ServerChannel, route: Route, properties: bytes, body: bytes)
     owner = connection.access.owner
     staging.check_user(owner)
     inspected = inspect(channel, properties) or Inspected(properties, [], False)
-    _check_destination(channel, inspected.properties, inspected.more_keys)
+    _check_destination(channel, staging, inspected.properties, inspected.more_keys)
     # Staged messages are always stored; the delivery mode takes effect after the commit.
     message = inspected_message(channel, route, inspected, route.targets, body, True)
     if channel.mode == TX:
@@ -83,12 +82,14 @@ def _stage(channel: ServerChannel, route: Route, properties: bytes, body: bytes)
     connection.check_publisher(outcome & RECORDED != 0)
 
 
-def _check_destination(channel: ServerChannel, properties: bytes, copies: list[str]) -> None:
+def _check_destination(
+    channel: ServerChannel, staging: StagingQueue, properties: bytes, copies: list[str]
+) -> None:
     """Check that the user may publish to the destination of a staged message.
 
     Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406).
     """
-    staged = read_staged(properties)
+    staged = staging.destination_of(properties)
     name, key = from_utf8(staged.exchange, staged.routing_key)
     exchange = writable(channel.connection.access, channel.vhost, Name(name), key)
     if copies:

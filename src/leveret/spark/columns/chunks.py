@@ -77,7 +77,7 @@ class ColumnChunk:
         self._layout = layout
         self._buffer = pa.py_buffer(data)
         count = int(layout.count)
-        self.offsets = self._numbers("<i8", count, CHUNK_HEADER_BYTES)
+        self.offsets = self._numbers("<i8", count, CHUNK_HEADER_BYTES) + int(layout.base)
         self.timestamps = self._numbers("<i8", count, CHUNK_HEADER_BYTES + 8 * count)
         width = (4 * count + 7) & -8
         at = int(layout.sizes_at)

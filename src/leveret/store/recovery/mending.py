@@ -24,6 +24,7 @@ from leveret.store.segments.segments import (
     ChunkRef,
     check_chunk,
     check_chunk_head,
+    placed_chunk,
     read_if_readable,
 )
 from leveret.store.segments.walk import read_what_can_be
@@ -51,15 +52,23 @@ def read_best(disk: Disk, seed: int, owner: i64, ref: ChunkRef, levels: i64) -> 
     priority is `levels`; not if that is negative, because only the columns say when a delayed
     message is due.
     """
-    data = read_if_readable(disk, ref)
+    data = _placed(owner, ref, read_if_readable(disk, ref))
     if is_whole(owner, ref, data):
         return BestChunk(data, None, True, True)
     if ref.temporary:
         # There are no other copies of its messages.
         return BestChunk(data, data, False, False)
-    read = data if len(data) == ref.size else _readable_part(disk, ref)
+    read = data if len(data) == ref.size else _placed(owner, ref, _readable_part(disk, ref))
     best = _mended(disk, seed, owner, ref, read, levels)
     return BestChunk(best, data, _checks(owner, ref, best), is_whole(owner, ref, best))
+
+
+def _placed(owner: i64, ref: ChunkRef, data: bytes) -> bytes:
+    """Return an adopted chunk as one of its owner, if its header is intact."""
+    try:
+        return placed_chunk(data, ref, owner)
+    except ChunkDamaged:
+        return data
 
 
 def heal(disk: Disk, ref: ChunkRef, data: bytes) -> None:

@@ -3,6 +3,8 @@
 u64 file | u64 position | u64 size | u64 first sequence | u64 last | u64 count |
 i64 least timestamp | i64 greatest timestamp | u64 persistent ones | u64 their bytes |
 u64 bytes of their bodies | i64 least expiry | u64 greatest delivery count
+
+The highest bit but one of the file's number marks an adopted chunk.
 """
 
 from __future__ import annotations
@@ -16,10 +18,12 @@ from leveret.wire.buffer import BytesWriter, read_i64_le, write_i64_le
 
 CHUNK_REF_BYTES: Final = 13 * 8
 
+_ADOPTED: Final[i64] = 1 << 62
+
 
 def write_chunk_ref(writer: BytesWriter, ref: ChunkRef) -> None:
     """Append a reference."""
-    write_i64_le(writer, ref.file_number)
+    write_i64_le(writer, ref.file_number | (_ADOPTED if ref.adopted else 0))
     write_i64_le(writer, ref.position)
     write_i64_le(writer, ref.size)
     write_i64_le(writer, ref.first)
@@ -36,8 +40,9 @@ def write_chunk_ref(writer: BytesWriter, ref: ChunkRef) -> None:
 
 def read_chunk_ref(data: bytes, position: i64) -> ChunkRef:
     """Return the reference at `position`."""
+    file_number = read_i64_le(data, position)
     return ChunkRef(
-        read_i64_le(data, position),
+        file_number & ~_ADOPTED,
         read_i64_le(data, position + 8),
         read_i64_le(data, position + 16),
         read_i64_le(data, position + 24),
@@ -50,4 +55,6 @@ def read_chunk_ref(data: bytes, position: i64) -> ChunkRef:
         read_i64_le(data, position + 80),
         read_i64_le(data, position + 88),
         read_i64_le(data, position + 96),
+        False,
+        file_number & _ADOPTED != 0,
     )

@@ -24,6 +24,7 @@ from leveret.chunk import (
     ChunkBuilder,
     ChunkDamaged,
     is_chunk_head,
+    placed,
 )
 from leveret.store.disk import Disk, StorageFailure
 from leveret.store.format import SEGMENTS_DIR
@@ -77,7 +78,8 @@ class ChunkRef:
 
     Of the persistent ones among them it has the number, the bytes and the bytes of the bodies;
     `min_expiry` is the earliest deadline of a message, in ms or NEVER, `count_max` the highest
-    delivery count.  `temporary` means that the file ends with the process.
+    delivery count.  `temporary` means that the file ends with the process, `adopted` that the chunk
+    was written for another owner, at other sequences (`chunk.placed`).
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class ChunkRef:
         min_expiry: i64 = NEVER,
         count_max: i64 = 0,
         temporary: bool = False,
+        adopted: bool = False,
     ) -> None:
         self.file_number: Final[i64] = file_number
         self.position: Final[i64] = position
@@ -111,6 +114,7 @@ class ChunkRef:
         self.min_expiry: Final[i64] = min_expiry
         self.count_max: Final[i64] = count_max
         self.temporary: Final = temporary
+        self.adopted: Final = adopted
 
     @property
     def path(self) -> str:
@@ -163,6 +167,27 @@ def moved_ref(ref: ChunkRef, file_number: i64, position: i64) -> ChunkRef:
     )
 
 
+def adopted_ref(ref: ChunkRef, first: i64) -> ChunkRef:
+    """Return the reference of another owner, who has the same chunk from `first` on."""
+    return ChunkRef(
+        ref.file_number,
+        ref.position,
+        ref.size,
+        first,
+        first + ref.last - ref.first,
+        ref.count,
+        ref.min_timestamp,
+        ref.max_timestamp,
+        ref.persistent,
+        ref.persistent_bytes,
+        ref.persistent_bodies,
+        ref.min_expiry,
+        ref.count_max,
+        False,
+        True,
+    )
+
+
 def read_chunk_bytes(disk: Disk, ref: ChunkRef) -> bytes:
     """Return the bytes at `ref`, fewer if the file ends before.
 
@@ -202,12 +227,20 @@ def read_if_readable(disk: Disk, ref: ChunkRef) -> bytes:
         return b""
 
 
+def placed_chunk(data: bytes, ref: ChunkRef, owner: i64) -> bytes:
+    """Return the chunk that begins in `data`, which was read at `ref`, as one of its owner.
+
+    Raises: ChunkDamaged: an adopted chunk has no intact header.
+    """
+    return placed(data, owner, ref.first) if ref.adopted else data
+
+
 def check_chunk(data: bytes, ref: ChunkRef, owner: i64) -> Chunk:
     """Return the chunk in `data`, which was read at `ref`.
 
     Raises: ChunkDamaged: it fails its check, or is not the one that `ref` means.
     """
-    chunk = Chunk(data)
+    chunk = Chunk(placed_chunk(data, ref, owner))
     if chunk.owner != owner or chunk.first != ref.first or chunk.last != ref.last:
         raise ChunkDamaged("another chunk lies here")
     return chunk
@@ -218,7 +251,7 @@ def check_chunk_head(data: bytes, ref: ChunkRef, owner: i64) -> None:
 
     Raises: ChunkDamaged: it does not, or the header is incomplete.
     """
-    head = data[:CHUNK_HEADER_BYTES]
+    head = placed_chunk(data[:CHUNK_HEADER_BYTES], ref, owner)
     if not is_chunk_head(head):
         raise ChunkDamaged("a chunk's header does not check")
     if (

@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import Final, final
 
 from mypy_extensions import i64
-from xxhash import xxh3_64_digest
 
-from leveret.chunk import CHUNK_HEADER_BYTES, CHUNK_MAGIC, Chunk, ChunkDamaged
+from leveret.chunk import CHUNK_HEADER_BYTES, CHUNK_MARK, Chunk, ChunkDamaged, is_chunk_head
 from leveret.store.disk import Disk, StorageFailure, StoreFile
 from leveret.store.segments.segments import segment_path
 from leveret.wire.buffer import read_i64_le
@@ -68,9 +67,7 @@ class SegmentWalk:
     def _size_at(self, at: i64) -> i64:
         """Return the size of the chunk whose intact header is at a position, or -1."""
         head = read_what_can_be(self._file, at, CHUNK_HEADER_BYTES)
-        if len(head) < CHUNK_HEADER_BYTES or not head.startswith(CHUNK_MAGIC):
-            return -1
-        if xxh3_64_digest(head[:120]) != head[120:]:
+        if not is_chunk_head(head):
             return -1
         size = read_i64_le(head, _SIZE_AT)
         return size if size >= CHUNK_HEADER_BYTES and at + size <= self.bytes else -1
@@ -95,16 +92,16 @@ class SegmentWalk:
         at: i64 = start
         while at < limit:
             block = read_what_can_be(self._file, at, _SEARCH_BYTES)
-            hit: i64 = block.find(CHUNK_MAGIC)
+            hit: i64 = block.find(CHUNK_MARK)
             while hit >= 0:
                 place: i64 = at + hit
                 if place >= limit:
                     return end
                 if place % 8 == 0 and self._size_at(place) >= 0:
                     return place
-                hit = block.find(CHUNK_MAGIC, hit + 1)
-            # A magic may span the end of the block.
-            at += _SEARCH_BYTES - len(CHUNK_MAGIC)
+                hit = block.find(CHUNK_MARK, hit + 1)
+            # A mark may span the end of the block.
+            at += _SEARCH_BYTES - len(CHUNK_MARK)
         return end
 
 

@@ -15,14 +15,14 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from leveret.chunk import Chunk, RecordDamaged
+from leveret.chunk import Chunk, ChunkDamaged, RecordDamaged
 from leveret.store.damage import Damage
 from leveret.store.disk import Disk
 from leveret.store.format import SEGMENTS_DIR
 from leveret.store.recovery.copies import Copies
 from leveret.store.recovery.lost_rows import LostRows
 from leveret.store.recovery.strays import UNTOLD
-from leveret.store.segments.segments import ChunkRef, segment_number, segment_path
+from leveret.store.segments.segments import ChunkRef, check_chunk, segment_number, segment_path
 from leveret.store.segments.walk import SegmentWalk
 from leveret.store.survey.file_report import FileReport
 from leveret.store.survey.holdings import Holding, Holdings
@@ -115,8 +115,8 @@ class SegmentSurvey:
             chunk = walk.chunk
             if chunk is None:
                 self._judge_place(walk, one, report)
-            elif one is not None and _is_same(chunk, one):
-                self._survey_chunk(chunk, one, report)
+            elif one is not None and (same := _as_wanted(chunk, one)) is not None:
+                self._survey_chunk(same, one, report)
             elif one is not None:
                 self._lose(one, "another chunk lies here", report)
             else:
@@ -196,7 +196,9 @@ class SegmentSurvey:
                 report.damages.append(Damage(report.path, position, chunk.size, what, 0))
 
 
-def _is_same(chunk: Chunk, one: ReferencedChunk) -> bool:
-    """Return whether a chunk is the wanted one."""
-    ref = one.ref
-    return chunk.owner == one.queue.queue_id and chunk.first == ref.first and chunk.last == ref.last
+def _as_wanted(chunk: Chunk, one: ReferencedChunk) -> Chunk | None:
+    """Return a chunk as its owner's, or None if it is not the wanted one."""
+    try:
+        return check_chunk(chunk.data, one.ref, one.queue.queue_id)
+    except ChunkDamaged:
+        return None

@@ -52,7 +52,7 @@ from leveret.management.requests.slices import next_slice
 from leveret.management.rights import USER
 from leveret.management.routes.shared import CHUNKS, number_of_query
 from leveret.management.routes.streams.streams import found_stream
-from leveret.store.segments.segments import ChunkRef, check_chunk_head
+from leveret.store.segments.segments import ChunkRef, check_chunk_head, placed_chunk
 
 CONTENT_TYPE: Final = "application/vnd.leveret.chunks"
 
@@ -177,6 +177,7 @@ async def _send_stored(
     await next_slice()
     try:
         check_chunk_head(data, ref, stream.queue_id)
+        data = placed_chunk(data, ref, stream.queue_id)
     except ChunkDamaged as damage:
         return report_damage(stream, part, data, damage)
     await response.write(data)
