@@ -397,11 +397,6 @@ COMMIT_BYTES_MAX: Final = 2 * 1024 * 1024
 #: Committed batches of one sink that are not released yet: a faster committer is refused.
 RELEASES_PER_SINK_MAX: Final = 64
 
-#: The most staging queues and chunks that a queue takes over by one record, which is some 0.5 MB;
-#: the messages of a larger batch are copied in parts.
-QUEUES_GIVEN_MAX: Final = 512
-CHUNKS_GIVEN_MAX: Final = 4096
-
 #: Bytes of acked messages that a queue retains if only a time is set: they are in memory.
 RETAINED_BYTES_MAX: Final = 256 * 1024 * 1024
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from leveret.broker.attributes.arguments import STAGING_TARGET
+from leveret.broker.attributes.arguments import STAGING_EXCHANGE, STAGING_ROUTING_KEY
+from leveret.broker.sinks.heir import QUEUES_GIVEN_MAX
 from leveret.broker.stream.chunks import next_part
 from leveret.chunk import Chunk
-from leveret.limits import QUEUES_GIVEN_MAX
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.segments.segments import placed_chunk, read_chunk_bytes
 from leveret.store.survey.salvage import Salvage, write_salvage
@@ -22,18 +22,21 @@ from support.wire.raw_codec import method, publish
 
 TYPES = ("classic", "quorum", "stream")
 
+#: The arguments of staging queues whose messages all go to the queue `t`.
+TO_T = {STAGING_EXCHANGE: "", STAGING_ROUTING_KEY: "t"}
+
 #: Few messages are copied; of many the chunks change their owner.
 FEW, MANY = 5, 700
 
 
 def prepared(node: Node, kind: str, count: int, queues: int = 2, **arguments: Any) -> list[bytes]:
-    """Declare the target `t`, and stage messages for it in queues `a0`, `a1` …; return the bodies."""
+    """Declare the queue `t`, and stage messages for it in `a0`, `a1` …; return the bodies."""
     peer = node.connect()
     peer.declare("t", arguments={"x-queue-type": kind, **arguments})
     bodies = []
     for number in range(queues):
         name = f"a{number}"
-        told = {"x-staging-sink": "s", "x-staging-batch": 1, STAGING_TARGET: "t"}
+        told = {"x-staging-sink": "s", "x-staging-batch": 1, **TO_T}
         peer.declare(name, arguments=told)
         of_queue = [b"%d.%04d" % (number, at) + bytes(200) for at in range(count)]
         peer.send(*[publish(1, "", name, body, delivery_mode=2) for body in of_queue])
@@ -198,6 +201,22 @@ def test_consumers_ack_and_requeue_what_was_taken_over() -> None:
     assert seen(killed(again)) == 0
 
 
+@pytest.mark.parametrize("kind", TYPES)
+def test_an_exchange_may_lead_to_the_queue(kind: str) -> None:
+    node = Node()
+    peer = node.connect()
+    peer.declare("t", arguments={"x-queue-type": kind})
+    peer.call(1, "queue.bind", queue="t", exchange="amq.topic", routing_key="k.#")
+    told = {STAGING_EXCHANGE: "amq.topic", STAGING_ROUTING_KEY: "k.1"}
+    peer.declare("a0", arguments={"x-staging-sink": "s", "x-staging-batch": 1, **told})
+    peer.send(*[publish(1, "", "a0", b"%d" % at, delivery_mode=2) for at in range(MANY)])
+    node.sync()
+    committed(node, 1)
+    node.sync()
+    assert contents(node) == [b"%d" % at for at in range(MANY)]
+    assert node.vhost.exchanges.by_name["amq.topic"].published_in == MANY
+
+
 # -- what is released in parts ---------------------------------------------------------------------
 
 
@@ -251,7 +270,7 @@ def test_a_user_stages_only_what_they_may_publish() -> None:
     prepared(node, "classic", FEW)
     node.add_user("ann", configure=".*", write="^b$", read="")
     ann = node.connect_as("ann")
-    told = {"x-staging-sink": "n", "x-staging-batch": 1, STAGING_TARGET: "t"}
+    told = {"x-staging-sink": "n", "x-staging-batch": 1, **TO_T}
     ann.declare("b", arguments=told)
     ann.send(publish(1, "", "b", b"m"))
     assert ann.expect(1, "channel.close").code == 403

@@ -34,6 +34,7 @@ CHAIN_LINES_MAX = 700
 LONG_CLASSES = {
     "broker.backlog.fifo_pages.FifoPages": "one chain on the delivery path",
     "broker.queue.classic.ClassicQueue": "how messages go out, settle and count",
+    "broker.sinks.staging.StagingQueue": "a queue, and what a batch asks of one",
     "broker.stream.stream.Stream": "blocks and what readers see, after a queue's base",
     "session.connection.connection.AmqpConnection": "what channels ask of it is its base",
     "haremq.connection.HareConnection": "what the broker asks of any client is too",

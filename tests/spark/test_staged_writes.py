@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from leveret.client import BasicProperties, Message
+from leveret.client import BasicProperties
 from leveret.client.blocking import Channel, connect
 from leveret.errors import NotFound
-from leveret.limits import RELEASES_PER_SINK_MAX, SPARK_WRITE_STAGING_MS
+from leveret.limits import SPARK_WRITE_STAGING_MS
 from leveret.spark.transport import Interrupted
 from leveret.spark.write.link import WriteError
 from leveret.spark.write.result import WriteResult, read_results
-from leveret.spark.write.staging import COMMIT_KEY, commit, discard
+from leveret.spark.write.staging import COMMIT_KEY, discard
 from leveret.spark.write.task import WrittenRows
 from support.brokers.brokers import Broker
 from support.spark.live_stream import LiveStream
@@ -51,17 +50,6 @@ def staged(broker: Broker, rows: pa.RecordBatch | None = None, **more: str) -> S
     return sink_for({"uri": broker.uri} | more, rows or numbers(0, 1))
 
 
-def settled(channel: Channel, queue: str, count: int) -> list[bytes]:
-    """Return the bodies in a queue when `count` have come: the broker hands them on by slices."""
-    consumer = channel.consume(queue, inactivity_timeout=120)
-    found: list[bytes] = []
-    while len(found) < count and (message := next(consumer, None)) is not None:
-        message.ack()
-        found.append(message.body)
-    consumer.cancel()
-    return found + bodies(channel, queue)
-
-
 def queues_of(sink: Sink) -> list[str]:
     """Return the staging queues that the tasks of the last attempt told of."""
     written = [message for message in sink.messages if isinstance(message, WrittenRows)]
@@ -76,15 +64,6 @@ def is_there(broker: Broker, queue: str) -> bool:
         except NotFound:
             return False
         return True
-
-
-def vanishes(broker: Broker, queue: str) -> bool:
-    """Tell whether a queue is gone soon: the broker deletes it after its last message."""
-    deadline = time.monotonic() + 120
-    while is_there(broker, queue):
-        if time.monotonic() > deadline:
-            return False
-    return True
 
 
 # -- what arrives ----------------------------------------------------------------------------------
@@ -105,8 +84,8 @@ def test_a_batch_arrives_as_it_was_and_in_the_order_of_its_tasks(
     rows = numbers(0, 3, **columns)
     sink = staged(broker, rows)
     sink.batch(0, [[rows], [], [numbers(3, 6, **columns)]], query=queue)
-    assert settled(channel, queue, 6) == texts(0, 6)
-    assert all(vanishes(broker, name) for name in queues_of(sink))
+    assert bodies(channel, queue) == texts(0, 6)
+    assert not any(is_there(broker, name) for name in queues_of(sink))
 
 
 def test_what_staging_adds_is_taken_off_again(broker: Broker, channel: Channel, queue: str) -> None:
@@ -132,6 +111,8 @@ def test_nothing_is_seen_before_the_commit(broker: Broker, channel: Channel, que
         "x-staging-sink": queue,
         "x-staging-batch": 0,
         "x-staging-destination": f"queue:{queue}",
+        "x-staging-exchange": "",
+        "x-staging-routing-key": queue,
         "x-expires": SPARK_WRITE_STAGING_MS,
     }
     # Declared otherwise, it would be refused.
@@ -192,8 +173,8 @@ def test_a_write_id_to_two_destinations_writes_both(
     for _ in range(2):  # the second time as after a crash
         for sink in sinks:
             sink.save([[numbers(0, 3)], [numbers(3, 5)]])
-    assert settled(channel, queue, 5) == texts(0, 5)
-    assert settled(channel, other, 5) == texts(0, 5)
+    assert bodies(channel, queue) == texts(0, 5)
+    assert bodies(channel, other) == texts(0, 5)
     places = [f"queue:{queue}", f"queue:{other}"]
     assert read_results(file) == [
         WriteResult(queue, place, 4, 5, dropped, 0) for dropped in (0, 5) for place in places
@@ -224,7 +205,7 @@ def test_a_batch_below_the_last_one_is_an_error_that_says_what_to_do(
         assert text in str(refused.value)
     save(0, lowerBatch="drop")
     save(0, writeId=f"{queue}-anew")
-    assert settled(channel, queue, 2) == [b"12", b"0"]
+    assert bodies(channel, queue) == [b"12", b"0"]
 
 
 def test_a_query_that_was_set_back_is_told(broker: Broker, channel: Channel, queue: str) -> None:
@@ -235,7 +216,7 @@ def test_a_query_that_was_set_back_is_told(broker: Broker, channel: Channel, que
         sink.batch(1, [[numbers(1, 2)]], query=queue)
     assert not any(is_there(broker, left) for left in queues_of(sink))
     sink.batch(2, [[numbers(2, 3)]], query=queue)
-    assert settled(channel, queue, 3) == texts(0, 3)
+    assert bodies(channel, queue) == texts(0, 3)
 
 
 def test_a_batch_in_flight_of_a_client_that_said_no_destination_is_known_again(
@@ -251,8 +232,8 @@ def test_a_batch_in_flight_of_a_client_that_said_no_destination_is_known_again(
     channel.publish(json.dumps(command).encode(), "", COMMIT_KEY, mandatory=True)
     for to in (queue, other):
         staged(broker, queue=to).batch(5, [[numbers(0, 1)]], query=queue)
-    assert settled(channel, queue, 1) == texts(0, 1)
-    assert settled(channel, other, 1) == texts(0, 1)
+    assert bodies(channel, queue) == texts(0, 1)
+    assert bodies(channel, other) == texts(0, 1)
 
 
 def test_numbered_rows_that_the_broker_had_are_counted(
@@ -305,7 +286,7 @@ def test_each_query_has_batches_of_its_own(broker: Broker, channel: Channel, que
     sink = staged(broker, queue=queue)
     for query in ("a", "b"):
         sink.batch(0, [[numbers(0, 2)]], query=f"{queue}-{query}")
-    assert settled(channel, queue, 4) == texts(0, 2) * 2
+    assert bodies(channel, queue) == texts(0, 2) * 2
 
 
 def test_a_batch_with_a_message_that_no_queue_takes_is_refused_whole(
@@ -319,8 +300,8 @@ def test_a_batch_with_a_message_that_no_queue_takes_is_refused_whole(
     assert bodies(channel, queue) == []
     channel.queue_declare("none")
     sink.batch(0, [[rows]], query=queue)
-    assert settled(channel, queue, 3) == [b"0", b"1", b"3"]
-    assert settled(channel, "none", 1) == [b"2"]
+    assert bodies(channel, queue) == [b"0", b"1", b"3"]
+    assert bodies(channel, "none") == [b"2"]
     channel.queue_delete("none")
 
 
@@ -335,8 +316,8 @@ def test_unroutable_messages_of_a_batch_are_dropped_or_go_elsewhere(
     staged(broker, rows, exchange="", unroutable="drop").batch(0, [[rows]], query=queue)
     other = staged(broker, rows, exchange="", unroutable=f"dead-letter:{lost}")
     other.batch(0, [[rows]], query=f"{queue}-2")
-    assert settled(channel, queue, 4) == [b"0", b"2"] * 2
-    assert settled(channel, lost, 2) == [b"1", b"3"]
+    assert bodies(channel, queue) == [b"0", b"2"] * 2
+    assert bodies(channel, lost) == [b"1", b"3"]
     channel.queue_delete(lost)
     channel.exchange_delete(lost)
 
@@ -353,7 +334,7 @@ def test_a_lost_connection_fails_the_task_and_not_the_next_attempt(
             sink.batch(0, [[numbers(0, 3), cut, numbers(3, 6)]], query=queue)
         PROXIES.clear()
         sink.batch(0, [[numbers(0, 6)]], query=queue)
-    assert settled(channel, queue, 6) == texts(0, 6)
+    assert bodies(channel, queue) == texts(0, 6)
 
 
 #: Proxies that `cut` cuts: what is between batches travels pickled, by its name.
@@ -396,7 +377,7 @@ def test_a_commit_that_is_asked_for_twice_is_one(
     for _ in range(2):
         channel.publish(json.dumps(command).encode(), "", COMMIT_KEY, mandatory=True)
     sink.committer().abort(sink.messages, 0)  # too late: it is committed
-    assert settled(channel, queue, 3000) == texts(0, 3000)
+    assert bodies(channel, queue) == texts(0, 3000)
 
 
 @pytest.mark.parametrize("purged", [1, 2])
@@ -413,7 +394,7 @@ def test_staging_queues_that_somebody_emptied_fail_the_commit(
     sink.committer().abort(sink.messages, 0)
     assert not any(is_there(broker, left) for left in queues_of(sink))
     sink.batch(0, rows, query=queue)
-    assert settled(channel, queue, 6) == texts(0, 6)
+    assert bodies(channel, queue) == texts(0, 6)
 
 
 @pytest.mark.parametrize("count", [3, 30_000])
@@ -429,33 +410,22 @@ def test_a_commit_whose_answer_is_lost_is_asked_for_again(
         sink.committer().commit(sink.messages, 0)
         assert proxy.last_words == b""
         assert proxy.accepted == 3  # the task's, the commit's, and the commit's once more
-    assert settled(channel, queue, count) == texts(0, count)
+    assert bodies(channel, queue) == texts(0, count)
 
 
-def test_batches_that_come_faster_than_they_are_handed_on_wait(
+def test_a_full_queue_holds_up_its_batch_for_so_long(
     broker: Broker, channel: Channel, name: str
 ) -> None:
     full = {"x-max-length": 1, "x-overflow": "reject-publish"}
     channel.queue_declare(name, durable=True, arguments=full)
-    sink = staged(broker, queue=name)
-    most = RELEASES_PER_SINK_MAX + 1  # one is in the queue
-    for number in range(most):
-        sink.batch(number, [[numbers(number, number + 1)]], query=name)
-    sink.batch(most, [[numbers(most, most + 1)]], query=name, crash="before commit")
-    (message,) = sink.messages
-    assert isinstance(message, WrittenRows)
-    assert message.staged is not None
-    waits: list[float] = []
-
-    def wait(seconds: float) -> None:
-        waits.append(seconds)
-        found.append(channel.get(name, no_ack=True))  # makes room for a batch
-
-    found: list[Message | None] = []
-    commit(sink_options(sink), message.job, [message.staged], wait)
-    assert waits
-    arrived = [m.body for m in found if m is not None]
-    assert (arrived + settled(channel, name, most + 1 - len(arrived))) == texts(0, most + 1)
+    sink = staged(broker, queue=name, confirmTimeoutMs="200")
+    with pytest.raises(WriteError, match="is full and rejects"):
+        sink.batch(0, [[numbers(0, 2)]], query=name)
+    assert bodies(channel, name) == [b"0"]
+    # It is committed, and a repeated write waits for the rest of it.
+    again = staged(broker, queue=name)
+    again.batch(0, [[numbers(0, 2)]], query=name)
+    assert bodies(channel, name) == [b"1"]
     channel.queue_delete(name)
 
 
@@ -470,7 +440,7 @@ def test_a_save_is_there_whole_or_not_at_all(broker: Broker, channel: Channel, q
     assert bodies(channel, queue) == []
     sink.save([[numbers(0, 3)], [numbers(3, 6)]])
     sink.save([[numbers(0, 3)], [numbers(3, 6)]])
-    assert settled(channel, queue, 12) == texts(0, 6) * 2
+    assert bodies(channel, queue) == texts(0, 6) * 2
 
 
 def test_a_save_with_a_name_is_saved_once(broker: Broker, channel: Channel, queue: str) -> None:
@@ -479,8 +449,8 @@ def test_a_save_with_a_name_is_saved_once(broker: Broker, channel: Channel, queu
         sink.save([[numbers(0, 3)], [numbers(3, 6), fail]])
     for _ in range(3):
         sink.save([[numbers(0, 3)], [numbers(3, 6)]])
-    assert settled(channel, queue, 6) == texts(0, 6)
-    assert all(vanishes(broker, name) for name in queues_of(sink))
+    assert bodies(channel, queue) == texts(0, 6)
+    assert not any(is_there(broker, name) for name in queues_of(sink))
     assert drain(channel, queue) == []
 
 
@@ -491,7 +461,7 @@ def test_saves_with_a_name_and_a_number_are_saved_once_each(
         options = {"queue": queue, "writeId": f"{queue}-job", "lowerBatch": "drop"}
         sink = staged(broker, **options, writeBatch=str(number))
         sink.save([[numbers(number, number + 1)]])
-    assert settled(channel, queue, 3) == texts(0, 3)
+    assert bodies(channel, queue) == texts(0, 3)
 
 
 def test_streams_take_what_is_staged_in_order(

@@ -65,7 +65,8 @@ _STRINGS: Final = (
     "x-retain-acked",
     "x-staging-sink",
     "x-staging-destination",
-    "x-staging-target",
+    "x-staging-exchange",
+    "x-staging-routing-key",
     "x-delayed-retry-type",
 )
 #: All arguments that queues here know; others are kept and have no effect.
@@ -81,7 +82,8 @@ KNOWN: Final = (
     "x-initial-cluster-size",
     "x-quorum-initial-group-size",
     "x-staging-destination",
-    "x-staging-target",
+    "x-staging-exchange",
+    "x-staging-routing-key",
 )
 
 #: Times in ms, which have a maximum.
@@ -123,7 +125,8 @@ _NOT_OF_TYPE: Final = {
         "x-staging-sink",
         "x-staging-batch",
         "x-staging-destination",
-        "x-staging-target",
+        "x-staging-exchange",
+        "x-staging-routing-key",
     ),
     "stream": (
         "x-message-ttl",
@@ -143,7 +146,8 @@ _NOT_OF_TYPE: Final = {
         "x-staging-sink",
         "x-staging-batch",
         "x-staging-destination",
-        "x-staging-target",
+        "x-staging-exchange",
+        "x-staging-routing-key",
     ),
 }
 
@@ -152,8 +156,9 @@ STAGING_SINK: Final = "x-staging-sink"
 STAGING_BATCH: Final = "x-staging-batch"
 #: The destination of the sink, which is a part of its identity; optional.
 STAGING_DESTINATION: Final = "x-staging-destination"
-#: The queue or stream that gets all messages of the staging queue; optional.
-STAGING_TARGET: Final = "x-staging-target"
+#: Where all messages of the staging queue go, if their headers do not say it; optional.
+STAGING_EXCHANGE: Final = "x-staging-exchange"
+STAGING_ROUTING_KEY: Final = "x-staging-routing-key"
 
 #: Arguments that a staging queue cannot have: it keeps all staged messages, in order, without
 #: consumers.
@@ -202,7 +207,8 @@ _COMPARED: Final = (
     "x-staging-sink",
     "x-staging-batch",
     "x-staging-destination",
-    "x-staging-target",
+    "x-staging-exchange",
+    "x-staging-routing-key",
 )
 
 _AGE_UNITS_SECONDS: Final = {
@@ -337,10 +343,15 @@ def _check_staging(arguments: Arguments, where: str) -> None:
         raise _invalid("x-staging-sink", where, "expected a name of 1 to 255 bytes")
     if "x-staging-batch" not in arguments:
         raise _invalid("x-staging-sink", where, "x-staging-batch is missing")
-    for name in (STAGING_DESTINATION, STAGING_TARGET):
-        value = arguments.get(name)
-        if isinstance(value, str) and not 0 < len(value.encode()) <= SHORT_STRING_BYTES_MAX:
-            raise _invalid(name, where, "expected a name of 1 to 255 bytes")
+    destination = arguments.get("x-staging-destination")
+    if isinstance(destination, str) and not 0 < len(destination.encode()) <= SHORT_STRING_BYTES_MAX:
+        raise _invalid("x-staging-destination", where, "expected a name of 1 to 255 bytes")
+    for name in (STAGING_EXCHANGE, STAGING_ROUTING_KEY):
+        if (STAGING_EXCHANGE in arguments) != (STAGING_ROUTING_KEY in arguments):
+            raise _invalid(name, where, "an exchange and a routing key are given together")
+        value = arguments.get(name, "")
+        if isinstance(value, str) and len(value.encode()) > SHORT_STRING_BYTES_MAX:
+            raise _invalid(name, where, "expected at most 255 bytes")
     for name in _NOT_OF_STAGING:
         if name in arguments:
             raise _invalid(name, where, "not supported for a staging queue")

@@ -19,7 +19,7 @@ from leveret.broker.ownership import Owner, is_free_for, owner_fields
 from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.waiting import WaitingQueue
 from leveret.broker.scheduler.costs import LISTED_PER_COST
-from leveret.broker.sinks.heir import common_target
+from leveret.broker.sinks.heir import have_one_place
 from leveret.broker.sinks.release import Release, Sink
 from leveret.broker.sinks.sinks import Sinks
 from leveret.broker.sinks.staging import StagingQueue, staging_of
@@ -156,7 +156,7 @@ class StagingArea(StagingQueues):
         sink.batch = batch
         sink.time_ms = self.vhost.core.now_ms
         # Every value in a commit can be written: see `commit.read_command`.
-        at_once = bool(common_target(queues))
+        at_once = have_one_place(queues)
         journal.define("sink", self._definition(sink, batch, queues, unroutable, at_once))
         if queues:
             self._release(sink, batch, queues, unroutable, at_once, journal.group)

@@ -296,10 +296,16 @@ class Commit:
             returned = look.next(before + _LOOKED_AT_ONCE)
             if returned is not None:
                 self._check_routable(staging, returned.message)
-                if staging.goes_to and staging.is_plain:
-                    # All messages go to the same queue.
+                if staging.is_plain and self._is_routed(staging):
+                    # All messages have the same route.
                     return
             yield look.looked - before + 1
+
+    def _is_routed(self, staging: StagingQueue) -> bool:
+        """Return whether all messages of a staging queue have a route, which is known."""
+        return staging.goes_to is not None and (
+            self._routes.find(staging.destination_of(b"")).found is not None
+        )
 
     def _check_routable(self, queue: StagingQueue, message: Message) -> None:
         core = self.vhost.core

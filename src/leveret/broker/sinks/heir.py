@@ -1,8 +1,9 @@
 """The queue or stream that takes over all staged messages of a batch by one journal record.
 
-Each of its staging queues names it (`x-staging-target`), so that their messages are what they will
-be: nothing is left to be routed or rewritten.  A small batch is copied.  Of a large one the chunks
-change their owner, and no message is read or written again.
+The staging queues of such a batch say where all their messages go (`x-staging-exchange`), and there
+is one queue.  So the messages are what they will be: nothing is left to be routed or rewritten.  A
+small batch is copied.  Of a large one the chunks change their owner, and no message is read or
+written again.
 
 A queue that limits, expires, ranks or deduplicates its messages judges each of them, and so cannot
 take over a batch.
@@ -19,13 +20,18 @@ from mypy_extensions import i64
 from leveret.broker.queue.classic import ClassicQueue
 from leveret.broker.scheduler.costs import LISTED_PER_COST
 from leveret.broker.stream.stream import Stream
-from leveret.limits import CHUNKS_GIVEN_MAX, QUEUES_GIVEN_MAX
+from leveret.wire.properties import NO_PROPERTIES
 
 if TYPE_CHECKING:
     from leveret.broker.sinks.staging import StagingQueue
     from leveret.broker.vhost.vhost import Vhost
 
 Heir = Stream | ClassicQueue
+
+#: The most staging queues and chunks that a queue takes over by one record, which is some 0.5 MB;
+#: the messages of a larger batch are moved in parts.
+QUEUES_GIVEN_MAX: Final = 512
+_CHUNKS_GIVEN_MAX: Final = 4096
 
 #: A batch of at most so many messages and bytes is copied by one record.
 _COPIED_MESSAGES: Final = 256
@@ -37,27 +43,28 @@ _BLOCK_MESSAGES: Final = 256
 _BLOCK_BYTES: Final = 64 * 1024
 
 
-def common_target(queues: list[StagingQueue]) -> str:
-    """Return the queue or stream to which all messages go as they are, or an empty text."""
-    name = queues[0].goes_to if queues else ""
-    for staging in queues:
-        if staging.goes_to != name or not staging.is_plain:
-            return ""
-    return name
+def have_one_place(queues: list[StagingQueue]) -> bool:
+    """Return whether all messages of staging queues go to one exchange with one routing key."""
+    place = queues[0].goes_to if queues else None
+    return place is not None and all(q.goes_to == place and q.is_plain for q in queues)
 
 
 def heir_of(vhost: Vhost, queues: list[StagingQueue]) -> Heir | None:
     """Return the queue or stream that can take over the messages of staging queues now, or None."""
-    queue = vhost.queues.by_name.get(queues[0].goes_to)
+    place = queues[0].goes_to
     vhost.core.scheduler.spent += len(queues) // LISTED_PER_COST
-    if queue is None or vhost.core.events is not None or len(queues) > QUEUES_GIVEN_MAX:
+    if place is None or len(queues) > QUEUES_GIVEN_MAX or vhost.core.events is not None:
         # Each message is an event.
         return None
-    target = queue.target
-    if target.checks_admission or target.bounded:
+    exchange = vhost.exchanges.by_name.get(place[0].decode("utf-8", "surrogateescape"))
+    if exchange is None:
         return None
-    found = vhost.route(vhost.exchanges.by_name[""], queue.name, b"\0\0")
-    if len(found.targets) != 1 or found.targets[0] is not target:
+    routing = vhost.route(exchange, place[1].decode("utf-8", "surrogateescape"), NO_PROPERTIES)
+    if routing.dynamic or routing.refusal or len(routing.targets) != 1:
+        return None
+    target = routing.targets[0]
+    queue = vhost.queues.by_name.get(target.name)
+    if queue is None or queue.target is not target or target.checks_admission or target.bounded:
         return None
     if isinstance(queue, Stream):
         return queue if is_small(queues) or _has_large_parts(queues) else None
@@ -92,7 +99,7 @@ def can_be_given(queues: list[StagingQueue]) -> bool:
         chunks += len(staging.stored.items)
         if staging.memory_count() > 0 or not staging.stored.all_written():
             return False
-    return chunks <= CHUNKS_GIVEN_MAX
+    return chunks <= _CHUNKS_GIVEN_MAX
 
 
 def give(queues: list[StagingQueue], heir: Heir) -> i64:

@@ -351,8 +351,10 @@ class Release(SyncWaiter):
 
     def _give_all(self, heir: Heir) -> i64:
         """Give the chunks of all queues to their heir; return the number of queues."""
+        exchange = self._routes.find(self.queues[0].destination_of(b"")).exchange
         count = give(self.queues, heir)
-        self.vhost.exchanges.by_name[""].published_in += count
+        if exchange is not None:
+            exchange.published_in += count
         self.sink.released += count
         return len(self.queues)
 

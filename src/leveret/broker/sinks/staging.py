@@ -1,8 +1,8 @@
 """Staging queues: messages that wait until their batch is committed or dropped.
 
 A queue with `x-staging-sink` and `x-staging-batch` belongs to one batch of one sink.  Headers of a
-staged message name its exchange and routing key, unless `x-staging-target` names the queue that
-gets all of them.  A staged message is stored, persistent or not, and cannot be consumed.  The queue
+staged message name its exchange and routing key, unless the queue's arguments give them for all its
+messages.  A staged message is stored, persistent or not, and cannot be consumed.  The queue
 is for the user who declared it alone: other users with permissions for its name cannot stage in it,
 read it, bind it, or delete it.  A commit decides about all queues of a batch (`commit.py`); then
 the messages move to their exchanges (`release.py`) or to their one queue (`heir.py`), and the
@@ -29,8 +29,9 @@ from mypy_extensions import i64
 from leveret.broker.attributes.arguments import (
     STAGING_BATCH,
     STAGING_DESTINATION,
+    STAGING_EXCHANGE,
+    STAGING_ROUTING_KEY,
     STAGING_SINK,
-    STAGING_TARGET,
     int_argument,
 )
 from leveret.broker.attributes.queue_attributes import QueueAttributes
@@ -55,6 +56,7 @@ from leveret.broker.vhost.vhost import Vhost
 from leveret.errors import AccessRefused, PreconditionFailed
 from leveret.limits import BODY_APART_BYTES
 from leveret.message import Address, Message
+from leveret.names import cleaned
 from leveret.wire.properties import HEADERS, find_property
 from leveret.wire.staged import StagedDestination, read_staged
 
@@ -80,11 +82,10 @@ class StagingQueue(WaitingQueue):
         self._sinks: Final = sinks
         arguments = attributes.arguments
         destination = arguments.get(STAGING_DESTINATION)
-        target = arguments.get(STAGING_TARGET)
-        #: The queue or stream that gets all its messages; empty if their headers name exchanges.
-        self.goes_to: Final = target if isinstance(target, str) else ""
+        #: Where all its messages go; None if the headers of each say it.
+        self.goes_to: Final = _place_of(arguments)
         #: The address of its messages in that case.
-        self.address: Final = Address(b"", self.goes_to.encode("utf-8", "surrogateescape"))
+        self.address: Final = Address(*self.goes_to) if self.goes_to is not None else None
         #: True while no message has further keys, a priority, an expiration or a number.
         self.is_plain = True
         self.sink: Final = str(arguments[STAGING_SINK])
@@ -126,7 +127,7 @@ class StagingQueue(WaitingQueue):
 
         The caller has checked its headers, and the publisher's permission for its exchange.
         """
-        if self.goes_to and self.is_plain:
+        if self.goes_to is not None and self.is_plain:
             self.is_plain = _is_plain(message)
         self.admits = True
         outcome = self._home.publish(message, [self.target], by)
@@ -138,9 +139,10 @@ class StagingQueue(WaitingQueue):
 
         Raises: PreconditionFailed (406) if its headers do not say it, and no argument does.
         """
-        if self.goes_to:
-            return StagedDestination(self.address.exchange, self.address.routing_key)
-        return read_staged(properties)
+        if self.goes_to is None:
+            return read_staged(properties)
+        exchange, routing_key = self.goes_to
+        return StagedDestination(exchange, routing_key)
 
     # -- releasing ---------------------------------------------------------------------------------
 
@@ -244,6 +246,17 @@ class StagingTarget(Target):
             if self.share is not None:
                 self.share.note()
         return sequence
+
+
+def _place_of(arguments: dict[str, object]) -> tuple[bytes, bytes] | None:
+    """Return the exchange and the routing key in the arguments of a staging queue, if given."""
+    exchange, routing_key = arguments.get(STAGING_EXCHANGE), arguments.get(STAGING_ROUTING_KEY)
+    if not isinstance(exchange, str) or not isinstance(routing_key, str):
+        return None
+    return (
+        cleaned(exchange).encode("utf-8", "surrogateescape"),
+        routing_key.encode("utf-8", "surrogateescape"),
+    )
 
 
 def _is_plain(message: Message) -> bool:

@@ -69,7 +69,7 @@ class Route(Destinations):
             for target in self.targets:
                 if isinstance(target, StagingTarget):
                     self.staging = target.queue
-                    if target.queue.goes_to:
+                    if target.queue.address is not None:
                         self.address = target.queue.address
             self.special = self.commits or self.staging is not None
 

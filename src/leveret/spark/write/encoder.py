@@ -47,11 +47,15 @@ _KEPT_MAX: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """The sink's additions: the flag mandatory, a staging queue, a publisher."""
+    """The sink's additions: the flag mandatory, a staging queue, a publisher.
+
+    The headers of staged rows say where each goes, unless the queue has `one_place` for all.
+    """
 
     mandatory: bool
     staging_queue: str | None = None
     publisher: str | None = None
+    one_place: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +205,9 @@ class Encoder:
         """Encode a shape.  Raises: RowError for a value that is too long."""
         envelope, own = self._envelope, dict[str, object]()
         exchange, routing_key = address
-        if envelope.staging_queue is not None:
+        if envelope.staging_queue is not None and not envelope.one_place:
             own = {STAGED_EXCHANGE: exchange, STAGED_ROUTING_KEY: routing_key}
+        if envelope.staging_queue is not None:
             exchange, routing_key = "", envelope.staging_queue
         if envelope.publisher is not None:
             own |= {PUBLISHER: envelope.publisher, PUBLISHING_ID: _WIDE_FROM if wide else 0}

@@ -51,6 +51,13 @@ class Layout:
     properties: bool
     publishing_id: bool = False
 
+    @property
+    def one_place(self) -> tuple[str, str] | None:
+        """The exchange and routing key of all rows, or None if they differ."""
+        if self.exchange is None or self.routing_key is None or self.by_stream:
+            return None
+        return self.exchange, self.routing_key
+
 
 def layout_of(schema: StructType, options: WriteOptions) -> Layout:
     """Return how rows of a schema become messages.  Raises: SchemaError."""

@@ -17,7 +17,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,14 +33,11 @@ from leveret.spark.write.rows import STAGED_EXCHANGE, STAGED_ROUTING_KEY
 #: The routing key, on the default exchange, of the commit message.
 COMMIT_KEY: Final = "amq.leveret.commit"
 
-#: The broker's refusal of more batches on their way than `RELEASES_PER_SINK_MAX`, and how long to
-#: wait for some to be released.
-_BACKLOG: Final = "batches that are not released yet"
-_BACKLOG_SECONDS: Final = 0.2
-
 SINK_ARGUMENT: Final = "x-staging-sink"
 BATCH_ARGUMENT: Final = "x-staging-batch"
 DESTINATION_ARGUMENT: Final = "x-staging-destination"
+EXCHANGE_ARGUMENT: Final = "x-staging-exchange"
+ROUTING_KEY_ARGUMENT: Final = "x-staging-routing-key"
 
 #: The broker's refusal of a batch below the last one of its sink.
 _LOWER: Final = re.compile(r"batch \d+ is below (\d+), the last batch of sink")
@@ -76,7 +73,14 @@ class TaskQueue:
     It expires if it is not used for a long time: no publish and no declare.
     """
 
-    def __init__(self, channel: Channel, options: WriteOptions, job: Job, partition: int) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        options: WriteOptions,
+        job: Job,
+        partition: int,
+        one_place: tuple[str, str] | None = None,
+    ) -> None:
         self.name = f"leveret.staging.{job.sink}.{job.batch}.{partition}.{secrets.token_hex(8)}"
         self._channel = channel
         arguments: dict[str, object] = {
@@ -86,6 +90,9 @@ class TaskQueue:
             DESTINATION_ARGUMENT: job.destination,
             "x-expires": options.staging_expiry_ms,
         }
+        if one_place is not None:
+            # A queue or a stream then takes over the batch as it is.
+            arguments[EXCHANGE_ARGUMENT], arguments[ROUTING_KEY_ARGUMENT] = one_place
         channel.queue_declare(self.name, durable=True, arguments=arguments)
 
     def staged(self, count: int) -> StagedCount:
@@ -138,35 +145,18 @@ def _count(channel: Channel, staged: StagedCount) -> int:
         ) from error
 
 
-class _Backlog(Exception):
-    """The broker has too many committed batches of the sink that are not released yet."""
-
-
-def commit(
-    options: WriteOptions,
-    job: Job,
-    staged: Sequence[StagedCount],
-    wait: Callable[[float], object] = time.sleep,
-) -> bool:
+def commit(options: WriteOptions, job: Job, staged: Sequence[StagedCount]) -> bool:
     """Commit a batch exactly once; return whether it was committed before.
 
-    When it returns, the decision is on the broker's disk.  A commit without a reply is requested
-    again: the broker recognises it if it was decided.  If batches are committed faster than the
-    broker releases them, it waits as long as for a confirm.
+    When it returns, all messages of the batch are in their destinations, on the broker's disk.  A
+    commit without a reply is requested again: the broker recognises it if it was decided.
 
-    Raises: WriteError if the broker refuses, also for a batch below the last one; Interrupted.
+    Raises: WriteError if the broker refuses, also for a batch below the last one, or does not
+    confirm in time; Interrupted.
     """
-    what = f"the commit of {job.title}"
-    until = time.monotonic() + options.confirm_timeout_ms / 1000
     asked = _CommitState()
-    while True:
-        try:
-            ask(options, what, lambda: _commit_once(options, job, staged, asked))
-            return asked.known
-        except _Backlog as error:
-            if time.monotonic() >= until:
-                raise WriteError(f"the broker refused {what}: {error}") from error
-            wait(_BACKLOG_SECONDS)
+    ask(options, f"the commit of {job.title}", lambda: _commit_once(options, job, staged, asked))
+    return asked.known
 
 
 class _CommitState:
@@ -180,7 +170,7 @@ class _CommitState:
 def _commit_once(
     options: WriteOptions, job: Job, staged: Sequence[StagedCount], asked: _CommitState
 ) -> None:
-    """Request the commit.  Raises: WriteError; Interrupted; _Backlog."""
+    """Request the commit.  Raises: WriteError; Interrupted."""
     command = {
         "sink": job.sink,
         "destination": job.destination,
@@ -198,11 +188,9 @@ def _commit_once(
             asked.known = True
         properties = BasicProperties(content_type="application/json", delivery_mode=2)
         asked.unanswered = True
-        channel.publish(json.dumps(command).encode(), "", COMMIT_KEY, properties, mandatory=True)
+        _publish(channel, json.dumps(command).encode(), properties, options, job)
     except (PublishFailed, SoftError) as error:
         asked.unanswered = False
-        if _BACKLOG in str(error):
-            raise _Backlog(str(error)) from error
         if (lower := _LOWER.search(str(error))) is not None:
             raise _set_back(options, job, int(lower[1])) from error
         raise WriteError(f"the broker refused {job.title}: {error}") from error
@@ -210,6 +198,26 @@ def _commit_once(
         raise interrupted(error) from error
     finally:
         close_link(connection)
+
+
+def _publish(
+    channel: Channel, body: bytes, properties: BasicProperties, options: WriteOptions, job: Job
+) -> None:
+    """Publish a commit and wait for its confirm.  Raises: WriteError; the channel's error."""
+    sequence = channel.publish_nowait(body, "", COMMIT_KEY, properties, mandatory=True)
+    confirms = channel.session.confirms
+    seconds = options.confirm_timeout_ms / 1000
+    until = time.monotonic() + seconds
+    if confirms is not None and not channel.connection.run_until(
+        lambda: confirms.settled_to(sequence), until
+    ):
+        raise WriteError(
+            f"{job.title} is committed, but not all of its messages are in their queues after "
+            f"{seconds:.0f} s (option confirmTimeoutMs): a queue is full and rejects messages "
+            "(x-overflow=reject-publish), or the broker's disk is full. They follow when there is "
+            "room; a repeated write of the batch waits for them"
+        )
+    channel.wait_for_confirms()
 
 
 def _set_back(options: WriteOptions, job: Job, last: int) -> WriteError:

@@ -151,13 +151,15 @@ class TaskWriter:
             self._publisher_name = publisher
             self._sender = Sender(options, connection, publisher is not None, self._came_back)
             if mode == "staged":
-                self._staging = TaskQueue(self._sender.channel, options, job, task.partition)
+                self._staging = TaskQueue(
+                    self._sender.channel, options, job, task.partition, layout.one_place
+                )
         except BaseException:
             close_link(connection)
             raise
         staging = None if self._staging is None else self._staging.name
         # Returned messages are counted, even if they are dropped.
-        envelope = Envelope(True, staging, publisher)
+        envelope = Envelope(True, staging, publisher, layout.one_place is not None)
         piece = min(SPARK_WRITE_PIECE_RECORDS, options.max_in_flight)
         self._encoder = Encoder(layout, self._sender.frames, envelope, piece)
 
