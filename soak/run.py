@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
-from soak import board, brokers, destinations, drivers, executors, queues
+from soak import board, brokers, destinations, drivers, executors, queues, whole
 from soak.world import SoakError
 from support.commands.scenarios import arguments
 
@@ -27,7 +27,7 @@ class Scenario(Protocol):
         """Run it with so many kills and yield what came of each part.  Raises: SoakError."""
 
 
-SCENARIOS: Final[Sequence[Scenario]] = (drivers, executors, brokers, queues, destinations)
+SCENARIOS: Final[Sequence[Scenario]] = (drivers, executors, brokers, queues, destinations, whole)
 
 
 def main() -> int:

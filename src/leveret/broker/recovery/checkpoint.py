@@ -27,12 +27,12 @@ from leveret.broker.queue.queue import Queue
 from leveret.broker.queue.waiting import WaitingQueue
 from leveret.broker.recovery.compaction import Compaction
 from leveret.broker.sinks.area import area_of
-from leveret.broker.sinks.release import BATCH_START
 from leveret.broker.stream.offsets import consumer_record
 from leveret.broker.stream.stream import Stream
 from leveret.broker.vhost.vhost import Vhost
 from leveret.limits import SLICE_MESSAGES
 from leveret.store.checkpoint.checkpoint import CheckpointOutput, CheckpointSource, NewChunk
+from leveret.store.records.catalog import BATCH_START
 from leveret.store.records.levels import STRICT, stored_level
 
 #: Work that counts as one item, in addition to a message: ranges of removed messages, lookups of

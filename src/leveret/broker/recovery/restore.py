@@ -34,12 +34,11 @@ from leveret.broker.recovery.queue import RestoredQueue
 from leveret.broker.recovery.sinks import LearnedSinks
 from leveret.broker.recovery.stream import restore_stream
 from leveret.broker.recovery.users import USER_KINDS, define_user, delete_user
-from leveret.broker.sinks.release import BATCH_START
 from leveret.broker.sinks.staging import staging_of
 from leveret.broker.stream.stream import STREAM_ID_FIELD, Stream
 from leveret.broker.vhost.metadata import DISSOLVING
 from leveret.message import Message
-from leveret.store.records.catalog import Catalog
+from leveret.store.records.catalog import BATCH_START, Catalog
 from leveret.store.records.fields import number, raw, table, text
 from leveret.store.records.publish_session import PublishProgress
 from leveret.store.records.ranges import RangeSet

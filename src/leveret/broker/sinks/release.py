@@ -41,6 +41,7 @@ from leveret.limits import (
     TABLE_BYTES_PER_COST,
 )
 from leveret.message import Address, Message
+from leveret.store.records.catalog import BATCH_START
 from leveret.wire.properties import HEADERS, find_property, property_delivery_mode
 from leveret.wire.staged import StagedDestination, without_staged
 
@@ -60,9 +61,6 @@ DEAD_LETTER: Final = "dead-letter:"
 #: Length of short properties in bytes: the two headers alone take some 80.
 _SHORT_PROPERTIES: Final = 96
 
-
-#: The kind of record that tells at which offset of a stream the messages of a batch begin.
-BATCH_START: Final = "batch_start"
 
 #: The reason in `x-death`.
 UNROUTABLE: Final = "unroutable"

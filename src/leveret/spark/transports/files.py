@@ -93,6 +93,7 @@ class FilesTransport(Transport):
         found = stream.stream_id
         if stream_id is not None and found not in (None, stream_id):
             raise Redeclared(stream_id, found)
+        end = min(end, stream.latest)
         pieces = Pieces(self._builder, max(start, stream.earliest), end)
         for part in stream.parts:
             if part.first < end and start <= part.last:

@@ -23,6 +23,8 @@ from leveret.limits import CHUNK_RECORDS_MAX
 from leveret.spark.options.read import OptionError, Options
 from leveret.store.disk import DiskLocked, ReadDisk, StorageFailure
 from leveret.store.format import JOURNAL_DIR, STATE_DIR, UnknownFormat
+from leveret.store.records.catalog import BATCH_START
+from leveret.store.records.fields import number
 from leveret.store.recovery.mending import read_best
 from leveret.store.recovery.recovery import LOCK_PATH
 from leveret.store.segments.segments import ChunkRef, segment_path
@@ -51,7 +53,7 @@ class StoredRange:
 class StoredStream:
     """One stream of a directory; after `close` brokers can start on it again."""
 
-    def __init__(self, disk: ReadDisk, stream: Holding) -> None:
+    def __init__(self, disk: ReadDisk, stream: Holding, visible_end: int | None = None) -> None:
         self._disk = disk
         self._stream = stream
         self._seed: int | None = None
@@ -60,7 +62,10 @@ class StoredStream:
         self.stream_id: str | None = stream.stream_id or None
         self.parts = _parts_of(stream)
         last = self.parts[-1].last + 1 if self.parts else 0
+        #: The end of what readers see: what follows belongs to a batch that is being released.
         self.latest = max(int(stream.next_sequence), last)
+        if visible_end is not None:
+            self.latest = min(self.latest, visible_end)
         first = self.parts[0].first if self.parts else self.latest
         self.earliest = max(int(stream.first_offset), first)
 
@@ -139,36 +144,39 @@ def _runs(offsets: list[int]) -> Iterator[list[int]]:
 # -- a directory -----------------------------------------------------------------------------------
 
 #: The contents of each directory, and its signature at that time.
-_known_holdings: dict[str, tuple[Signature, list[Holding]]] = {}
+_known_holdings: dict[str, tuple[Signature, list[Holding], dict[int, int]]] = {}
 _lock = threading.Lock()
 
 
 def stream_names(options: Options) -> list[str]:
     """Return the names of all streams of the vhost.  Raises: OptionError."""
-    disk, holdings = _opened(options)
+    disk, holdings, _ = _opened(options)
     disk.close()
     return [stream.name for stream in holdings if stream.vhost == options.file_vhost]
 
 
 def open_stream(options: Options, name: str) -> StoredStream:
     """Return a stream of the directory.  Raises: NotFound (404); OptionError."""
-    disk, holdings = _opened(options)
+    disk, holdings, ends = _opened(options)
     for stream in holdings:
         if stream.name == name and stream.vhost == options.file_vhost:
-            return StoredStream(disk, stream)
+            return StoredStream(disk, stream, ends.get(int(stream.queue_id)))
     disk.close()
     raise NotFound(f"no stream '{name}' in vhost '{options.file_vhost}' of {options.directory}")
 
 
-def _opened(options: Options) -> tuple[ReadDisk, list[Holding]]:
-    """Return a directory, locked, and its streams.  Raises: OptionError."""
+def _opened(options: Options) -> tuple[ReadDisk, list[Holding], dict[int, int]]:
+    """Return a directory, locked, its streams, and where some end for readers, by their ids.
+
+    Raises: OptionError.
+    """
     directory = options.directory
     assert directory is not None
     disk = None
     try:
         disk = ReadDisk(directory)
         disk.lock(LOCK_PATH)
-        return disk, _streams_of(disk, directory)
+        return disk, *_streams_of(disk, directory)
     except DiskLocked as locked:
         what = "a broker runs on it" + (f" (process {locked.pid})" if locked.pid else "")
         what += "; read from the broker, or from a backup"
@@ -179,7 +187,7 @@ def _opened(options: Options) -> tuple[ReadDisk, list[Holding]]:
     raise OptionError(f"option 'uri': {directory} cannot be read: {what}")
 
 
-def _streams_of(disk: ReadDisk, directory: str) -> list[Holding]:
+def _streams_of(disk: ReadDisk, directory: str) -> tuple[list[Holding], dict[int, int]]:
     with _lock:
         signature = _signature(disk)
         known = _known_holdings.get(directory)
@@ -188,8 +196,12 @@ def _streams_of(disk: ReadDisk, directory: str) -> list[Holding]:
             for _ in survey.replay():
                 pass
             streams = [one for one in survey.holdings.living() if one.type == "stream"]
-            known = _known_holdings[directory] = signature, streams
-        return known[1]
+            ends: dict[int, int] = {}
+            for _, start in survey.holdings.catalog.all_of(BATCH_START):
+                queue_id, offset = number(start, "id"), number(start, "offset")
+                ends[queue_id] = min(ends.get(queue_id, offset), offset)
+            known = _known_holdings[directory] = signature, streams, ends
+        return known[1:]
 
 
 def _signature(disk: ReadDisk) -> Signature:

@@ -16,6 +16,10 @@ from typing import Final, final
 from leveret.store.records.fields import encoded_table, table, table_identity, text
 from leveret.wire.tables import read_table
 
+#: The kind of record that tells at which offset of a stream the messages of a batch begin that is
+#: being released: readers see nothing from there on.
+BATCH_START: Final = "batch_start"
+
 #: The fields that identify a definition of each kind.
 IDENTITY: Final[dict[str, list[str]]] = {
     "vhost": ["name"],
@@ -38,7 +42,7 @@ IDENTITY: Final[dict[str, list[str]]] = {
     "stream_consumer": ["id", "name"],
     # Each record is a decision: those of batches that are not released yet are needed, too.
     "sink": ["vhost", "name", "batch"],
-    "batch_start": ["id", "vhost", "name", "destination", "batch"],
+    BATCH_START: ["id", "vhost", "name", "destination", "batch"],
     "binding": ["vhost", "source", "destination_type", "destination", "routing_key", "arguments"],
 }
 
