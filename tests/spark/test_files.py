@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from leveret.client import BasicProperties
+from leveret.client.blocking import connect
 from leveret.errors import NotFound
 from leveret.spark.columns.schema import ROW
 from leveret.spark.options.read import OptionError, parse_options
@@ -43,8 +45,29 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[
         )
         orders[1].publish_numbers(0, 5)
         rows = read({"uri": broker.uri, "stream": "orders-0", "transport": "amqp"})
+        half_release(broker.uri)
         broker.kill()
         yield place, rows
+
+
+def half_release(uri: str) -> None:
+    """Commit a batch whose first message is in the stream `parts`, while the second has to wait."""
+    with connect(uri) as connection, connection.channel() as channel:
+        stream: dict[str, object] = {"x-queue-type": "stream"}
+        channel.queue_declare("parts", durable=True, arguments=stream)
+        full: dict[str, object] = {"x-max-length": 0, "x-overflow": "reject-publish"}
+        channel.queue_declare("full", durable=True, arguments=full)
+        staging: dict[str, object] = {"x-staging-sink": "s", "x-staging-batch": 1}
+        channel.queue_declare("s.1", durable=True, arguments=staging)
+        channel.confirm_select()
+        channel.publish(b"seen", "", "parts")
+        for key in ("parts", "full"):
+            headers: dict[str, object] = {"x-staged-exchange": "", "x-staged-routing-key": key}
+            channel.publish(b"unseen", "", "s.1", BasicProperties(headers=headers))
+        command = json.dumps({"sink": "s", "batch": 1, "queues": ["s.1"]}).encode()
+        channel.publish_nowait(command, "", "amq.leveret.commit")
+        while channel.queue_declare("s.1", passive=True).message_count > 1:
+            pass
 
 
 def read(options: dict[str, str]) -> list[Any]:
@@ -69,6 +92,11 @@ def test_the_rows_are_those_that_the_broker_showed(made: tuple[Path, list[Any]])
     part = read(options | {"startingOffsets": start, "endingOffsets": end})
     assert part == rows[100:105]
     assert read(options | {"transport": "files", "columns": "kafka"})[7]["value"] == b"7" * 20
+
+
+def test_a_batch_that_is_being_released_is_not_shown(made: tuple[Path, list[Any]]) -> None:
+    rows = read({"uri": uri_of(made[0]), "stream": "parts"})
+    assert [bytes(row["body"]) for row in rows] == [b"seen"]
 
 
 def test_streams_are_found_without_a_broker(made: tuple[Path, list[Any]]) -> None:
