@@ -22,7 +22,7 @@ from typing import Final, Self
 import numpy as np
 import psutil
 
-from leveret.client.blocking import Channel, connect
+from leveret.client.blocking import connect
 from leveret.spark.columns.messages import STREAM_OFFSET
 from soak import ROOT, counts
 from soak.board import Row
@@ -34,9 +34,6 @@ from support.brokers.broker_process import BrokerProcess
 PROGRESS_SECONDS_MAX: Final = 600.0
 FINISH_SECONDS_MAX: Final = 3600.0
 LOOK_SECONDS: Final = 0.05
-
-#: How long the broker may take to hand on the last batch.
-RELEASE_SECONDS_MAX: Final = 60.0
 
 #: How a worker process that runs tasks was started (others of the daemon do Spark's planning).
 WORKER: Final = ["-m", "pyspark.daemon", "pyspark.worker"]
@@ -204,7 +201,7 @@ class World:
         """Count what the sink has published to the stream `out`, or to the queue `kept`."""
         by_task: dict[object, list[int]] = {}
         with connect(self.broker.uri, recover=False) as connection, connection.channel() as channel:
-            count = self._released(channel, where)
+            count = channel.queue_declare(where, passive=True).message_count
             channel.qos(1000)
             arguments: dict[str, object] = {STREAM_OFFSET: "first"} if where == "out" else {}
             consumer = channel.consume(where, arguments=arguments)
@@ -215,18 +212,6 @@ class World:
                 by_task.setdefault(task, []).append(int(message.body))
         note = self._note()
         return counts.of_stream(name, self.kills, self._published, by_task.values(), note=note)
-
-    def _released(self, channel: Channel, where: str) -> int:
-        """Return how many messages are in the sink's end when all that was written may be there.
-
-        The broker hands on what was committed a moment later.
-        """
-        deadline = time.monotonic() + RELEASE_SECONDS_MAX
-        while True:
-            count = channel.queue_declare(where, passive=True).message_count
-            if count >= self._published or time.monotonic() > deadline:
-                return count
-            time.sleep(LOOK_SECONDS)
 
     def _note(self) -> str:
         return f"{self.batches():,} batches, {self.restarts():,} queries started again"
