@@ -17,7 +17,7 @@ from leveret.store.segments.segments import placed_chunk, read_chunk_bytes
 from leveret.store.survey.salvage import Salvage, write_salvage
 from leveret.store.survey.survey import Survey
 from support.node.core import UUID, Node, Peer
-from support.node.staged import checkpointed, commit, killed, stopped
+from support.node.staged import bodies, checkpointed, commit, killed, stopped
 from support.wire.raw_codec import method, publish
 
 TYPES = ("classic", "quorum", "stream")
@@ -33,17 +33,17 @@ def prepared(node: Node, kind: str, count: int, queues: int = 2, **arguments: An
     """Declare the queue `t`, and stage messages for it in `a0`, `a1` …; return the bodies."""
     peer = node.connect()
     peer.declare("t", arguments={"x-queue-type": kind, **arguments})
-    bodies = []
+    expected = []
     for number in range(queues):
         name = f"a{number}"
         told = {"x-staging-sink": "s", "x-staging-batch": 1, **TO_T}
         peer.declare(name, arguments=told)
         of_queue = [b"%d.%04d" % (number, at) + bytes(200) for at in range(count)]
         peer.send(*[publish(1, "", name, body, delivery_mode=2) for body in of_queue])
-        bodies += of_queue
+        expected += of_queue
         node.sync()
     assert seen(node) == 0
-    return bodies
+    return expected
 
 
 def committed(node: Node, queues: int = 2) -> Peer:
@@ -228,18 +228,24 @@ def test_a_queue_with_rules_judges_each_message() -> None:
     assert contents(node) == expected[-150:]
 
 
-def test_messages_with_more_keys_go_to_all_their_queues() -> None:
+@pytest.mark.parametrize("end", [None, killed, checkpointed])
+@pytest.mark.parametrize("header", ["CC", "BCC"])
+def test_messages_with_more_keys_go_to_all_their_queues(
+    header: str, end: Callable[[Node], Node] | None
+) -> None:
     node = Node()
-    prepared(node, "classic", 2, queues=1)
+    prepared(node, "stream", MANY, queues=1)
     peer = node.connect()
     peer.declare("u")
-    properties: dict[str, Any] = {"delivery_mode": 2, "headers": {"CC": ["u"]}}
+    properties: dict[str, Any] = {"delivery_mode": 2, "headers": {header: ["u"]}}
     peer.send(publish(1, "", "a0", b"both", **properties))
     node.sync()
+    if end is not None:
+        node = end(node)
     committed(node, 1)
     node.sync()
-    assert seen(node) == 3
-    assert node.vhost.queues.by_name["u"].ready_count() == 1
+    assert seen(node) == MANY + 1
+    assert bodies(node, "u") == [b"both"]
 
 
 def test_a_batch_of_too_many_queues_is_whole_in_a_stream() -> None:

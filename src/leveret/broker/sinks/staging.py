@@ -63,6 +63,9 @@ from leveret.wire.staged import StagedDestination, read_staged
 #: The flags, in the first byte of properties, of a priority and of an expiration.
 _JUDGED: Final = 0x09
 
+#: The field of `is_plain` in a queue's record.
+_PLAIN: Final = "plain"
+
 
 @final
 class StagingQueue(WaitingQueue):
@@ -86,7 +89,8 @@ class StagingQueue(WaitingQueue):
         self.goes_to: Final = _place_of(arguments)
         #: The address of its messages in that case.
         self.address: Final = Address(*self.goes_to) if self.goes_to is not None else None
-        #: True while no message has further keys, a priority, an expiration or a number.
+        #: True while no message has further keys, a priority, an expiration or a number; recorded
+        #: once that is over.
         self.is_plain = True
         self.sink: Final = str(arguments[STAGING_SINK])
         self.destination: Final = destination if isinstance(destination, str) else ""
@@ -127,8 +131,9 @@ class StagingQueue(WaitingQueue):
 
         The caller has checked its headers, and the publisher's permission for its exchange.
         """
-        if self.goes_to is not None and self.is_plain:
-            self.is_plain = _is_plain(message)
+        if self.goes_to is not None and self.is_plain and not _is_plain(message):
+            self.is_plain = False
+            self.core.journal.define("queue", self.definition(self._home.name))
         self.admits = True
         outcome = self._home.publish(message, [self.target], by)
         self.admits = False
@@ -196,11 +201,13 @@ class StagingQueue(WaitingQueue):
 
     def definition(self, vhost: str) -> dict[str, object]:
         """Return the journal record of the queue."""
-        return super().definition(vhost) | staging_record(self.staged_by, self.made_ms)
+        own = staging_record(self.staged_by, self.made_ms)
+        return super().definition(vhost) | own | {_PLAIN: self.is_plain}
 
     def restore_definition(self, record: dict[str, object]) -> None:
-        """Restore owner and time from a record; older records have neither."""
+        """Restore the queue's own fields from a record; older records have none of them."""
         self.staged_by = recorded_owner(record)
+        self.is_plain = record.get(_PLAIN) is not False
         made_ms = record.get("made_ms")
         if isinstance(made_ms, int):
             self.made_ms = made_ms
@@ -262,7 +269,7 @@ def _place_of(arguments: dict[str, object]) -> tuple[bytes, bytes] | None:
 def _is_plain(message: Message) -> bool:
     """Return whether a message needs no look at it when it enters a queue."""
     properties = message.properties
-    if message.numbered or properties[0] & _JUDGED:
+    if message.numbered or message.address.blind_bytes > 0 or properties[0] & _JUDGED:
         return False
     return find_property(properties, HEADERS) < 0 or not special_headers(properties) & COPIES
 
