@@ -123,6 +123,68 @@ def test_a_crash_at_any_moment_leaves_a_whole_batch_or_none(kind: str, count: in
     assert seen(killed(node)) == len(expected)
 
 
+@pytest.mark.parametrize("order", ["102", "012"])
+@pytest.mark.parametrize("kind", TYPES)
+def test_a_small_batch_that_is_partly_on_disk_is_there_at_once(kind: str, order: str) -> None:
+    node = Node()
+    on_disk = prepared(node, kind, FEW, queues=1)
+    node = checkpointed(node)
+    in_memory = []
+    for name in ("a1", "a2"):
+        told = {"x-staging-sink": "s", "x-staging-batch": 1, **TO_T}
+        peer = node.connect()
+        peer.declare(name, arguments=told)
+        peer.send(publish(1, "", name, name.encode(), delivery_mode=2))
+        in_memory.append(name.encode())
+    node.sync()
+    peer = node.connect()
+    peer.call(1, "confirm.select")
+    commit(peer, *[f"a{number}" for number in order])
+    found = [seen(node) for _ in moments(node, peer)]
+    assert set(found) == {0, FEW + 2}
+    parts = [on_disk, in_memory[:1], in_memory[1:]]
+    assert contents(node) == [body for number in order for body in parts[int(number)]]
+
+
+def survives(node: Node, expected: list[bytes], seed: int) -> None:
+    """Check that `t` has these messages after a crash, whatever the crash leaves."""
+    for image in [node.image(), *node.crashed(random.Random(seed).randrange)]:
+        again = Node(RecordingDisk(image))
+        assert again.report.damages == []
+        again.sync()
+        assert contents(again) == expected
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+@pytest.mark.parametrize("kind", ["classic", "stream"])
+def test_a_commit_at_any_moment_of_a_checkpoint_loses_nothing(kind: str, is_written: bool) -> None:
+    steps = 0
+    while True:
+        steps += 1
+        node = Node()
+        expected = prepared(node, kind, MANY)
+        for _ in range(steps - 1):
+            node.step_checkpoint()
+        # The last work waits for the thread that does it.
+        checkpoint = node.checkpoint
+        work = checkpoint.step() if checkpoint is not None else None
+        if is_written and work is not None:
+            node.checkpoint_files.run(work)
+        peer = committed(node)
+        node.sync()
+        if "basic.ack" in peer.names():
+            assert contents(node) == expected
+            survives(node, expected, steps)
+        if work is not None and not is_written:
+            node.checkpoint_files.run(work)
+        node.take_checkpoint()
+        node.tick(1000)
+        node.sync()
+        survives(node, expected, steps)
+        if steps > 1 and work is None:
+            return
+
+
 @pytest.mark.parametrize("end", [killed, checkpointed, stopped])
 @pytest.mark.parametrize("kind", TYPES)
 def test_what_was_taken_over_outlives_the_broker(kind: str, end: Callable[[Node], Node]) -> None:

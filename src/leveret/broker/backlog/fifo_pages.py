@@ -230,7 +230,7 @@ class FifoPages(Pages):
         """Drop a page from memory as soon as it is written."""
         page.evicted = True
         stored = page.stored
-        if stored is not None and stored.written:
+        if stored is not None and self.stored.is_durable(stored):
             self._unload(page)
 
     def _fold_returns(self) -> bool:

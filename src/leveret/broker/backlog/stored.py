@@ -191,9 +191,17 @@ class StoredChunks:
         if not self.items:
             self.through = 0
 
-    def all_written(self) -> bool:
-        """Return whether the bytes of all chunks are in their files, and no message is gone."""
-        return all(stored.written and stored.live == stored.ref.count for stored in self.items)
+    def is_durable(self, stored: StoredChunk) -> bool:
+        """Return whether the bytes of a chunk are where its reference points."""
+        return stored.written and int(stored.ref.file_number) not in self._spill.checkpointed
+
+    def are_durable(self) -> bool:
+        """Return whether the bytes of all chunks are where their references point."""
+        return all(self.is_durable(stored) for stored in self.items)
+
+    def are_complete(self) -> bool:
+        """Return whether no message of the chunks is gone."""
+        return all(stored.live == stored.ref.count for stored in self.items)
 
     def give_away(self) -> list[ChunkRef]:
         """Forget all chunks, which get another owner, and return them in their order."""

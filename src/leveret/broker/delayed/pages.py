@@ -247,7 +247,8 @@ class DelayedPages:
             sequence, delayed = left.pop()
             if delayed.due_ms > self._unload_until and loaded.get(sequence) is delayed:
                 page = self._page_of(sequence)
-                if page is not None and page.stored is not None and page.stored.written:
+                stored = page.stored if page is not None else None
+                if page is not None and stored is not None and self.stored.is_durable(stored):
                     self._unload(page, sequence, delayed)
             yield 1
         self._unloads = False

@@ -77,6 +77,11 @@ def is_small(queues: list[StagingQueue]) -> bool:
     return count <= _COPIED_MESSAGES and size <= _COPIED_BYTES
 
 
+def can_be_copied(queues: list[StagingQueue]) -> bool:
+    """Return whether the messages are few, and all of them in memory."""
+    return is_small(queues) and all(q.memory_count() == q.ready_count() for q in queues)
+
+
 def _has_large_parts(queues: list[StagingQueue]) -> bool:
     count, size = _amount(queues)
     return count >= len(queues) * _BLOCK_MESSAGES or size >= len(queues) * _BLOCK_BYTES
@@ -92,12 +97,17 @@ def _amount(queues: list[StagingQueue]) -> tuple[i64, i64]:
     return count, size
 
 
+def are_durable(queues: list[StagingQueue]) -> bool:
+    """Return whether all chunks of staging queues are durable."""
+    return all(staging.stored.are_durable() for staging in queues)
+
+
 def can_be_given(queues: list[StagingQueue]) -> bool:
-    """Return whether all messages of staging queues are in chunks, and these are durable."""
+    """Return whether all messages of staging queues are in chunks, and only there."""
     chunks: i64 = 0
     for staging in queues:
         chunks += len(staging.stored.items)
-        if staging.memory_count() > 0 or not staging.stored.all_written():
+        if staging.memory_count() > 0 or not staging.stored.are_complete():
             return False
     return chunks <= _CHUNKS_GIVEN_MAX
 
@@ -105,10 +115,13 @@ def can_be_given(queues: list[StagingQueue]) -> bool:
 def give(queues: list[StagingQueue], heir: Heir) -> i64:
     """Give the chunks of staging queues to their heir; return the number of messages."""
     count: i64 = 0
+    files = heir.core.spill.files
     for staging in queues:
         count += staging.ready_count()
         refs = staging.give_away()
         heir.core.scheduler.spent += len(refs)
+        # A checkpoint that is under way may have seen neither owner with the chunks.
+        files.update(int(ref.file_number) for ref in refs)
         heir.adopt(refs)
     share = heir.target.share
     if share is not None:

@@ -32,7 +32,7 @@ from leveret.broker.scheduler.accounts import ROUTE_BYTES
 from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST, STAGED_LETTER, STAGED_MESSAGE
 from leveret.broker.scheduler.effects import SyncWaiter
 from leveret.broker.scheduler.timers import Timed
-from leveret.broker.sinks.heir import Heir, can_be_given, give, heir_of, is_small
+from leveret.broker.sinks.heir import Heir, are_durable, can_be_copied, can_be_given, give, heir_of
 from leveret.broker.vhost.vhost import Vhost
 from leveret.limits import (
     ROUTE_TARGETS_CACHED_MAX,
@@ -309,17 +309,22 @@ class Release(SyncWaiter):
         heir = heir_of(self.vhost, self.queues)
         if heir is None:
             return self._release_in_parts()
-        is_copied = is_small(self.queues)
+        is_copied = can_be_copied(self.queues)
         if not is_copied:
             while self._stored < len(self.queues):
                 if self.queues[self._stored].evict():
                     return True
                 self._stored += 1
-            if not can_be_given(self.queues):
-                if core.spill.unwritten_bytes == 0:
-                    return self._release_in_parts()
-                core.wait_spilled(self)
+            if not are_durable(self.queues):
+                # Pages leave the memory once they are.
+                self._stored = 0
+                if core.spill.unwritten_bytes > 0:
+                    core.wait_spilled(self)
+                else:
+                    self._wait()
                 return False
+            if not can_be_given(self.queues):
+                return self._release_in_parts()
         core.journal.begin_tx()
         emptied = self._copy_all() if is_copied else self._give_all(heir)
         for queue in self.queues[:emptied]:
@@ -440,7 +445,7 @@ class Release(SyncWaiter):
             self._streams.append(stream)
 
     def _wait(self) -> None:
-        """Try again later: a queue is full."""
+        """Try again later: a queue is full, or a checkpoint writes chunks."""
         # Thousands of batches may wait, each with routes to thousands of queues.
         self._routes.clear()
         if self._retry is None:

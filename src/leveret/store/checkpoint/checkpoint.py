@@ -352,6 +352,8 @@ class Checkpoint:
 
     def _step(self) -> CheckpointWork | None:
         """Continue by one step."""
+        # The work of the step before is done.
+        self._store.spill.checkpointed.clear()
         if self._state == _GATHERING:
             if self._store.spill.overfull:
                 # Spilled data must be written before more is spilled.
@@ -391,6 +393,7 @@ class Checkpoint:
         chunks, output.new_refs = output.new_refs, []
         for chunk in chunks:
             self._store.spill.use.wrote(chunk.ref)
+            self._store.spill.checkpointed.add(int(chunk.ref.file_number))
             self._source.chunked(chunk)
         return output.take()
 

@@ -91,6 +91,8 @@ class CheckpointFiles:
                 self._segment = None
             file = make_file(self._disk, segment_path(int(write.file_number)))
             file.truncate(0)
+            # The journal may refer to it before the commit.
+            self._disk.fsync_dir(SEGMENTS_DIR)
             self._segment = file
             self._segment_number = write.file_number
             self._segment_end = 0

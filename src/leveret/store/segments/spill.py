@@ -62,6 +62,8 @@ class Spill:
         self.completed: i64 = 0
         #: Files that contain chunks added since the last call of `take_files`.
         self.files: set[int] = set()
+        #: Files with chunks that a checkpoint has assigned and not written yet.
+        self.checkpointed: set[int] = set()
         #: Temporary files that are no longer used.
         self.unused: list[int] = []
         self._waiting: list[SpillBatch] = []
