@@ -35,8 +35,8 @@ PROGRESS_SECONDS_MAX: Final = 600.0
 FINISH_SECONDS_MAX: Final = 3600.0
 LOOK_SECONDS: Final = 0.05
 
-#: How a worker process that runs tasks was started (others of the daemon do Spark's planning).
-WORKER: Final = ["-m", "pyspark.daemon", "pyspark.worker"]
+#: How the command of a worker process that runs tasks ends (others do Spark's planning).
+WORKER: Final = ["pyspark.worker"]
 
 #: Where a job puts its rows.
 LAKES: Final = {"archive": "lake", "queue": "taken"}
@@ -234,8 +234,8 @@ def is_worker(process: psutil.Process) -> bool:
         parent = process.parent()
         return (
             parent is not None
-            and process.cmdline()[-3:] == WORKER
-            and parent.cmdline()[-3:] == WORKER
+            and process.cmdline()[-1:] == WORKER
+            and parent.cmdline()[-1:] == WORKER
         )
     except psutil.Error:
         return False

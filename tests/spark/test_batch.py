@@ -186,14 +186,24 @@ def test_a_table_that_could_not_be_read_is_not_made(
 
 
 def test_an_unknown_option_is_an_error_of_load(spark: SparkSession, stream: LiveStream) -> None:
-    with pytest.raises(AnalysisException, match="unknown option 'startingoffset'"):
+    with pytest.raises(AnalysisException, match="unknown option 'startingoffset'") as caught:
         load(spark, stream, startingOffset="earliest")
+    assert_short(caught.value)
 
 
 def test_a_stream_that_is_not_there_is_an_error(spark: SparkSession, broker: Broker) -> None:
     absent = LiveStream(broker.uri, "nobody-made-this", "")
-    with pytest.raises(PySparkException, match="NOT_FOUND - no queue 'nobody-made-this'"):
+    with pytest.raises(PySparkException, match="no stream 'nobody-made-this' in vhost") as caught:
         load(spark, absent).count()
+    assert_short(caught.value)
+
+
+def assert_short(error: PySparkException) -> None:
+    """Check that an error is Spark's sentence, the line that raised it, and Leveret's text."""
+    lines = [line for line in str(error).splitlines() if "SQLSTATE" not in line]
+    assert len(lines) == 4, lines
+    assert "entries.py" in lines[1]
+    assert lines[3].startswith("leveret.")
 
 
 def test_a_password_from_the_environment_is_in_no_plan(

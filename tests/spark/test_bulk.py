@@ -129,7 +129,7 @@ def test_the_size_of_bodies_is_told_by_a_sample(stream: LiveStream) -> None:
 def test_what_is_no_stream_is_an_error(stream: LiveStream) -> None:
     absent = LiveStream(stream.uri, "nobody-made-this", "")
     with transport(absent) as way:
-        with pytest.raises(NotFound, match="no queue 'nobody-made-this' in vhost '/'"):
+        with pytest.raises(NotFound, match="no stream 'nobody-made-this' in vhost '/'"):
             way.latest()
         with pytest.raises(NotFound):
             [*way.read(0, 1)]

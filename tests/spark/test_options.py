@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -49,9 +50,12 @@ def test_the_uri_has_a_name_that_spark_hides() -> None:
 
 
 def test_an_unknown_option_is_an_error_that_names_the_known() -> None:
-    with pytest.raises(OptionError, match="unknown option 'startingOffset'") as caught:
-        parsed(startingOffset="earliest")
+    text = "unknown option 'startingoffset': did you mean startingOffsets?"
+    with pytest.raises(OptionError, match=re.escape(text)) as caught:
+        parsed(startingoffset="earliest")
     assert all(name in str(caught.value) for name in OPTION_NAMES)
+    with pytest.raises(OptionError, match=r"unknown option 'colour'\. The options are: ackMode, "):
+        parsed(colour="red")
 
 
 def test_what_must_be_there_is_named() -> None:

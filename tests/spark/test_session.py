@@ -24,6 +24,7 @@ def test_workers_run_this_python_and_times_are_utc(spark: SparkSession) -> None:
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
+    assert spark.conf.get("spark.python.daemon.module") == "leveret.spark.worker_daemon"
 
 
 def test_a_session_that_runs_is_returned(spark: SparkSession) -> None:

@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, cast
 
+from leveret.spark.errors import SourceError
+
 EARLIEST: Final = -2
 LATEST: Final = -1
 
@@ -34,6 +36,10 @@ _OWN: Final = ""
 _IDS: Final = "ids"
 
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+
+
+class OffsetsError(SourceError, ValueError):
+    """Stored offsets from which a query cannot continue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +156,11 @@ def refusal(text: str) -> dict[str, object]:
 def from_json(stored: Mapping[str, object]) -> Stored:
     """Parse the JSON stored by Spark.
 
-    Raises: ValueError if another source stored it, and for a refusal.
+    Raises: OffsetsError if another source stored it, and for a refusal.
     """
     own = stored.get(_OWN, {})
     if isinstance(own, str):
-        raise ValueError(own)  # noqa: TRY004  the type is right, and says that something is not
+        raise OffsetsError(own)
     ids = own.get(_IDS, {}) if isinstance(own, dict) else None
     offsets = {name: offset for name, offset in stored.items() if name != _OWN}
     if (
@@ -162,7 +168,7 @@ def from_json(stored: Mapping[str, object]) -> Stored:
         or not isinstance(ids, dict)
         or not all(isinstance(one, str) for one in ids.values())
     ):
-        raise ValueError(f"the checkpoint is not one of streams: {json.dumps(stored)}")
+        raise OffsetsError(f"the checkpoint is not one of streams: {json.dumps(stored)}")
     return Stored(cast("dict[str, int]", offsets), ids)
 
 

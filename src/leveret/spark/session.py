@@ -43,6 +43,8 @@ LOCAL: Final = {
     JAVA_OPTIONS: "-XX:+UseParallelGC",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # It prints nothing when Spark needs no more rows of a worker.
+    "spark.python.daemon.module": "leveret.spark.worker_daemon",
     "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

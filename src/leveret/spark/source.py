@@ -6,8 +6,6 @@ everything depends on the options, so it needs no state.
 
 from __future__ import annotations
 
-import sys
-from types import FrameType
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -15,6 +13,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from leveret.spark.columns.schema import check_schema, default_schema
+from leveret.spark.entries import calling_file, entries
 from leveret.spark.options.read import Options, parse_options
 from leveret.spark.queue.batch import QueueBatchReader
 from leveret.spark.queue.stream import QueueStreamReader
@@ -31,6 +30,7 @@ _PUSHING_FILE: Final = "data_source_pushdown_filters.py"
 _PLANNING_FILE: Final = "write_into_data_source.py"
 
 
+@entries
 class LeveretDataSource(DataSource):
     """Streams or a queue of an AMQP broker as a table, and a table as messages to it."""
 
@@ -58,7 +58,7 @@ class LeveretDataSource(DataSource):
         if options.queue is not None:
             return QueueBatchReader(options, schema)
         # Outside that worker, Spark 4.3.0 refuses a reader that has `pushFilters`.
-        is_told_filters = _is_called_from(sys._getframe(1), _PUSHING_FILE)  # noqa: SLF001
+        is_told_filters = calling_file().endswith(_PUSHING_FILE)
         kind = PrunedBatchReader if is_told_filters else BatchReader
         return kind(options, schema, self.access())
 
@@ -90,7 +90,7 @@ class LeveretDataSource(DataSource):
         options = parse_write_options(self.options)
         made = StreamWriter(options, schema, overwrite)
         # A commit makes a writer in another worker; its batch is staged already.
-        if _is_called_from(sys._getframe(1), _PLANNING_FILE):  # noqa: SLF001
+        if calling_file().endswith(_PLANNING_FILE):
             check_destination(options)
         return made
 
@@ -100,8 +100,3 @@ class LeveretDataSource(DataSource):
 
     def _parsed(self) -> Options:
         return parse_options(self.options)
-
-
-def _is_called_from(caller: FrameType, file: str) -> bool:
-    """Return whether the caller is in a file of PySpark."""
-    return caller.f_code.co_filename.endswith(file)

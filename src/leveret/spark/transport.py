@@ -14,15 +14,17 @@ from typing import Self
 
 import pyarrow as pa
 
+from leveret.spark.errors import SourceError
 
-class Redeclared(Exception):
+
+class Redeclared(SourceError):
     """The stream was deleted and declared again, and is not the one to be read."""
 
     def __init__(self, wanted: str, found: str) -> None:
         super().__init__(f"it was deleted and declared again: its id was {wanted} and is {found}")
 
 
-class Interrupted(Exception):
+class Interrupted(SourceError):
     """The broker cannot be reached, or sends nothing though it has messages: ask again."""
 
 

@@ -18,6 +18,7 @@ from leveret.client.message import MessageContent
 from leveret.spark.columns.chunks import ROWS_PER_DISTINCT
 from leveret.spark.columns.messages import MILLISECONDS_MAX, BatchBuilder
 from leveret.spark.columns.properties import find_properties
+from leveret.spark.options.read import OptionError
 from leveret.spark.transport import Piece
 
 if TYPE_CHECKING:
@@ -54,11 +55,14 @@ class DeliveryBuilder:
     def pieces(self, columns: DeliveryColumns, start: int, end: int) -> Iterator[Piece]:
         """Yield the messages of a range, a piece for each run of consecutive offsets.
 
-        Raises: ValueError if they come from no stream.
+        Raises: OptionError if they come from no stream.
         """
         offsets = np.frombuffer(columns.offsets, "<i8")
         if offsets.size and offsets.min() < 0:
-            raise ValueError("the broker sent no x-stream-offset: the queue is not a stream")
+            raise OptionError(
+                "the broker sent no x-stream-offset: the queue is not a stream; the option queue "
+                "reads a queue"
+            )
         batch = self.build(columns)
         # A consumer gets a stream in order; a message that arrives again is dropped.
         if (np.diff(offsets) <= 0).any():

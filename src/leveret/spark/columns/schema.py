@@ -25,6 +25,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from leveret.spark.errors import SourceError
+
 #: The properties of class basic, without `headers`, which is a column of its own.
 PROPERTIES: Final = StructType(
     [
@@ -84,7 +86,7 @@ KAFKA: Final = StructType(
 COLUMNS: Final = {"leveret": ROW, "kafka": KAFKA}
 
 
-class SchemaError(ValueError):
+class SchemaError(SourceError, ValueError):
     """A schema with columns that the source does not have."""
 
 

@@ -1,7 +1,6 @@
 """How the code that Spark runs connects to a broker, and which failures are worth a retry.
 
 An interruption is the effect of a broker that starts, stops or is unreachable; asking again helps,
-and `retries.py` says for how long.  What the broker refuses (a password, a vhost) and an untrusted
 and `retries.py` says for how long.  A refusal by the broker (a password, a vhost) and an untrusted
 certificate are raised at once.
 Invariant: each error names the address that was used, and its cause.
@@ -22,7 +21,15 @@ from leveret.client import (
 )
 from leveret.client.blocking import Connection, connect
 from leveret.client.session.connection import CAPABILITIES
-from leveret.errors import AmqpError, ConnectionForced, InternalError, ResourceFault
+from leveret.errors import (
+    AccessRefusedHard,
+    AmqpError,
+    ConnectionForced,
+    InternalError,
+    NotFound,
+    ResourceFault,
+)
+from leveret.spark.errors import SourceError
 from leveret.spark.options.trust import context_of
 from leveret.spark.transport import Interrupted
 
@@ -38,7 +45,7 @@ INTERRUPTIONS: Final = (
 )
 
 
-class Untrusted(Exception):
+class Untrusted(SourceError):
     """The verification of the broker's certificate failed; a retry cannot help."""
 
 
@@ -65,7 +72,32 @@ def open_connection(
     except INTERRUPTIONS as error:
         raise interrupted(error, address) from error
     except AmqpError as error:
-        raise type(error)(f"{error.text} (at {address})") from error
+        raise type(error)(_refusal(error, parameters)) from error
+
+
+def _refusal(error: AmqpError, parameters: Parameters) -> str:
+    """Return what a broker refused while connecting, where, and what helps."""
+    address, vhost = address_of(parameters), parameters.vhost
+    if isinstance(error, AccessRefusedHard):
+        return (
+            f"the broker at {address} refused the login of user {parameters.username!r}: check the "
+            "user and the password in the option uri, or the variable that passwordEnv names, and "
+            f"see the broker's log ({error.text})"
+        )
+    if error.text == f"vhost {vhost} not found":  # Leveret's and RabbitMQ's text
+        return (
+            f"no vhost {vhost!r} at {address}: create it, or correct the path of the option uri, "
+            "in which %2F is the vhost '/'"
+        )
+    return f"{error.text} (at {address})"
+
+
+def missing(kind: str, name: str, vhost: str, address: str) -> NotFound:
+    """Return the error for a stream or queue that does not exist."""
+    return NotFound(
+        f"no {kind} '{name}' in vhost '{vhost}' at {address}: declare it first, or correct its "
+        "name in the options"
+    )
 
 
 def is_leveret(connection: Connection) -> bool:

@@ -23,8 +23,14 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from leveret.client import Parameters
-from leveret.errors import AccessRefused, NotFound, PreconditionFailed
-from leveret.spark.connection.connecting import INTERRUPTIONS, interrupted, open_connection
+from leveret.errors import AccessRefused, PreconditionFailed
+from leveret.spark.connection.connecting import (
+    INTERRUPTIONS,
+    interrupted,
+    missing,
+    open_connection,
+)
+from leveret.spark.errors import SourceError
 from leveret.spark.options.read import Options
 from leveret.spark.options.trust import context_of
 from leveret.spark.transport import Interrupted
@@ -44,7 +50,7 @@ _BAD: Final = 400
 ABSENT_SECONDS: Final = 60.0
 
 
-class NoHttp(Exception):
+class NoHttp(SourceError):
     """The broker has no HTTP listener that serves streams."""
 
 
@@ -129,21 +135,41 @@ class HttpLink:
 
     def _answered(self, what: str, query: Mapping[str, int]) -> http.client.HTTPResponse:
         """Send a request and return its response; retry once on a connection that had ended."""
-        vhost, stream = self._options.parameters().vhost, self._stream
-        place = f"/api/streams/{quote(vhost, safe='')}/{quote(stream, safe='')}"
+        vhost = self._options.parameters().vhost
+        place = f"/api/streams/{quote(vhost, safe='')}/{quote(self._stream, safe='')}"
         path = f"{place}{what}?{urlencode(query)}"
         if self._connection is not None:
             try:
-                return _checked(self._sent(self._connection, path), stream, vhost, self._address)
+                return self._checked(self._sent(self._connection, path))
             except (ConnectionError, http.client.BadStatusLine):
                 # The broker may close an idle connection.
                 self.close()
         self._connection = self._made()
-        return _checked(self._sent(self._connection, path), stream, vhost, self._address)
+        return self._checked(self._sent(self._connection, path))
 
     def _sent(self, connection: http.client.HTTPConnection, path: str) -> http.client.HTTPResponse:
         connection.request("GET", path, headers=self._headers)
         return connection.getresponse()
+
+    def _checked(self, answer: http.client.HTTPResponse) -> http.client.HTTPResponse:
+        """Return a successful response of Leveret.
+
+        Raises: NoHttp; NotFound (404); AccessRefused (403); PreconditionFailed (406); Interrupted.
+        """
+        address = self._address
+        if answer.getheader("Server") != SERVER:
+            raise NoHttp(f"the server at {address} is {answer.getheader('Server')}, not {SERVER}")
+        if answer.status == _OK:
+            return answer
+        reason = _reason(answer)
+        if answer.status in _REFUSED:
+            raise AccessRefused(f"{reason} (at {address})")
+        if answer.status == _NOT_FOUND:
+            raise missing("stream", self._stream, self._options.parameters().vhost, address)
+        if answer.status == _BAD:
+            # Only a queue that is not a stream makes these requests invalid.
+            raise PreconditionFailed(f"{reason} (at {address}); the option queue reads a queue")
+        raise Interrupted(f"{address} answered {answer.status}: {reason}")
 
     def _made(self) -> http.client.HTTPConnection:
         """Return a new connection.  Raises: OSError; Interrupted; NoHttp."""
@@ -201,27 +227,6 @@ def told_address(parameters: Parameters, said: Mapping[str, object]) -> str | No
 def forget_address(parameters: Parameters) -> None:
     """Ask the broker again the next time."""
     _ADDRESSES.forget(parameters)
-
-
-def _checked(
-    answer: http.client.HTTPResponse, stream: str, vhost: str, address: str
-) -> http.client.HTTPResponse:
-    """Return a successful response of Leveret.
-
-    Raises: NoHttp; NotFound (404); AccessRefused (403); PreconditionFailed (406); Interrupted.
-    """
-    if answer.getheader("Server") != SERVER:
-        raise NoHttp(f"the server at {address} is {answer.getheader('Server')}, not {SERVER}")
-    if answer.status == _OK:
-        return answer
-    reason = _reason(answer)
-    if answer.status in _REFUSED:
-        raise AccessRefused(f"{reason} (at {address})")
-    if answer.status == _NOT_FOUND:
-        raise NotFound(f"no queue '{stream}' in vhost '{vhost}' (at {address})")
-    if answer.status == _BAD:
-        raise PreconditionFailed(reason)
-    raise Interrupted(f"{address} answered {answer.status}: {reason}")
 
 
 def _reason(answer: http.client.HTTPResponse) -> str:

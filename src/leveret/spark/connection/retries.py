@@ -83,7 +83,8 @@ class ConnectionRetries:
 
     def __init__(self, options: Patience, what: str, pause: Pause = REAL_PAUSE) -> None:
         self._options = options
-        self._what = f"{what} at {place_of(options.uri)}"
+        self._place = place_of(options.uri)
+        self._what = f"{what} at {self._place}"
         self._pause = pause
         self._count = 0
         self._began = 0.0
@@ -103,7 +104,7 @@ class ConnectionRetries:
         if seconds <= 0:
             raise self._given_up(error) from error
         seconds = min(seconds, WAIT_SECONDS_MAX, FIRST_WAIT_SECONDS * 2 ** min(self._count - 1, 9))
-        log.warning("%s: %s; again in %.1f s", self._what, error, seconds)
+        log.warning("%s: %s; again in %.1f s", self._what, self._cause(error), seconds)
         self._pause.wait(seconds)
 
     def _seconds_left(self) -> float:
@@ -121,9 +122,13 @@ class ConnectionRetries:
         by_count = self._options.num_retries is not None
         name = "numRetries" if by_count else "retryTimeoutMs"
         return BrokerUnreachable(
-            f"{self._what}: {error}. The broker was asked {self._count} times in {seconds:.1f} s, "
-            f"as long as the option {name} says"
+            f"{self._what}: {self._cause(error)}. The broker was asked {self._count} times in "
+            f"{seconds:.1f} s, the limit of the option {name}: check that it runs at this address"
         )
+
+    def _cause(self, error: Interrupted) -> str:
+        """Return an interruption without the broker's address, if that begins it."""
+        return str(error).removeprefix(f"{self._place}: ")
 
 
 def ask(options: Patience, what: str, question: Callable[[], T], pause: Pause = REAL_PAUSE) -> T:

@@ -11,6 +11,7 @@ environment of driver and executors, so that it enters no plan and no checkpoint
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from urllib.parse import urlsplit
 
 from leveret.client import Parameters, parse_uri
 from leveret.limits import SPARK_PARTITION_RECORDS, SPARK_RETRY_MS
+from leveret.spark.errors import SourceError
 from leveret.spark.offsets import (
     EARLIEST,
     LATEST,
@@ -82,7 +84,7 @@ _NEEDS: Final = {
 _TRIGGER_DELAY_MS: Final = 15 * 60_000
 
 
-class OptionError(ValueError):
+class OptionError(SourceError, ValueError):
     """An option that is unknown, missing or wrong; the text names it."""
 
 
@@ -218,7 +220,11 @@ def by_name(raw: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
     for key, text in raw.items():
         name = names.get(key.lower())
         if name is None:
-            raise OptionError(f"unknown option {key!r}; known: {', '.join(sorted(known))}")
+            near = difflib.get_close_matches(key.lower(), names, 1, cutoff=0.75)
+            hint = f": did you mean {names[near[0]]}?" if near else "."
+            raise OptionError(
+                f"unknown option {key!r}{hint} The options are: {', '.join(sorted(known))}"
+            )
         if name in found:
             raise OptionError(f"option {name!r} is given twice; {key!r} is another name for it")
         found[name] = text

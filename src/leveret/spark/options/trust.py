@@ -10,9 +10,10 @@ import ssl
 from dataclasses import dataclass, fields
 
 from leveret.client import Parameters
+from leveret.spark.errors import SourceError
 
 
-class TrustError(ValueError):
+class TrustError(SourceError, ValueError):
     """A file of an option cannot be used; the text names the option, the file and the cause."""
 
 

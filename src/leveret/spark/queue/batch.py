@@ -23,16 +23,20 @@ from pyspark.sql.types import StructType
 
 from leveret.client import ConsumerCancelled, InputFull, Message
 from leveret.client.blocking import Channel, Consumer
+from leveret.errors import NotFound
 from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS
 from leveret.spark.columns.messages import BatchBuilder
 from leveret.spark.columns.projection import Projection
 from leveret.spark.connection.connecting import (
     INTERRUPTIONS,
+    address_of,
     interrupted,
     is_leveret,
+    missing,
     open_connection,
 )
 from leveret.spark.connection.retries import ask
+from leveret.spark.entries import entries
 from leveret.spark.options.read import OptionError, Options
 from leveret.spark.queue.feed import DOUBT_SECONDS, check_kind
 from leveret.spark.queue.ready import ready_count
@@ -49,6 +53,7 @@ class Browse(InputPartition):
     count: int
 
 
+@entries
 class QueueBatchReader(DataSourceReader):
     """Counts on the driver, reads in one task."""
 
@@ -145,5 +150,8 @@ class QueueBatchReader(DataSourceReader):
             finally:
                 with contextlib.suppress(*INTERRUPTIONS, InputFull):
                     connection.close()
+        except NotFound:
+            where = self._options.parameters()
+            raise missing("queue", self._queue, where.vhost, address_of(where)) from None
         except INTERRUPTIONS as error:
             raise interrupted(error) from error

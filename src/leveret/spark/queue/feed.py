@@ -26,9 +26,16 @@ from typing import Final
 
 from leveret.client import InputFull, Message
 from leveret.client.blocking import Channel, Connection, Consumer
+from leveret.errors import NotFound
 from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS
 from leveret.spark.columns.messages import STREAM_OFFSET
-from leveret.spark.connection.connecting import INTERRUPTIONS, interrupted, open_connection
+from leveret.spark.connection.connecting import (
+    INTERRUPTIONS,
+    address_of,
+    interrupted,
+    missing,
+    open_connection,
+)
 from leveret.spark.options.read import OptionError, Options
 from leveret.spark.queue.ready import ready_count
 from leveret.spark.queue.rows import to_spool
@@ -333,6 +340,9 @@ class QueueFeed:
         """Drop the connection when it ends or fails.  Raises: Interrupted."""
         try:
             yield
+        except NotFound:
+            where = self._options.parameters()
+            raise missing("queue", self._queue, where.vhost, address_of(where)) from None
         except INTERRUPTIONS as error:
             self._disconnect()
             raise interrupted(error) from error

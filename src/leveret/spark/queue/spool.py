@@ -32,6 +32,8 @@ from typing import Any, Final
 import pyarrow as pa
 import xxhash
 
+from leveret.spark.errors import SourceError
+
 IDENTITY: Final = "spool.json"
 POSITION: Final = "position"
 LOCK: Final = "lock"
@@ -48,7 +50,7 @@ _NAME: Final = re.compile(r"(\d{20})-(\d{20})-(\d+)-([0-9a-f]{16})-(lent|taken)\
 log = logging.getLogger("leveret.spark")
 
 
-class SpoolError(RuntimeError):
+class SpoolError(SourceError, RuntimeError):
     """The spool cannot be used: it is another query's, in use, not shared, or damaged."""
 
 

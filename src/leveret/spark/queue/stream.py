@@ -35,6 +35,8 @@ from pyspark.sql.types import StructType
 
 from leveret.spark.columns.projection import Projection
 from leveret.spark.connection.retries import ask
+from leveret.spark.entries import entries
+from leveret.spark.offsets import OffsetsError
 from leveret.spark.options.read import OptionError, Options
 from leveret.spark.queue.feed import QueueFeed
 from leveret.spark.queue.rows import SpoolBatchBuilder
@@ -72,6 +74,7 @@ class SpoolOffset:
     next: int
 
 
+@entries
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Consumes a queue's messages and follows them through the spool."""
 
@@ -112,8 +115,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  Spark's name
         """Ack messages below `start`, which are committed, and return the end of the next batch.
 
-        Raises: DataLossError; Interrupted; NotFound (404); SpoolError; ValueError for the
-        checkpoint of another source.
+        Raises: DataLossError; Interrupted; NotFound (404); SpoolError; OffsetsError for
+        the checkpoint of another source.
         """
         feed = self._driver()
         position = self._begin(feed, self._place(start))
@@ -223,13 +226,13 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {self._queue: {"next": number, "spool": self._driver().spool.id}}
 
     def _place(self, stored: Mapping[str, object]) -> SpoolOffset:
-        """Parse Spark's stored offset.  Raises: ValueError if it is of another source."""
+        """Parse Spark's stored offset.  Raises: OffsetsError if it is of another source."""
         place = stored.get(self._queue)
         if len(stored) == 1 and isinstance(place, dict):
             number, spool = place.get("next"), place.get("spool")
             if isinstance(number, int) and isinstance(spool, str):
                 return SpoolOffset(spool, number)
-        raise ValueError(
+        raise OffsetsError(
             f"the checkpoint is not one of queue {self._queue!r}: it holds {json.dumps(stored)}"
         )
 

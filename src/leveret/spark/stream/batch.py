@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from leveret.spark.columns.projection import Projection
+from leveret.spark.entries import entries
 from leveret.spark.offsets import EARLIEST
 from leveret.spark.options.read import Options
 from leveret.spark.stream.finder import STREAM_ACCESS, StreamAccess
@@ -18,6 +19,7 @@ from leveret.spark.stream.ranges import read_range, report_data_loss
 from leveret.spark.stream.streams import Streams
 
 
+@entries
 class BatchReader(DataSourceReader):
     """Plans on the driver, reads on the executors; between them it travels pickled."""
 

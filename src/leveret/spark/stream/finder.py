@@ -22,7 +22,12 @@ from urllib.parse import quote
 from leveret.client import Parameters
 from leveret.errors import NotFound
 from leveret.limits import SPARK_LISTING_BYTES_MAX, SPARK_STREAMS_MAX
-from leveret.spark.connection.connecting import INTERRUPTIONS, interrupted, open_connection
+from leveret.spark.connection.connecting import (
+    INTERRUPTIONS,
+    address_of,
+    interrupted,
+    open_connection,
+)
 from leveret.spark.connection.http_link import (
     NoHttp,
     announced_address,
@@ -87,7 +92,10 @@ def _partitions(options: Options, super_stream: str) -> tuple[str, ...]:
     except INTERRUPTIONS as error:
         raise interrupted(error) from error
     if not names:
-        raise NotFound(f"no super stream '{super_stream}': there is no stream '{super_stream}-0'")
+        place = address_of(options.parameters())
+        raise NotFound(
+            f"no super stream '{super_stream}' at {place}: there is no stream '{super_stream}-0'"
+        )
     return _limited(names)
 
 

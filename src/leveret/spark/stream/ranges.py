@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from leveret.errors import NotFound
 from leveret.spark.connection.retries import REAL_PAUSE, ConnectionRetries, Pause
+from leveret.spark.errors import SourceError
 from leveret.spark.options.read import Options
 from leveret.spark.stream.planner import OffsetRange
 from leveret.spark.transport import Interrupted, Redeclared, Transport
@@ -21,7 +22,7 @@ from leveret.spark.transport import Interrupted, Redeclared, Transport
 log = logging.getLogger("leveret.spark")
 
 
-class DataLossError(RuntimeError):
+class DataLossError(SourceError, RuntimeError):
     """Messages of a read are not in the stream."""
 
 

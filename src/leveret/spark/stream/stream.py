@@ -30,7 +30,8 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from leveret.spark.columns.projection import Projection
-from leveret.spark.offsets import LATEST, Stored, from_json, refusal
+from leveret.spark.entries import entries
+from leveret.spark.offsets import LATEST, OffsetsError, Stored, from_json, refusal
 from leveret.spark.options.read import OptionError, Options
 from leveret.spark.stream.finder import STREAM_ACCESS, StreamAccess
 from leveret.spark.stream.limits import in_turn, shared, within_bytes
@@ -42,6 +43,7 @@ from leveret.spark.transport import Tail
 Offsets = Mapping[str, int]
 
 
+@entries
 class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows streams by their offsets."""
 
@@ -103,7 +105,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the end of the next batch.
 
         Raises: DataLossError if a stream is gone, was declared again or ends before `start`;
-        Interrupted; NotFound (404); ValueError for the checkpoint of other streams.
+        Interrupted; NotFound (404); OffsetsError for the checkpoint of other streams.
         """
         stored = from_json(start)
         position = stored.offsets
@@ -148,10 +150,10 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 report_data_loss(self._options, name, "it is gone, or is not read any more")
 
     def _check_checkpoint(self, offsets: Offsets) -> None:
-        """Check that offsets are not those of another query.  Raises: ValueError."""
+        """Check that offsets are not those of another query.  Raises: OffsetsError."""
         named = self._options.names
         if named is not None and offsets and not set(named).intersection(offsets):
-            raise ValueError(
+            raise OffsetsError(
                 f"the checkpoint is not one of {self._options.title}: it holds {dict(offsets)}"
             )
 
@@ -227,7 +229,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         next one begins at its earliest message.
 
         Raises: DataLossError if the batch ends before it starts: the stream was declared again;
-        ValueError for the checkpoint of other streams.
+        OffsetsError for the checkpoint of other streams.
         """
         options = self._options
         before, after = from_json(start), from_json(end)

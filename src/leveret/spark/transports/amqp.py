@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from leveret.client import InputFull, Message, Timestamp
 from leveret.client.blocking import Channel, Connection, Consumer
-from leveret.errors import PreconditionFailed
+from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS
 from leveret.spark.columns.deliveries import DeliveryBuilder
 from leveret.spark.columns.messages import (
@@ -37,8 +37,10 @@ from leveret.spark.columns.messages import (
 )
 from leveret.spark.connection.connecting import (
     INTERRUPTIONS,
+    address_of,
     interrupted,
     is_leveret,
+    missing,
     open_connection,
 )
 from leveret.spark.options.read import OptionError, Options
@@ -288,6 +290,9 @@ class AmqpTransport(Transport):
             finally:
                 if channel.is_open:
                     channel.close()
+        except NotFound:
+            where = self._options.parameters()
+            raise missing("stream", self._stream, where.vhost, address_of(where)) from None
         except INTERRUPTIONS as error:
             self.close()
             raise interrupted(error) from error
@@ -331,10 +336,13 @@ def _timestamp_ms(message: Message) -> int:
 
 
 def _offset(message: Message) -> int:
-    """Return a message's offset.  Raises: ValueError if it comes from no stream."""
+    """Return a message's offset.  Raises: OptionError if it comes from no stream."""
     offset = stream_offset(message)
     if offset is None:
-        raise ValueError("the broker sent no x-stream-offset: the queue is not a stream")
+        raise OptionError(
+            "the broker sent no x-stream-offset: the queue is not a stream; the option queue reads "
+            "a queue"
+        )
     return offset
 
 

@@ -24,6 +24,7 @@ from leveret.spark.connection.connecting import (
     place_of,
 )
 from leveret.spark.connection.retries import REAL_PAUSE, ConnectionRetries, Pause, ask
+from leveret.spark.errors import SourceError
 from leveret.spark.transport import Interrupted
 from leveret.spark.write.options import WriteOptions
 
@@ -39,7 +40,7 @@ _CAPABILITIES: Final = {"leveret.already_taken": True}
 _ALREADY_TAKEN: Final = 208
 
 
-class WriteError(RuntimeError):
+class WriteError(SourceError, RuntimeError):
     """The broker did not accept rows; the text says why."""
 
 

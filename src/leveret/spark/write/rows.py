@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from leveret.client import BasicProperties
+from leveret.spark.errors import SourceError
 from leveret.spark.write.schema import Layout
 
 T = TypeVar("T")
@@ -36,7 +37,7 @@ RESERVED: Final = frozenset({PUBLISHER, PUBLISHING_ID, STAGED_EXCHANGE, STAGED_R
 PERSISTENT: Final = 2
 
 
-class RowError(ValueError):
+class RowError(SourceError, ValueError):
     """A row cannot become a message; the text names the column."""
 
 

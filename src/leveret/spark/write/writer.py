@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from leveret.names import SAVE_CHARACTERS, SAVE_PREFIX
+from leveret.spark.entries import entries
 from leveret.spark.options.read import OptionError
 from leveret.spark.write.options import WriteOptions
 from leveret.spark.write.result import WriteResult, add_result
@@ -33,6 +34,7 @@ log = logging.getLogger("leveret.spark")
 Messages = Sequence[WriterCommitMessage | None]
 
 
+@entries
 class BatchWriter(DataSourceArrowWriter):
     """Saves a table: all of it or nothing, if the broker supports that."""
 
@@ -56,6 +58,7 @@ class BatchWriter(DataSourceArrowWriter):
         abort_written(self._options, messages)
 
 
+@entries
 class StreamWriter(DataSourceStreamArrowWriter):
     """Writes the batches of a streaming query, each once if the broker supports that."""
 

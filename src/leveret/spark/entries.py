@@ -1,0 +1,118 @@
+"""The methods that Spark calls: errors leave them with their text alone, and a query ends silently.
+
+Spark shows its user the whole traceback of an exception, with that of each exception that led to
+it, so that the text of an error, the only part that says what to do, is lost in it.  Deliberate
+errors therefore leave an entry without traceback and cause; the log has both at the level DEBUG.
+Any other exception is a fault of ours, and keeps its traceback.
+
+When a query is stopped, Spark closes the socket of the process with its reader, and kills it.  A
+process that notices the socket first calls `stop`, tries to report the end of its input over the
+same socket, and prints a traceback that ends in `BrokenPipeError`.  So `stop` ends it at once.
+(`worker_daemon.py` does the same for tasks.)
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
+
+from leveret.client.errors import ClientError
+from leveret.errors import AmqpError
+from leveret.spark.errors import SourceError
+from leveret.spark.worker_daemon import end_silently
+
+#: What Spark calls of a data source, its readers and its writers.  `pushFilters` raises nothing.
+ENTRIES: Final = frozenset(
+    {
+        *("schema", "reader", "streamReader", "writer", "streamWriter"),
+        *("partitions", "read", "initialOffset", "latestOffset", "reportLatestOffset"),
+        *("getDefaultReadLimit", "prepareForTriggerAvailableNow", "stop"),
+        *("write", "commit", "abort"),
+    }
+)
+
+#: The errors that are raised deliberately, with the machine's own.
+_DELIBERATE: Final = (SourceError, AmqpError, ClientError, OSError)
+
+#: The errors of a socket whose other end, the JVM, has closed it.
+_CLOSED: Final = (BrokenPipeError, ConnectionResetError, EOFError)
+
+#: The program of PySpark that runs the reader of a streaming query.
+_RUNNER: Final = "python_streaming_source_runner.py"
+
+log = logging.getLogger("leveret.spark")
+
+T = TypeVar("T", bound=type)
+
+
+def entries(kind: T) -> T:
+    """Make the methods of a class that Spark calls end as this module says."""
+    for name in ENTRIES & vars(kind).keys():
+        method = vars(kind)[name]
+        if name == "stop":
+            setattr(kind, name, _stopping(method))
+        elif inspect.isgeneratorfunction(method):
+            setattr(kind, name, _generating(method))
+        else:
+            setattr(kind, name, _calling(method))
+    return kind
+
+
+def calling_file() -> str:
+    """Return the file of the program that called the entry that calls this."""
+    frame = sys._getframe(1).f_back  # noqa: SLF001
+    while frame is not None and frame.f_globals.get("__name__") == __name__:
+        frame = frame.f_back
+    return "" if frame is None else frame.f_code.co_filename
+
+
+def _calling(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def entry(*args: Any, **options: Any) -> Any:
+        end_silently()
+        try:
+            return method(*args, **options)
+        except _DELIBERATE as error:
+            raised = _bare(error)
+        # Spark shows this line, whichever ran last.
+        raise raised from None
+
+    return entry
+
+
+def _generating(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    @functools.wraps(method)
+    def entry(*args: Any, **options: Any) -> Iterator[Any]:
+        try:
+            yield from method(*args, **options)
+        except _DELIBERATE as error:
+            raised = _bare(error)
+        else:
+            return
+        raise raised from None
+
+    return entry
+
+
+def _stopping(method: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(method)
+    def entry(*args: Any, **options: Any) -> None:
+        # PySpark calls `stop` while it handles the error of reading its next request.
+        caught = sys.exc_info()[1]
+        method(*args, **options)
+        if isinstance(caught, _CLOSED) and calling_file().endswith(_RUNNER):
+            sys.stderr.flush()
+            os._exit(1)  # as PySpark's program would after the traceback
+
+    return entry
+
+
+def _bare(error: Exception) -> Exception:
+    """Return an error without its traceback, which the log gets."""
+    log.debug("%s", error, exc_info=error)
+    return error.with_traceback(None)

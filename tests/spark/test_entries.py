@@ -1,0 +1,109 @@
+"""The methods that Spark calls: short errors, whole tracebacks of faults, and silent ends."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import pkgutil
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceWriter,
+)
+
+import leveret.spark
+from leveret.errors import NotFound
+from leveret.spark.entries import ENTRIES, entries
+
+#: PySpark's own daemon, or ours, with a worker whose socket is closed before its first task, or
+#: after an entry: PySpark's would print a traceback.
+CLOSED = """
+import os, runpy, socket, sys
+from leveret.spark.worker_daemon import end_silently, silent
+from pyspark import daemon
+ours, sparks = socket.socketpair()
+sparks.close()
+os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "1"
+print(silent(daemon.worker)(ours, True))
+sys.modules["__main__"] = daemon
+end_silently()
+print(daemon.worker(ours, True))
+"""
+
+
+def of_spark(kind: type) -> Iterator[type]:
+    """Yield the classes of the source that extend a class of PySpark."""
+    one: type
+    for one in kind.__subclasses__():
+        if one.__module__.startswith("leveret.spark"):
+            yield one
+        yield from of_spark(one)
+
+
+def test_every_method_that_spark_calls_is_an_entry() -> None:
+    for module in pkgutil.walk_packages(leveret.spark.__path__, "leveret.spark."):
+        importlib.import_module(module.name)
+    bases = (DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter)
+    found = {
+        f"{kind.__qualname__}.{name}": hasattr(vars(kind)[name], "__wrapped__")
+        for base in bases
+        for kind in of_spark(base)
+        for name in ENTRIES & vars(kind).keys()
+    }
+    assert len(found) > 20
+    assert [name for name, is_entry in found.items() if not is_entry] == []
+
+
+@entries
+class Failing:
+    """A source that fails as wanted."""
+
+    def schema(self, error: Exception) -> None:
+        try:
+            raise KeyError("what led to it")
+        except KeyError as cause:
+            raise error from cause
+
+    def read(self, error: Exception) -> Iterator[int]:
+        yield 1
+        self.schema.__wrapped__(self, error)  # type: ignore[attr-defined]
+
+
+def shown(error: Exception, *, by_read: bool) -> str:
+    """Return the traceback that Spark would show."""
+    try:
+        [*Failing().read(error)] if by_read else Failing().schema(error)
+    except Exception:  # noqa: BLE001
+        return traceback.format_exc()
+    raise AssertionError
+
+
+@pytest.mark.parametrize("by_read", [True, False])
+def test_an_error_that_is_meant_has_neither_cause_nor_calls(
+    by_read: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, "leveret.spark"):
+        text = shown(NotFound("no stream"), by_read=by_read)
+    assert "what led to it" not in text
+    assert text.count("spark/entries.py") == 1
+    assert text.endswith("\nleveret.errors.NotFound: 404 NOT_FOUND - no stream\n")
+    assert "what led to it" in caplog.text
+
+
+@pytest.mark.parametrize("by_read", [True, False])
+def test_a_fault_keeps_its_traceback(by_read: bool) -> None:
+    text = shown(AssertionError("impossible"), by_read=by_read)
+    assert "what led to it" in text
+    assert "in schema" in text
+
+
+def test_a_worker_that_spark_needs_no_more_prints_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", CLOSED], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("1\n1\n", "")
