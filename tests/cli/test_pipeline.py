@@ -28,6 +28,10 @@ def test_the_cause_is_the_last_exception_that_a_worker_raised() -> None:
     assert cause(ValueError(TEXT)) == (
         "leveret.spark.stream.ranges.DataLossError: stream 'orders' starts at 7"
     )
+    unreachable = "leveret.spark.connection.retries.BrokerUnreachable: stream 's' at amqp://h:1: no"
+    assert (
+        cause(ValueError(f"[X] Failed: Traceback\n{unreachable}\n SQLSTATE: 38000")) == unreachable
+    )
 
 
 def test_other_failures_are_told_by_their_first_line() -> None:

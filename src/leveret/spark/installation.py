@@ -7,6 +7,19 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
+from typing import Final
+
+#: Log4j's configuration without output.  Without an appender, Spark would announce and use its own,
+#: and without a level of this class, it would set that of a shell.
+_NO_LOG: Final = """\
+status = off
+rootLogger.level = off
+rootLogger.appenderRef.none.ref = none
+appender.none.type = Null
+appender.none.name = none
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = off
+"""
 
 
 def cache_dir() -> Path:
@@ -53,3 +66,14 @@ def class_data_options(path: Path) -> str:
     if not path.is_file() or " " in str(path):
         return ""
     return f" -XX:SharedArchiveFile={path} -Xlog:cds=off -Xlog:cds+dynamic=off"
+
+
+def no_log_options(cache: Path) -> str:
+    """Return the JVM's options that keep Spark from logging; none for a cache with a blank."""
+    # Spark splits its options at blanks.
+    if " " in str(cache):
+        return ""
+    path = cache / "no-log.properties"
+    if not path.exists() or path.read_text() != _NO_LOG:
+        path.write_text(_NO_LOG)
+    return f" -Dlog4j2.configurationFile={path}"

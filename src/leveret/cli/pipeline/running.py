@@ -81,7 +81,10 @@ _NO_BROKER: Final = re.compile(r"Connection(Lost|\w*Error)|TimeoutError|gaierror
 _NO_FILE: Final = re.compile(r"PATH_NOT_FOUND|FileNotFound|does not exist")
 
 #: A line of a Python traceback that names the exception: `leveret.client.errors.Refused: …`.
-_NAMED: Final = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Refused|NotFound|Interrupted): ")
+_NAMED: Final = re.compile(r"leveret(?:\.\w+)+: |[A-Za-z_][\w.]*(?:Error|Exception): ")
+
+#: The class of an exception of Leveret, and its reply code: its text says it all.
+_CLASS: Final = re.compile(r"leveret(?:\.\w+)+: (?:\d{3} [A-Z_]+ - )?")
 
 
 def say(line: str) -> None:
@@ -144,7 +147,8 @@ def session(name: str, master: str | None) -> Iterator[SparkSession]:
     from leveret.spark.python import PythonError
 
     try:
-        spark = make(f"leveret {name}", master=_master(master), fast=not _submitted())
+        fast = not _submitted()
+        spark = make(f"leveret {name}", master=_master(master), fast=fast, quiet=True)
     except (JavaError, PythonError) as error:
         raise exits.Failure(str(error), exits.SYSTEM) from None
     try:
@@ -153,7 +157,7 @@ def session(name: str, master: str | None) -> Iterator[SparkSession]:
         raise exits.Failure(str(error), exits.USAGE) from None
     except PySparkException as error:
         text = cause(error)
-        raise exits.Failure(text, _code(text)) from None
+        raise exits.Failure(_CLASS.sub("", text, count=1), _code(text)) from None
     finally:
         spark.stop()
 
