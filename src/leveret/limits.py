@@ -541,6 +541,19 @@ HTTP_MESSAGES_BYTES_MAX: Final = 4 * 1024 * 1024
 #: Steps that a dry run returns: 60,000 queues took 0.1 s, in which no other work ran.
 DRY_RUN_STEPS_MAX: Final = 1_000
 
+#: Reports of Spark queries, each of one run over one stream, in the whole broker and of one user:
+#: five queries over a thousand streams.  Beyond it a user's most silent report is forgotten.
+#: To find the last runs among 10,000 of one stream takes 10 ms.
+STREAM_QUERIES_MAX: Final = 10_000
+STREAM_QUERIES_PER_USER_MAX: Final = 5_000
+
+#: How long a silent query is shown: a job that runs every half an hour stays, and a lag that grows
+#: because its query died is seen.
+STREAM_QUERY_SILENCE_MS: Final = 3_600_000
+
+#: The characters of a query's name that are kept; Spark does not limit it.
+STREAM_QUERY_NAME_CHARACTERS_MAX: Final = 128
+
 #: How long a request may wait for a message at the end of a stream.
 HTTP_WAIT_MS_MAX: Final = 60_000
 

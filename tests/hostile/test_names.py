@@ -105,6 +105,7 @@ NO_FIELDS: Final = {
     "routing-key", "headers", "partitions", "arguments", "offset", "if-unused", "if-empty",
     "destination", "before", "end", "wait_ms", "max_bytes", "memory", "prefix", "action", "ackmode",
     "truncate", "encoding", "type", "payload_encoding", "properties", "routing_key", "payload",
+    "run", "query_id", "query_name",
     "users",
     # The cluster's.
     "name",

@@ -233,7 +233,11 @@ def test_a_reader_of_a_stream_is_moved_and_forgotten(
         channel.publish(b"%d" % number, routing_key="read")
     where = "streams/%2F/read/consumers"
     assert api.change("PUT", f"/api/{where}/job", {"offset": "next"}) in (201, 204)
+    told = "run=1&query_id=q-7&query_name=orders+to+lake&position=2"
+    api.answer(f"/api/streams/%2F/read?{told}")
     page.goto("#/queues/%2F/read?tab=stream")
+    query = page.get_by_role("row", name="orders to lake")
+    expect(query.get_by_role("meter")).to_have_attribute("value", "3")
     dialog = asked(page, "Rewind …")
     dialog.get_by_label("Offset").fill("soon")
     dialog.get_by_role("button", name="Rewind").click()

@@ -74,6 +74,7 @@ def topology(broker: BrokerProcess) -> Iterator[None]:
     ):
         status, answer = api.ask(method, f"/api/{path}", body)
         assert status in (201, 204), (path, answer)
+    api.answer("/api/streams/%2F/events?run=r&position=0&query_id=q-7&query_name=nightly+archive")
     api.close()
     url = f"amqp://guest:guest@127.0.0.1:{broker.port}/%2F"
     with blocking.connect(url, connection_name="shown") as connection:

@@ -124,6 +124,8 @@ def made(api: Api, port: int, name: str) -> blocking.Connection:
     channel.qos(1)
     channel.publish(FREE.encode(), "", of_stream(name), properties)
     channel.consume(of_stream(name), print, consumer_tag=of_stream(name)[:128])
+    query = f"run=r&query_id=q&position=0&query_name={segment(FREE)}"
+    api.answer(f"/api/streams/{part}/{segment(of_stream(name))}?{query}")
     headers["x-delay"] = 3_600_000
     channel.publish(FREE.encode(), of_delays(name), FREE, properties)
     return connection

@@ -81,6 +81,7 @@ from leveret.management.routes.shared import (
 )
 from leveret.management.routes.streams import chunks as stream_chunks
 from leveret.management.routes.streams import consumers as stream_consumers
+from leveret.management.routes.streams import queries as stream_queries
 from leveret.management.routes.streams import streams, super_streams
 from leveret.management.routes.users import login, permissions, quotas, users
 from leveret.pages.assets import assets
@@ -138,6 +139,7 @@ MODULES = (
     stream_consumers,
     streams,
     stream_chunks,
+    stream_queries,
     super_streams,
 )
 

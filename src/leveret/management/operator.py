@@ -25,6 +25,7 @@ from leveret.broker.scheduler.costs import SLICE
 from leveret.broker.scheduler.task import EndWaiter, Task
 from leveret.errors import AmqpError
 from leveret.management.connections.address import ListenAddress
+from leveret.management.metrics.stream_queries import StreamQueries
 from leveret.management.requests.slices import Slices, next_slice
 from leveret.management.sampling.recent_log import RecentLog
 from leveret.management.sampling.sampler import Sampler
@@ -117,6 +118,8 @@ class Operator:
     settings: Callable[[], Mapping[str, object]] = dict
     #: The most recent lines of the log.
     recent: RecentLog = field(default_factory=RecentLog)
+    #: The Spark queries that read streams.
+    queries: StreamQueries = field(default_factory=StreamQueries)
     #: Alternates the slices of all requests.
     slices: Slices = field(default_factory=Slices)
     #: The backups made over HTTP; None if they are not possible.

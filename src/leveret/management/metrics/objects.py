@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker.stats.metrics import QueueRows
@@ -16,6 +16,7 @@ from leveret.management.metrics.aggregated import (
     queue_publishes,
 )
 from leveret.management.metrics.series import MetricSeries
+from leveret.management.metrics.stream_queries import QueryReading
 from leveret.management.metrics.text import Sample, pieces
 from leveret.management.metrics.totals import SCRAPE_SLICE, in_slices
 from leveret.session.metrics import LinkRows
@@ -34,6 +35,7 @@ _OF_QUEUES: Final = (
     "queue_exchange_metrics",
     "stream_consumer_metrics",
 )
+_OF_QUERIES: Final = "stream_query_metrics"
 #: The families that come with `queue_info`, the types of queues.
 _WITH_TYPE: Final = ("queue_coarse_metrics", "queue_consumer_count", "queue_metrics")
 _OF_LINKS: Final = ("connection_coarse_metrics", "connection_metrics", "channel_metrics")
@@ -45,7 +47,8 @@ _Entry = tuple[Sequence[str], dict[str, int]]
 class Objects:
     """The objects of some families, at most `limit` of each kind.
 
-    `vhosts` limits the families of queues to these vhosts; None means all.
+    `vhosts` limits the families of queues to these vhosts; None means all.  `queries` yields the
+    readings of the Spark queries that read streams.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Objects:
         families: Collection[str],
         vhosts: list[str] | None,
         limit: int = SCRAPE_OBJECTS_MAX,
+        queries: Iterable[QueryReading] = (),
     ) -> None:
         self._families: Final = [name for name in table.PER_OBJECT if name in families]
         # In RabbitMQ the latter is part of the former.
@@ -62,6 +66,11 @@ class Objects:
         queues = any(name in _OF_QUEUES for name in self._families)
         links = any(name in _OF_LINKS for name in self._families)
         self._queues: Final = QueueRows(broker, vhosts, limit) if queues else None
+        self._all_queries: Final = queries if _OF_QUERIES in self._families else ()
+        self._vhosts: Final = vhosts
+        self._limit: Final = limit
+        self._spark: list[QueryReading] = []
+        self._spark_omitted = 0
         self._links: Final = LinkRows(broker, limit) if links else None
 
     async def take(self) -> None:
@@ -72,6 +81,16 @@ class Objects:
             await in_slices(self._queues.take_all(), count)
         if self._links is not None:
             await in_slices(self._links.take_all(), count)
+        await in_slices(self._take_queries(), count)
+
+    def _take_queries(self) -> Iterator[int]:
+        for one in self._all_queries:
+            if self._vhosts is None or one.vhost in self._vhosts:
+                if len(self._spark) < self._limit:
+                    self._spark.append(one)
+                else:
+                    self._spark_omitted += 1
+            yield 1
 
     def text(self, prefix: str) -> Iterator[bytes]:
         """Yield the text, some hundred samples at a time."""
@@ -90,6 +109,8 @@ class Objects:
         if self._queues is not None:
             found.append((("queues",), self._queues.omitted))
             found.append((("stream_consumers",), self._queues.readers_omitted))
+        if _OF_QUERIES in self._families:
+            found.append((("stream_queries",), self._spark_omitted))
         if self._links is not None:
             found.append((("connections",), self._links.omitted))
             found.append((("channels",), self._links.channels_omitted))
@@ -98,6 +119,8 @@ class Objects:
     def _entries(self, family: str) -> Callable[[], Iterator[_Entry]]:
         if family == "stream_consumer_metrics":
             return self._readers
+        if family == _OF_QUERIES:
+            return self._of_spark
         if family == "queue_delivery_metrics":
             return self._of_deliveries
         if family in ("channel_queue_exchange_metrics", "queue_exchange_metrics"):
@@ -134,6 +157,10 @@ class Objects:
                 "leveret_stream_consumer_lag": row.lag,
             }
             yield (row.vhost, row.stream, row.name), values
+
+    def _of_spark(self) -> Iterator[_Entry]:
+        for one in self._spark:
+            yield one.labels, one.values
 
     def _of_connections(self) -> Iterator[_Entry]:
         assert self._links is not None

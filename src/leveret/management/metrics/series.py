@@ -407,6 +407,23 @@ STREAM_CONSUMER: Final = _named(
     ),
 )
 
+_QUERY: Final = ("vhost", "stream", "query", "query_id", "user")
+
+STREAM_QUERY: Final = _named(
+    MetricSeries(
+        "leveret_stream_query_position",
+        GAUGE,
+        "Offset after the last batch that a Spark query has committed",
+        _QUERY,
+    ),
+    MetricSeries(
+        "leveret_stream_query_lag", GAUGE, "Messages after the last committed batch", _QUERY
+    ),
+    MetricSeries(
+        "leveret_stream_query_bytes_behind", GAUGE, "About how many bytes these have", _QUERY
+    ),
+)
+
 _OF: Final = ("of",)
 
 #: The limits of an answer with an entry for each object.
@@ -443,6 +460,7 @@ PER_OBJECT: Final = {
     "connection_metrics": CONNECTION,
     "channel_metrics": CHANNEL,
     "stream_consumer_metrics": STREAM_CONSUMER,
+    "stream_query_metrics": STREAM_QUERY,
 }
 
 
@@ -488,4 +506,4 @@ AGGREGATED: Final = {
     **LEVERET,
 }
 
-EVERY: Final = {**AGGREGATED, **QUEUE_INFO, **STREAM_CONSUMER, **ACCOUNT, **MEMORY}
+EVERY: Final = {**AGGREGATED, **QUEUE_INFO, **STREAM_CONSUMER, **STREAM_QUERY, **ACCOUNT, **MEMORY}

@@ -30,11 +30,12 @@ from leveret.management.metrics.aggregated import (
 )
 from leveret.management.metrics.objects import Objects
 from leveret.management.metrics.series import MetricSeries
+from leveret.management.metrics.stream_queries import QueryReading
 from leveret.management.metrics.text import CONTENT_TYPE, pieces
 from leveret.management.metrics.totals import Scrapes, resident_bytes
 from leveret.management.requests.slices import next_slice
 from leveret.management.rights import MONITORING
-from leveret.management.routes.shared import BROKER, OPERATOR, begins, json_response
+from leveret.management.routes.shared import BROKER, CLOCK, OPERATOR, begins, json_response
 
 _IDENTITY: Final = {"identity_info": table.NODE["identity_info"]}
 
@@ -102,7 +103,7 @@ async def per_object(request: web.Request) -> web.StreamResponse:
     """Return metrics with an entry for each object.  Raises: as `metrics`."""
     prefix = _prefix(request)
     head = await _totals(request, prefix, PER_OBJECT)
-    objects = Objects(request.app[BROKER], table.PER_OBJECT, None)
+    objects = Objects(request.app[BROKER], table.PER_OBJECT, None, queries=_queries(request))
     return await _answer_objects(request, objects, prefix, head)
 
 
@@ -112,7 +113,7 @@ async def detailed(request: web.Request) -> web.StreamResponse:
     vhosts = request.query.getall("vhost", [])
     families = request.query.getall("family", [])
     broker = request.app[BROKER]
-    objects = Objects(broker, families, vhosts or None)
+    objects = Objects(broker, families, vhosts or None, queries=_queries(request))
     head = _known(_IDENTITY, {"identity_info": identity(broker, DETAILED)}, prefix)
     named = [family for name, family in table.SUMS.items() if name in families]
     if named:
@@ -122,6 +123,11 @@ async def detailed(request: web.Request) -> web.StreamResponse:
         parts = [_known(family, found, f"{prefix}detailed_") for family in named]
         head = chain(head, *parts)
     return await _answer_objects(request, objects, f"{prefix}detailed_", head)
+
+
+def _queries(request: web.Request) -> Iterator[QueryReading]:
+    """Return the metrics of the Spark queries that read streams."""
+    return request.app[OPERATOR].queries.readings(request.app[BROKER], request.app[CLOCK])
 
 
 async def _totals(request: web.Request, prefix: str, endpoint: str) -> Iterator[bytes]:

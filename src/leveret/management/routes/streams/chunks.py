@@ -51,7 +51,7 @@ from leveret.management.gate import book
 from leveret.management.requests.slices import next_slice
 from leveret.management.rights import USER
 from leveret.management.routes.shared import CHUNKS, number_of_query
-from leveret.management.routes.streams.streams import found_stream
+from leveret.management.routes.streams.streams import found_stream, note_query
 from leveret.store.segments.segments import ChunkRef, check_chunk_head, placed_chunk
 
 CONTENT_TYPE: Final = "application/vnd.leveret.chunks"
@@ -84,6 +84,7 @@ class _Moved(StreamWatcher):
 async def chunks(request: web.Request) -> web.StreamResponse:
     """Return the chunks of a stream from an offset on."""
     stream = found_stream(request)
+    note_query(request, stream)
     wish = _ChunksRequest(
         number_of_query(request, "offset", 0, _OFFSETS_MAX),
         number_of_query(request, "end", _OFFSETS_MAX, _OFFSETS_MAX),

@@ -5,6 +5,7 @@ Over TCP the user needs the permission to *read* a stream, as a consumer does.
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -14,12 +15,16 @@ from aiohttp import web
 from leveret.broker.stats.streams import StreamStats, stream_rows
 from leveret.broker.stream.stream import Stream
 from leveret.errors import NotFound, PreconditionFailed
+from leveret.limits import STREAM_QUERY_NAME_CHARACTERS_MAX
 from leveret.management.api_route import ApiRoute
-from leveret.management.gate import can_read, may_read
+from leveret.management.gate import asking_owner, can_read, may_read
+from leveret.management.metrics.stream_queries import StreamQuery
 from leveret.management.requests.slices import next_slice
 from leveret.management.rights import USER
 from leveret.management.routes.lists import permitted, stream_slices
 from leveret.management.routes.shared import (
+    CLOCK,
+    OPERATOR,
     Row,
     found_vhost,
     json_response,
@@ -29,6 +34,11 @@ from leveret.management.routes.shared import (
 
 #: The latest timestamp, in ms: it must fit into 64 bits.
 _TIMESTAMP_MAX: Final = 2**60
+
+_OFFSET_MAX: Final = 2**62
+
+#: The number of a query's run, and its id.
+_ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
 async def streams(request: web.Request) -> web.StreamResponse:
@@ -50,7 +60,9 @@ async def streams(request: web.Request) -> web.StreamResponse:
 
 async def stream(request: web.Request) -> web.Response:
     """Return one stream."""
-    return json_response(row(request.match_info["vhost"], StreamStats(found_stream(request))))
+    found = found_stream(request)
+    note_query(request, found)
+    return json_response(row(request.match_info["vhost"], StreamStats(found)))
 
 
 async def offset(request: web.Request) -> web.Response:
@@ -81,6 +93,35 @@ def found_stream(request: web.Request) -> Stream:
     if not isinstance(queue, Stream):
         raise PreconditionFailed(f"'{name}' in vhost '{vhost.name}' is not a stream: {queue.kind}")
     return queue
+
+
+def note_query(request: web.Request, stream: Stream) -> None:
+    """Note what a request for a stream tells of the query that sends it.
+
+    These are the parameters `run`, and optionally `query_id`, `query_name` and `position`.
+
+    Raises: PreconditionFailed (400 in HTTP).
+    """
+    run = _id_in(request, "run")
+    if run is None:
+        return
+    vhost, owner = request.match_info["vhost"], asking_owner(request)
+    told = StreamQuery(vhost, stream.name, int(stream.queue_id), owner, run)
+    told.query_id = _id_in(request, "query_id")
+    told.name = request.query.get("query_name", "")[:STREAM_QUERY_NAME_CHARACTERS_MAX] or None
+    if "position" in request.query:
+        told.position = number_of_query(request, "position", None, _OFFSET_MAX)
+    request.app[OPERATOR].queries.report(told, stream.core, request.app[CLOCK])
+
+
+def _id_in(request: web.Request, parameter: str) -> str | None:
+    """Return an id in the query; None if there is none.  Raises: PreconditionFailed (400)."""
+    text = request.query.get(parameter)
+    if text is not None and _ID.fullmatch(text) is None:
+        raise PreconditionFailed(
+            f"the query's '{parameter}' must be 1 to 64 letters, digits and hyphens"
+        )
+    return text
 
 
 def row(vhost: str, stats: StreamStats) -> Row:

@@ -1,4 +1,4 @@
-// One stream: its offsets and retention, and its named consumers with their lag.
+// One stream: its offsets and retention, and its named consumers and Spark queries with their lag.
 
 import { html } from "../../vendor/htm-preact.js";
 import { bytes, moment, number } from "../../common/format.js";
@@ -11,25 +11,27 @@ import { link } from "../router.js";
 
 async function load(vhost, name, signal) {
   const where = path`streams/${vhost}/${name}`;
-  const [stream, readers, sinks, publishers] = await Promise.all([
+  const [stream, readers, queries, sinks, publishers] = await Promise.all([
     get(where, signal),
     get(`${where}/consumers`, signal),
+    get(`${where}/queries`, signal),
     get(path`sinks/${vhost}`, signal),
     get(path`publishers/${vhost}/${name}`, signal),
   ]);
-  return { stream, readers, sinks: sinks.filter((one) => one.destination === `stream:${name}`), publishers };
+  return { stream, readers, queries, sinks: sinks.filter((one) => one.destination === `stream:${name}`), publishers };
 }
 
 export function StreamPart({ vhost, name }) {
   const live = useLive((signal) => load(vhost, name, signal), `stream ${vhost}\n${name}`);
-  return html`<${Loaded} live=${live}>${({ stream, readers, sinks, publishers }) => html`
+  return html`<${Loaded} live=${live}>${({ stream, readers, queries, sinks, publishers }) => html`
     <div class="figures">
       <${Figure} name="Messages" value=${number(stream.messages)} note=${bytes(stream.bytes)} />
       <${Figure} name="First offset" value=${number(stream.first_offset)} />
       <${Figure} name="Next offset" value=${number(stream.next_offset)} />
-      <${Figure} name="Greatest lag" value=${number(readers.reduce((most, one) => Math.max(most, one.lag ?? 0), 0))} />
+      <${Figure} name="Greatest lag" value=${number([...readers, ...queries].reduce((most, one) => Math.max(most, one.lag ?? 0), 0))} />
     </div>
-    <${Readers} stream=${stream} readers=${readers} reload=${live.reload} />
+    ${(readers.length > 0 || queries.length === 0) && html`<${Readers} stream=${stream} readers=${readers} reload=${live.reload} />`}
+    ${queries.length > 0 && html`<${Queries} stream=${stream} queries=${queries} />`}
     ${sinks.length > 0 && html`<${Sinks} sinks=${sinks} />`}
     ${publishers.length > 0 && html`<${Publishers} publishers=${publishers} />`}`}<//>`;
 }
@@ -56,6 +58,20 @@ function Readers({ stream, readers, reload }) {
   ];
   return html`<${Panel} title="Readers" note="the number of messages that each has yet to ack" wide>
     <${DataTable} caption="Readers" columns=${columns} rows=${readers} empty="None" /><//>`;
+}
+
+function Queries({ stream, queries }) {
+  const rows = queries.map((one) => ({ ...one, query: one.name ?? one.query_id ?? "" }));
+  const columns = [
+    { key: "query", title: "Query", render: (row) => html`<${Name} text=${row.query} empty="not known yet" />` },
+    { key: "owner", title: "User", render: (row) => html`<${Name} text=${row.owner ?? ""} empty="–" />` },
+    { key: "position", title: "Position", align: "right", render: (row) => (row.position === null ? "–" : number(row.position)) },
+    { key: "lag", title: "Lag", align: "right", render: (row) => html`<${Lag} row=${row} stream=${stream} />` },
+    { key: "bytes_behind", title: "Bytes behind", align: "right", render: (row) => (row.bytes_behind === null ? "–" : bytes(row.bytes_behind)) },
+    { key: "heard", title: "Last heard", render: (row) => moment(row.heard) },
+  ];
+  return html`<${Panel} title="Spark queries" note="the position after the last batch that each has committed" wide>
+    <${DataTable} caption="Spark queries" columns=${columns} rows=${rows} empty="None" /><//>`;
 }
 
 function Lag({ row, stream }) {

@@ -1,0 +1,185 @@
+"""The Spark queries that read streams, as their sources report them with their requests over HTTP.
+
+A streaming query has two kinds of processes.  The one on the driver asks for the end of a stream
+before each batch, and adds the position up to which all batches are committed.  The tasks fetch
+chunks; only they know the query's id and name.  Both add the number of the query's `run`, which the
+driver's process chooses.
+
+Reports are what their user says, and nothing depends on them.  They are not kept on disk: the next
+one comes with the next batch.
+
+Invariants: a report needs the permission to read the stream (the requests do); a user changes only
+reports of that user; each report is booked with the memory of marks, and ends an hour after the
+query was heard last, or when its user has too many newer ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from leveret.broker.scheduler.accounts import MarkAccount
+from leveret.broker.stream.stream import Stream
+from leveret.limits import (
+    STREAM_QUERIES_MAX,
+    STREAM_QUERIES_PER_USER_MAX,
+    STREAM_QUERY_SILENCE_MS,
+)
+
+if TYPE_CHECKING:
+    from leveret.broker.broker import Broker
+    from leveret.broker.core import Core
+    from leveret.broker.ownership import Owner
+    from leveret.clock import Clock
+
+#: The memory of a report with its places in two tables, without its texts.
+_QUERY_BYTES: Final = 900
+
+#: A stream's number, and a run of a query.
+_Key = tuple[int, str]
+
+
+@dataclass(slots=True)
+class StreamQuery:
+    """A run of a query over one stream; what was not reported yet is None."""
+
+    vhost: str
+    stream: str
+    queue_id: int
+    owner: Owner | None
+    run: str
+    query_id: str | None = None
+    name: str | None = None
+    #: The offset after the last message of a committed batch.
+    position: int | None = None
+    heard_ms: int = 0
+    #: The same time on the wall clock.
+    heard_at_ms: int = 0
+
+    @property
+    def size(self) -> int:
+        """Its memory."""
+        return _QUERY_BYTES + len(self.run) + len(self.query_id or "") + len(self.name or "")
+
+
+@dataclass(frozen=True, slots=True)
+class QueryReading:
+    """The metrics of a query over one stream."""
+
+    vhost: str
+    labels: Sequence[str]
+    values: dict[str, int]
+
+
+class StreamQueries:
+    """The queries that were heard of."""
+
+    def __init__(self) -> None:
+        #: By the key of their user, in the order in which they were heard.
+        self._of_users: dict[str, dict[_Key, StreamQuery]] = {}
+        #: By the number of their stream.
+        self._of_streams: dict[int, dict[tuple[str, str], StreamQuery]] = {}
+        self._count = 0
+        self._account: MarkAccount | None = None
+
+    def report(self, told: StreamQuery, core: Core, clock: Clock) -> None:
+        """Add what a request told to what is known of its query; ignore it if there is no room."""
+        user = _user(told)
+        key = (told.queue_id, told.run)
+        now_ms = clock.monotonic_ms()
+        ours = self._of_users.setdefault(user, {})
+        known = ours.pop(key, None)
+        if known is None:
+            self._expire(user, now_ms, STREAM_QUERIES_PER_USER_MAX - 1)
+            if not self._has_room(core, now_ms):
+                return
+            self._of_users.setdefault(user, ours)
+            known = told
+            self._count += 1
+            self._book(known.size)
+        else:
+            before = known.size
+            known.query_id = told.query_id or known.query_id
+            known.name = told.name or known.name
+            known.position = known.position if told.position is None else told.position
+            self._book(known.size - before)
+        known.heard_ms, known.heard_at_ms = now_ms, clock.wall_ms()
+        ours[key] = known
+        self._of_streams.setdefault(key[0], {})[user, told.run] = known
+
+    def of(self, queue_id: int, clock: Clock) -> list[StreamQuery]:
+        """Return the queries of a stream by its number: the last run of each."""
+        runs = self._of_streams.get(queue_id, {}).values()
+        return [*_last_runs(runs, clock.monotonic_ms())]
+
+    def readings(self, broker: Broker, clock: Clock) -> Iterator[QueryReading]:
+        """Yield the metrics of each query whose id and position are known."""
+        for queue_id in list(self._of_streams):
+            for one in self.of(queue_id, clock):
+                vhost = broker.vhosts.get(one.vhost)
+                stream = None if vhost is None else vhost.queues.by_name.get(one.stream)
+                if one.query_id is None or one.position is None:
+                    continue
+                if isinstance(stream, Stream) and stream.queue_id == one.queue_id:
+                    user = "" if one.owner is None else one.owner.name
+                    labels = (one.vhost, one.stream, one.name or "", one.query_id, user)
+                    lag = int(stream.lag(one.position))
+                    values = {
+                        "leveret_stream_query_position": one.position,
+                        "leveret_stream_query_lag": lag,
+                        "leveret_stream_query_bytes_behind": bytes_behind(stream, lag),
+                    }
+                    yield QueryReading(one.vhost, labels, values)
+
+    def _has_room(self, core: Core, now_ms: int) -> bool:
+        """Return whether there is room for one more."""
+        if self._account is None:
+            self._account = MarkAccount(core.accounts)
+        if self._count >= STREAM_QUERIES_MAX:
+            for user in list(self._of_users):
+                self._expire(user, now_ms)
+        return self._count < STREAM_QUERIES_MAX and self._account.has_room()
+
+    def _expire(self, user: str, now_ms: int, most: int = STREAM_QUERIES_PER_USER_MAX) -> None:
+        """Forget a user's queries that are silent, and the most silent of more than `most`."""
+        ours = self._of_users.get(user, {})
+        while ours:
+            key = next(iter(ours))
+            if _is_live(ours[key], now_ms) and len(ours) <= most:
+                return
+            gone = ours.pop(key)
+            self._count -= 1
+            self._book(-gone.size)
+            runs = self._of_streams[key[0]]
+            del runs[user, gone.run]
+            if not runs:
+                del self._of_streams[key[0]]
+        self._of_users.pop(user, None)
+
+    def _book(self, size: int) -> None:
+        if self._account is not None:
+            self._account.book(size)
+
+
+def bytes_behind(stream: Stream, lag: int) -> int:
+    """Return about how many bytes a stream's last messages have, by the mean of all of them."""
+    return int(stream.size) * lag // max(1, int(stream.visible_end - stream.first_offset))
+
+
+def _is_live(one: StreamQuery, now_ms: int) -> bool:
+    return now_ms - one.heard_ms < STREAM_QUERY_SILENCE_MS
+
+
+def _user(one: StreamQuery) -> str:
+    """Return the key of a query's user; the operator has none."""
+    return "" if one.owner is None else one.owner.key
+
+
+def _last_runs(runs: Iterable[StreamQuery], now_ms: int) -> Iterable[StreamQuery]:
+    """Return the run of each query that was heard last; a run without an id is a query."""
+    found: dict[tuple[str, str], StreamQuery] = {}
+    for one in sorted(runs, key=lambda run: run.heard_ms):
+        if _is_live(one, now_ms):
+            found[_user(one), one.query_id or one.run] = one
+    return found.values()
