@@ -34,6 +34,7 @@ _MOMENT_MAX: Final = 253_402_300_799_999
 #: The key for values that belong to no single stream: no stream has an empty name.
 _OWN: Final = ""
 _IDS: Final = "ids"
+_SIZES: Final = "mean_bytes"
 
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 
@@ -141,11 +142,14 @@ class Stored:
 
     offsets: dict[str, int]
     ids: dict[str, str] = field(default_factory=dict)
+    #: The mean size of the messages of streams, in a query's progress alone.
+    mean_bytes: dict[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
         """Return it in Spark's form."""
         ids = {name: self.ids[name] for name in sorted(self.ids) if name in self.offsets}
-        return {**self.offsets, _OWN: {_IDS: ids}} if ids else {**self.offsets}
+        own = {key: of for key, of in ((_IDS, ids), (_SIZES, self.mean_bytes)) if of}
+        return {**self.offsets, _OWN: own} if own else {**self.offsets}
 
 
 def refusal(text: str) -> dict[str, object]:
@@ -162,6 +166,7 @@ def from_json(stored: Mapping[str, object]) -> Stored:
     if isinstance(own, str):
         raise OffsetsError(own)
     ids = own.get(_IDS, {}) if isinstance(own, dict) else None
+    sizes = own.get(_SIZES, {}) if isinstance(own, dict) else {}
     offsets = {name: offset for name, offset in stored.items() if name != _OWN}
     if (
         not all(_is_offset(offset) for offset in offsets.values())
@@ -169,7 +174,7 @@ def from_json(stored: Mapping[str, object]) -> Stored:
         or not all(isinstance(one, str) for one in ids.values())
     ):
         raise OffsetsError(f"the checkpoint is not one of streams: {json.dumps(stored)}")
-    return Stored(cast("dict[str, int]", offsets), ids)
+    return Stored(cast("dict[str, int]", offsets), ids, sizes)
 
 
 def _is_offset(value: object) -> bool:

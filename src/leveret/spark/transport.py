@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -59,11 +59,27 @@ class Bounds:
 class Tail:
     """The end of a stream: the offset after its last message, and the stream's id.
 
-    The offset of an empty stream is 0, or its next offset if the broker gives that.
+    The offset of an empty stream is 0, or its next offset if the broker gives that.  `mean_bytes`
+    is the mean size of its messages, if the broker gives it.
     """
 
     latest: int
     stream_id: str | None = None
+    mean_bytes: float | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryReport:
+    """What a process of a streaming query tells the broker of the query (Leveret, over HTTP).
+
+    `run` is the same in all processes of a run.  The driver knows the `position`, up to which all
+    batches are committed; only tasks know the query's id and name.
+    """
+
+    run: str
+    position: int | None = None
+    query_id: str | None = None
+    query_name: str | None = None
 
 
 class Transport(ABC):
@@ -82,6 +98,9 @@ class Transport(ABC):
 
         Raises: Interrupted; NotFound (404) if there is no such stream.
         """
+
+    def report(self, report: QueryReport) -> None:  # noqa: B027  most transports cannot
+        """Tell the broker of the query with each of the next requests, if it listens to that."""
 
     def latest(self) -> int:
         """Return the offset after the last message, or 0 for an empty stream.

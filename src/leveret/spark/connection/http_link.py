@@ -96,6 +96,8 @@ class HttpLink:
         self._stream = stream
         self._connection: http.client.HTTPConnection | None = None
         self._headers: dict[str, str] = {}
+        #: What each request tells besides.
+        self.told: Mapping[str, int | str] = {}
         #: The listener that was asked last; empty before it is known.
         self._address = options.http_uri or ""
 
@@ -137,7 +139,7 @@ class HttpLink:
         """Send a request and return its response; retry once on a connection that had ended."""
         vhost = self._options.parameters().vhost
         place = f"/api/streams/{quote(vhost, safe='')}/{quote(self._stream, safe='')}"
-        path = f"{place}{what}?{urlencode(query)}"
+        path = f"{place}{what}?{urlencode({**query, **self.told})}"
         if self._connection is not None:
             try:
                 return self._checked(self._sent(self._connection, path))

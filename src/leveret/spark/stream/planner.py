@@ -8,7 +8,7 @@ multiples of one step, so that two plans of overlapping ranges cut at the same o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
@@ -18,13 +18,14 @@ from pyspark.sql.datasource import InputPartition
 class OffsetRange(InputPartition):
     """The messages of a stream from `start` up to, not including, `end`.
 
-    `stream_id` identifies the stream of that name, if it is known.
+    `stream_id` identifies the stream of that name, if it is known, and `run` the run of a query.
     """
 
     stream: str
     start: int
     end: int
     stream_id: str | None = None
+    run: str | None = field(default=None, compare=False)
 
     @property
     def length(self) -> int:

@@ -15,6 +15,7 @@ end of the process closes them.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
@@ -38,7 +39,8 @@ from leveret.spark.stream.limits import in_turn, shared, within_bytes
 from leveret.spark.stream.planner import OffsetRange, plan
 from leveret.spark.stream.ranges import DataLossError, read_range, report_data_loss
 from leveret.spark.stream.streams import Streams
-from leveret.spark.transport import Tail
+from leveret.spark.stream.task import query_of_task
+from leveret.spark.transport import QueryReport, Tail
 
 Offsets = Mapping[str, int]
 
@@ -58,7 +60,9 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._access = access
         self._streams: Streams | None = None
         self._target: dict[str, int] | None = None  # of Trigger.AvailableNow
-        self._reported: dict[str, int] | None = None
+        self._reported: dict[str, Tail] | None = None
+        #: A number of this run for the broker.
+        self._run = secrets.token_hex(8)
         self._last_batch_at: float | None = None
 
     def __getstate__(self) -> dict[str, object]:
@@ -109,9 +113,11 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         stored = from_json(start)
         position = stored.offsets
+        # Spark asks when all before `start` is in the commit log.
+        self._driver().report(self._run, position)
         tails = self._driver().tails()
         latest = {name: tail.latest for name, tail in tails.items()}
-        self._reported = latest
+        self._reported = tails
         self._check_gone(position, latest)
         target = latest if self._target is None else self._target
         ends: dict[str, int] = {}
@@ -143,7 +149,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Stored({name: ends[name] for name in order}, ids).to_json()
 
     def _check_gone(self, position: Offsets, names: Offsets) -> None:
-        """Report streams of the checkpoint that are not among those to read."""
+        """QueryReport streams of the checkpoint that are not among those to read."""
         self._check_checkpoint(position)
         for name in position:
             if name not in names:
@@ -220,7 +226,12 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802  Spark's name
         """Return the last known ends of the streams, for the query's progress."""
-        return None if self._reported is None else dict(sorted(self._reported.items()))
+        if self._reported is None:
+            return None
+        latest = {name: tail.latest for name, tail in sorted(self._reported.items())}
+        sizes = {name: tail.mean_bytes for name, tail in self._reported.items()}
+        known = {name: round(size, 1) for name, size in sizes.items() if size is not None}
+        return Stored(latest, {}, known).to_json()
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
         """Return the partitions of a batch: a pure function of its offsets and the options.
@@ -243,7 +254,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             elif last < first:
                 report_data_loss(options, name, f"a batch from {first} to {last} starts anew at 0")
                 first = 0
-            ranges.append(OffsetRange(name, first, last, stream_id))
+            ranges.append(OffsetRange(name, first, last, stream_id, self._run))
         return [*plan(ranges, options.max_records_per_partition, options.min_partitions)]
 
     def stop(self) -> None:
@@ -264,6 +275,8 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(partition, OffsetRange):
             projection = self._projection
             with self._access.open(self._options, partition.stream, projection.needed) as transport:
+                if partition.run is not None:
+                    transport.report(QueryReport(partition.run, None, *query_of_task()))
                 for batch in read_range(transport, self._options, partition):
                     yield projection.apply(batch)
 

@@ -18,7 +18,7 @@ from leveret.spark.offsets import EARLIEST, LATEST, Moment, Position, Positions
 from leveret.spark.options.read import ENDS, STARTS, OptionError, Options
 from leveret.spark.stream.finder import StreamAccess
 from leveret.spark.stream.ranges import report_data_loss
-from leveret.spark.transport import Bounds, Tail
+from leveret.spark.transport import Bounds, QueryReport, Tail
 from leveret.spark.transports import Transport
 
 #: How many streams are asked at the same time, each on its own connection.
@@ -85,6 +85,11 @@ class Streams:
             return {name: ask_one(name) for name in ways}
         with ThreadPoolExecutor(min(len(ways), ASKED_AT_ONCE)) as threads:
             return dict(zip(ways, threads.map(ask_one, ways), strict=True))
+
+    def report(self, run: str, positions: Mapping[str, int]) -> None:
+        """Tell the broker up to where the streams are read, with each of the next requests."""
+        for name in self.names():
+            self.transport(name).report(QueryReport(run, positions.get(name)))
 
     def bounds_of(self, name: str) -> Bounds:
         """Return both ends of a stream.  Raises: Interrupted; NotFound (404)."""

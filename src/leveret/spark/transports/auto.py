@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 from leveret.client import Parameters
 from leveret.spark.connection.http_link import NoHttp
 from leveret.spark.options.read import Options
-from leveret.spark.transport import Bounds, Interrupted, Piece, Tail, Transport
+from leveret.spark.transport import Bounds, Interrupted, Piece, QueryReport, Tail, Transport
 from leveret.spark.transports.amqp import AmqpTransport
 from leveret.spark.transports.bulk import BulkTransport
 
@@ -52,6 +52,7 @@ class AutoTransport(Transport):
         self._schema = schema
         self._now = now
         self._transport: Transport | None = None
+        self._report: QueryReport | None = None
         #: When to choose again.
         self._until = math.inf
 
@@ -63,6 +64,8 @@ class AutoTransport(Transport):
             self._transport = chosen = self._choose()
             is_bulk = isinstance(chosen, BulkTransport)
             self._until = math.inf if is_bulk else self._now() + SILENT_SECONDS
+            if self._report is not None:
+                chosen.report(self._report)
         return self._transport
 
     def _choose(self) -> Transport:
@@ -84,6 +87,12 @@ class AutoTransport(Transport):
         else:
             return bulk
         return amqp
+
+    def report(self, report: QueryReport) -> None:
+        """Tell the broker of the query with each of the next requests, if they go over HTTP."""
+        self._report = report
+        if self._transport is not None:
+            self._transport.report(report)
 
     def earliest(self) -> int:
         """Return the offset of the first message.  Raises: Interrupted; NotFound (404)."""

@@ -17,7 +17,15 @@ from leveret.chunk import CHUNK_HEADER_BYTES, ChunkDamaged, chunk_size
 from leveret.spark.columns.chunks import ChunkBatchBuilder, ColumnChunk, Pieces
 from leveret.spark.connection.http_link import HttpLink
 from leveret.spark.options.read import Options
-from leveret.spark.transport import Bounds, Interrupted, Piece, Redeclared, Tail, Transport
+from leveret.spark.transport import (
+    Bounds,
+    Interrupted,
+    Piece,
+    QueryReport,
+    Redeclared,
+    Tail,
+    Transport,
+)
 
 #: Bytes of chunks in one request for a range of a stream: a second's worth or less.
 _ANSWER_BYTES: Final = 256 * 1024 * 1024
@@ -42,8 +50,19 @@ class BulkTransport(Transport):
 
     def tail(self) -> Tail:
         """Return the stream's end and its id.  Raises: Interrupted; NotFound (404)."""
-        bounds = self.bounds()
-        return Tail(bounds.latest, bounds.stream_id)
+        facts = self._link.json()
+        mean = facts["bytes"] / max(1, facts["messages"])
+        return Tail(facts["next_offset"], facts.get("stream_id"), mean)
+
+    def report(self, report: QueryReport) -> None:
+        """Tell the broker of the query with each of the next requests."""
+        told = {
+            "run": report.run,
+            "position": report.position,
+            "query_id": report.query_id,
+            "query_name": report.query_name,
+        }
+        self._link.told = {name: value for name, value in told.items() if value is not None}
 
     def bounds(self) -> Bounds:
         """Return both ends.  Raises: Interrupted; NotFound (404)."""
