@@ -5,9 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pyspark.sql.streaming.listener import QueryProgressEvent, StreamingQueryProgress
+from prometheus_client import CollectorRegistry
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryTerminatedEvent,
+    StreamingQueryProgress,
+)
 
-from leveret.spark.listener import Lag, LagListener, lag_of
+from leveret.spark.lag import Lag, metrics_in
+from leveret.spark.listener import LagListener, lag_of
 
 QUERY = "3fbbbe5d-4a4d-4c3f-8a2f-2b1b9d6d9f01"
 
@@ -50,6 +56,31 @@ def test_lag_is_what_is_there_less_what_was_read() -> None:
     found = lag_of(progress(({"a": 3, "b": 5}, {"a": 10, "b": 5})))
     assert found == Lag(QUERY, "orders to lake", 7, {"a": 7, "b": 0})
     assert found.messages == 7
+    assert found.bytes_behind is None
+
+
+def test_bytes_are_those_of_messages_of_the_mean_size() -> None:
+    latest = {"a": 10, "b": 5, "": {"mean_bytes": {"a": 12.5, "b": 3.0}}}
+    found = lag_of(progress(({"a": 4, "b": 5}, latest)))
+    assert found is not None
+    assert (found.bytes, found.bytes_behind) == ({"a": 75, "b": 0}, 75)
+
+
+def test_prometheus_gets_a_value_for_each_stream_until_the_query_ends() -> None:
+    registry = CollectorRegistry()
+    listener = LagListener(metrics=metrics_in(registry))
+    latest = {"a": 10, "b": 5, "": {"mean_bytes": {"a": 12.5}}}
+    listener.onQueryProgress(QueryProgressEvent(progress(({"a": 4, "b": 2}, latest))))
+
+    def value(of: str, stream: str) -> float | None:
+        labels = {"query": "orders to lake", "query_id": QUERY, "stream": stream}
+        return registry.get_sample_value(f"leveret_spark_{of}_behind_latest", labels)
+
+    assert [value("offsets", "a"), value("offsets", "b")] == [6, 3]
+    assert [value("bytes", "a"), value("bytes", "b")] == [75, None]
+    ended = {"id": QUERY, "runId": QUERY, "exception": None, "errorClassOnException": None}
+    listener.onQueryTerminated(QueryTerminatedEvent.fromJson(ended))
+    assert value("offsets", "a") is None
 
 
 def test_a_stream_made_anew_is_not_behind() -> None:

@@ -15,7 +15,8 @@ from leveret.client import BasicProperties
 from leveret.client.blocking import connect
 from leveret.errors import NotFound
 from leveret.spark.columns.schema import KAFKA
-from leveret.spark.listener import Lag, watch_lag
+from leveret.spark.lag import Lag
+from leveret.spark.listener import watch_lag
 from leveret.spark.offsets import from_json
 from leveret.spark.options.read import OptionError
 from leveret.spark.source import LeveretDataSource

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from queue import Queue
+from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+import leveret.spark
+from leveret.spark.lag import Lag
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.brokers import Broker, need_own_broker
+from support.http.http_api import ANSWER_SECONDS_MAX, Api
 from support.spark.live_stream import LiveStream, Sent
 
 #: The bodies of each batch, in the order in which the batches were run.
@@ -72,10 +78,26 @@ def test_a_batch_whose_commit_was_lost_is_replayed_as_it_was(
     assert run_available(rows, tmp_path) == [before[1], (2, list(range(15, 18)))]
 
 
-def test_a_running_query_follows_the_stream_and_tells_its_latest_offset(
-    spark: SparkSession, stream: LiveStream, tmp_path: Path
+def queries_of(broker: Broker, stream: LiveStream) -> list[dict[str, Any]]:
+    """Return the queries that a broker shows to read a stream."""
+    need_own_broker()
+    assert broker.process is not None
+    api = Api(broker.process.data_dir / "management.sock")
+    try:
+        status, found = api.ask("GET", f"/api/streams/%2F/{stream.name}/queries")
+    finally:
+        api.close()
+    assert status == 200
+    assert isinstance(found, list)
+    return found
+
+
+def test_a_running_query_follows_the_stream_and_tells_how_far_it_is(
+    spark: SparkSession, broker: Broker, stream: LiveStream, tmp_path: Path
 ) -> None:
     stream.publish_numbers(0, 5)
+    seen: Queue[Lag] = Queue()
+    lags = leveret.spark.watch_lag(spark, seen.put, port=0)
     query = (
         rows_of(spark, stream)
         .writeStream.format("memory")
@@ -91,10 +113,26 @@ def test_a_running_query_follows_the_stream_and_tells_its_latest_offset(
         assert spark.table("following").count() == 9
         progress = [p for p in query.recentProgress if p.numInputRows]
         assert sum(p.numInputRows for p in progress) == 9
-        latest = progress[-1].sources[0].latestOffset
-        assert json.loads(latest or "") == {stream.name: 9}
+        latest = json.loads(progress[-1].sources[0].latestOffset or "")
+        assert latest.pop("")["mean_bytes"][stream.name] > 0
+        assert latest == {stream.name: 9}
+        (told,) = queries_of(broker, stream)
+        assert (told["query_id"], told["name"]) == (str(query.id), "following")
+        assert (told["owner"], told["position"], told["lag"]) == ("guest", 9, 0)
+        assert told["bytes_behind"] == 0
+        assert seen.get(timeout=ANSWER_SECONDS_MAX).streams == {stream.name: 0}
+        with urllib.request.urlopen(f"http://127.0.0.1:{lags.port}/metrics") as answer:
+            text = answer.read().decode()
+        labels = f'query="following",query_id="{query.id}",stream="{stream.name}"'
+        for of in ("offsets", "bytes"):
+            assert f"leveret_spark_{of}_behind_latest{{{labels}}} 0.0\n" in text
     finally:
         query.stop()
+        spark.streams.removeListener(lags)
+    stream.publish_numbers(9, 12)
+    (told,) = queries_of(broker, stream)
+    assert (told["position"], told["lag"]) == (9, 3)
+    assert told["bytes_behind"] > 0
 
 
 def test_what_retention_took_is_an_error_or_passed_over(

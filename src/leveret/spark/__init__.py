@@ -13,7 +13,21 @@ Importing this package loads neither PySpark nor pyarrow.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 # Bound after the module of the same name, so that `leveret.spark.session` is the function.
 from leveret.spark.session import in_thread, session
 
-__all__ = ["in_thread", "session"]
+if TYPE_CHECKING:
+    from leveret.spark.listener import watch_lag
+
+__all__ = ["in_thread", "session", "watch_lag"]
+
+
+def __getattr__(name: str) -> object:
+    """Import `watch_lag`, and PySpark with it, when it is used."""
+    if name == "watch_lag":
+        from leveret.spark.listener import watch_lag
+
+        return watch_lag
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,9 +2,11 @@
 
     from leveret.spark.listener import watch_lag
 
-    lags = watch_lag(spark, print)
+    lags = watch_lag(spark, print, port=9464)
     ...
     lags.of(query).messages
+
+With `port`, Prometheus gets it from this process, and with `registry` from where that is served.
 
 Spark reports a query's progress with each batch, and nothing while it is idle: the lag of an idle
 query is that after its last batch.
@@ -19,8 +21,7 @@ batch:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,36 +33,33 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from leveret.spark.offsets import from_json
+from leveret.spark.lag import Lag, LagMetrics, metrics_at, metrics_in
+from leveret.spark.offsets import Stored, from_json
 from leveret.spark.write.result import WriteResult, read_results
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
 
-@dataclass(frozen=True, slots=True)
-class Lag:
-    """The messages of each stream that a query had not read after a batch."""
-
-    query_id: str
-    query_name: str | None
-    batch: int
-    streams: Mapping[str, int]
-
-    @property
-    def messages(self) -> int:
-        """Messages of all streams."""
-        return sum(self.streams.values())
-
-
 class LagListener(StreamingQueryListener):
     """Stores the lag of each running query, and passes it to `on_lag` after each batch."""
 
-    def __init__(self, on_lag: Callable[[Lag], object] | None = None) -> None:
+    def __init__(
+        self,
+        on_lag: Callable[[Lag], object] | None = None,
+        metrics: LagMetrics | None = None,
+    ) -> None:
         self._on_lag = on_lag
+        self._metrics = metrics
         self._lags: dict[str, Lag] = {}
+
+    @property
+    def port(self) -> int | None:
+        """The port where the lag is served; None if it is not."""
+        return None if self._metrics is None else self._metrics.port
 
     def of(self, query: StreamingQuery) -> Lag | None:
         """Return a query's lag; None before its first batch and after its end."""
@@ -75,6 +73,8 @@ class LagListener(StreamingQueryListener):
         lag = lag_of(event.progress)
         if lag is not None:
             self._lags[lag.query_id] = lag
+            if self._metrics is not None:
+                self._metrics.set(lag)
             if self._on_lag is not None:
                 self._on_lag(lag)
 
@@ -84,11 +84,31 @@ class LagListener(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  Spark's name
         """Forget a query."""
         self._lags.pop(str(event.id), None)
+        if self._metrics is not None:
+            self._metrics.forget(str(event.id))
 
 
-def watch_lag(spark: SparkSession, on_lag: Callable[[Lag], object] | None = None) -> LagListener:
-    """Follow the lag of all streaming queries of a session; return the listener."""
-    listener = LagListener(on_lag)
+def watch_lag(
+    spark: SparkSession,
+    on_lag: Callable[[Lag], object] | None = None,
+    *,
+    port: int | None = None,
+    address: str = "127.0.0.1",
+    registry: CollectorRegistry | None = None,
+) -> LagListener:
+    """Follow the lag of all streaming queries of a session; return the listener.
+
+    With `port`, it is served to Prometheus without a password, at `http://address:port/metrics`;
+    with `registry`, it is registered there.
+
+    Raises: ImportError for these without prometheus-client; OSError if the port is in use.
+    """
+    metrics = None
+    if registry is not None:
+        metrics = metrics_in(registry)
+    elif port is not None:
+        metrics = metrics_at(address, port)
+    listener = LagListener(on_lag, metrics)
     spark.streams.addListener(listener)
     return listener
 
@@ -147,20 +167,24 @@ def written_by(progress: StreamingQueryProgress, result_file: str | Path) -> lis
 def lag_of(progress: StreamingQueryProgress) -> Lag | None:
     """Return the lag in a batch's progress; None if it read no stream of this source."""
     streams: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for source in progress.sources:
-        latest, read = _offsets(source.latestOffset), _offsets(source.endOffset)
+        latest, read = _stored(source.latestOffset), _stored(source.endOffset)
         if latest is not None and read is not None:
-            for name, end in latest.items():
-                streams[name] = streams.get(name, 0) + max(0, end - read.get(name, 0))
+            for name, end in latest.offsets.items():
+                count = max(0, end - read.offsets.get(name, 0))
+                streams[name] = streams.get(name, 0) + count
+                if name in latest.mean_bytes:
+                    sizes[name] = sizes.get(name, 0) + round(count * latest.mean_bytes[name])
     if not streams:
         return None
-    return Lag(str(progress.id), progress.name, progress.batchId, streams)
+    return Lag(str(progress.id), progress.name, progress.batchId, streams, sizes)
 
 
-def _offsets(text: str | None) -> dict[str, int] | None:
-    """Return offsets by stream; None for those of other sources."""
+def _stored(text: str | None) -> Stored | None:
+    """Return what Spark stored of a source; None for other sources."""
     try:
         found = json.loads(text or "")
-        return from_json(found).offsets if isinstance(found, dict) else None
+        return from_json(found) if isinstance(found, dict) else None
     except ValueError:
         return None

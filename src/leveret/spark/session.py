@@ -74,6 +74,7 @@ def session(
     memory: str = "1g",
     fast: bool = False,
     quiet: bool = False,
+    lag_port: int | None = None,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Return a Spark session; `memory` is the driver's, `fast` is for short runs and tests.
@@ -81,6 +82,8 @@ def session(
     Without a `master` it is the one given to spark-submit, whose other settings stay too.
 
     With `quiet` a JVM that this call starts on this machine logs nothing: errors are raised.
+
+    With `lag_port`, Prometheus gets the lag of its streaming queries there (`listener.watch_lag`).
 
     `config` holds Spark settings that override those of this function.
 
@@ -113,6 +116,8 @@ def session(
     hide_uris(spark)
     if quiet and java_options:
         _load_silently(spark)
+    if lag_port is not None:
+        _serve_lag(spark, lag_port)
     return in_thread(spark)
 
 
@@ -128,6 +133,20 @@ def in_thread(spark: SparkSession) -> SparkSession:
         # PySpark has no public function for it.
         type(spark)._get_j_spark_session_class(spark._jvm).setActiveSession(session)  # noqa: SLF001
     return spark
+
+
+#: The running applications whose lag is served, and the ports.
+_served: Final[set[tuple[str, int]]] = set()
+
+
+def _serve_lag(spark: SparkSession, port: int) -> None:
+    """Serve the lag of a session's queries, unless that is done.  Raises: as `watch_lag`."""
+    from leveret.spark.listener import watch_lag
+
+    served = spark.sparkContext.applicationId, port
+    if served not in _served:
+        watch_lag(spark, port=port)
+        _served.add(served)
 
 
 def _load_silently(spark: SparkSession) -> None:
