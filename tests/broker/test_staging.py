@@ -51,6 +51,13 @@ def test_the_headers_are_read_and_taken_off() -> None:
     )
     # Where nothing else was in the headers there were none.
     assert without_staged(BasicProperties(headers=staged).encode()) == NO_PROPERTIES
+    for untouched in (NO_PROPERTIES, BasicProperties(headers={}).encode()):
+        assert without_staged(untouched) == untouched
+    # Unless a third one says that there was an empty table.
+    empty = BasicProperties(headers={**staged, "x-staged-headers": True}).encode()
+    assert without_staged(empty) == BasicProperties(headers={}).encode()
+    named = {**staged, "x-staged-routing-key": "x-staged-headers"}
+    assert without_staged(BasicProperties(headers=named).encode()) == NO_PROPERTIES
 
 
 @pytest.mark.parametrize(

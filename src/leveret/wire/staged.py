@@ -1,5 +1,8 @@
 """The headers `x-staged-exchange` and `x-staged-routing-key`: the destination of a staged message.
 
+A third one, `x-staged-headers`, tells an empty table of the publisher's from one that only holds
+the other two.
+
 They are read from valid property bytes without decoding the rest, and removed when the message is
 published.  Staging itself is implemented in `broker/sinks/staging.py`.
 """
@@ -20,6 +23,9 @@ from leveret.wire.tables import value_end
 
 STAGED_EXCHANGE: Final = b"x-staged-exchange"
 STAGED_ROUTING_KEY: Final = b"x-staged-routing-key"
+
+#: With this header, of any value, a table of headers that is otherwise empty stays in the message.
+STAGED_HEADERS: Final = b"x-staged-headers"
 
 #: The sizes of these names.
 _EXCHANGE_SIZE: Final = 17
@@ -77,8 +83,22 @@ def _text(data: bytes, place: i64, end: i64) -> bytes | None:
 
 def without_staged(properties: bytes) -> bytes:
     """Return valid property bytes without these headers, as before they were added."""
-    left = edit_headers(properties, [STAGED_EXCHANGE, STAGED_ROUTING_KEY], {})
-    at = find_property(left, HEADERS)
-    if at >= 0 and read_i32_be(left, at) == 0:
+    at = find_property(properties, HEADERS)
+    if at < 0 or read_i32_be(properties, at) == 0:
+        return properties
+    left = edit_headers(properties, [STAGED_EXCHANGE, STAGED_ROUTING_KEY, STAGED_HEADERS], {})
+    if read_i32_be(left, at) == 0 and not _stays(properties, at):
         return without_property(left, HEADERS)
     return left
+
+
+def _stays(properties: bytes, at: i64) -> bool:
+    """Return whether the table at `at` has the header by which it stays, even if it is empty."""
+    end: i64 = at + 4 + i64(read_i32_be(properties, at))
+    position: i64 = at + 4
+    while position < end:
+        value: i64 = position + 1 + i64(properties[position])
+        if properties[position + 1 : value] == STAGED_HEADERS:
+            return True
+        position = value_end(properties, value)
+    return False
