@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from leveret.client import BasicProperties
 from leveret.limits import SPARK_BATCH_RECORDS
 from leveret.spark.columns.messages import BatchBuilder
-from leveret.spark.columns.schema import default_schema
+from leveret.spark.columns.schema import ROW
 
 BODY_BYTES: Final = 100
 
@@ -38,7 +38,7 @@ class ArrowMemorySource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of a stream."""
-        return default_schema("leveret", include_headers=True)
+        return ROW
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader."""
@@ -79,6 +79,7 @@ def batch(schema_json: str) -> pa.RecordBatch:
         def __init__(self) -> None:
             self.body = os.urandom(BODY_BYTES)
             self.properties = BasicProperties(delivery_mode=2)
+            self.raw_properties = self.properties.encode()
             self.headers: dict[str, object] = {"x-stream-timestamp": 1_795_000_000_000}
 
     schema = StructType.fromJson(json.loads(schema_json))

@@ -24,12 +24,13 @@ from leveret.session.channel.delivery_headers import with_delivery_headers
 from leveret.spark.columns.chunks import ROWS_PER_DISTINCT, ChunkBatchBuilder, ColumnChunk, Pieces
 from leveret.spark.columns.messages import BatchBuilder
 from leveret.spark.columns.properties import find_properties
-from leveret.spark.columns.schema import PROPERTIES, ROW
+from leveret.spark.columns.schema import KAFKA_HEADERS, OURS, PROPERTIES, ROW
 from leveret.spark.transport import Piece
 from leveret.store.journal.journal import Journal
 from leveret.wire.properties import decode_properties
 
 STREAM = "orders"
+COLUMNS = StructType([*OURS.fields, KAFKA_HEADERS])
 QUEUE = Stream(Core(Journal()), 9, STREAM, {})
 
 
@@ -41,9 +42,11 @@ class Delivery:
     offset: int
     redelivered: bool = False
     properties: BasicProperties = field(init=False)
+    raw_properties: bytes = field(init=False)
 
     def __post_init__(self) -> None:
         raw = with_delivery_headers(QUEUE, self.message, self.offset, 0)
+        object.__setattr__(self, "raw_properties", raw)
         object.__setattr__(self, "properties", decode_properties(raw))
 
     @property
@@ -128,12 +131,15 @@ def published(draw: st.DrawFn) -> list[Message]:
 @st.composite
 def schemas(draw: st.DrawFn) -> StructType:
     """Return some of the columns in some order, `properties` with some of its fields."""
-    names = draw(st.permutations(ROW.names))
+    names = draw(st.permutations(COLUMNS.names))
     kept = names[: draw(st.integers(1, len(names)))]
     fields = draw(st.permutations(PROPERTIES.fields))
     some = StructType(fields[: draw(st.integers(1, len(fields)))])
     return StructType(
-        [StructField(name, some if name == "properties" else ROW[name].dataType) for name in kept]
+        [
+            StructField(name, some if name == "properties" else COLUMNS[name].dataType)
+            for name in kept
+        ]
     )
 
 
@@ -176,6 +182,10 @@ def expected_rows(
     batch = BatchBuilder(STREAM, schema).build(start, deliveries)
     found = batch.to_pylist()
     assert isinstance(found, list)
+    for row, message in zip(found, messages[start:end], strict=True):
+        if "raw_properties" in row:
+            # A delivery does not tell whether the publisher sent an empty table.
+            row["raw_properties"] = message.properties
     return found
 
 

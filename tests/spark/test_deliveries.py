@@ -13,7 +13,7 @@ from leveret.client import BasicProperties, Timestamp
 from leveret.client.blocking import connect
 from leveret.spark.columns.deliveries import DeliveryBuilder
 from leveret.spark.columns.messages import BatchBuilder
-from leveret.spark.columns.schema import PROPERTIES, ROW
+from leveret.spark.columns.schema import KAFKA_HEADERS, OURS, PROPERTIES, ROW
 from leveret.spark.transport import Piece
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.content.deliveries import DeliveryColumns, DeliveryScanner
@@ -74,9 +74,9 @@ MESSAGES = st.builds(
     st.booleans(),
     st.none() | st.integers(0, 2**62),
 )
-SCHEMAS = st.lists(st.sampled_from(ROW.fields), min_size=1, unique_by=lambda f: f.name).map(
-    StructType
-)
+SCHEMAS = st.lists(
+    st.sampled_from([*OURS.fields, KAFKA_HEADERS]), min_size=1, unique_by=lambda f: f.name
+).map(StructType)
 
 
 @given(st.lists(MESSAGES, max_size=30), SCHEMAS, st.integers(0, 2**40))

@@ -149,6 +149,45 @@ def test_partitions_are_counted(broker: Broker, name: str) -> None:
             partition.delete()
 
 
+def test_a_topic_is_a_super_stream_or_a_stream(broker: Broker, name: str) -> None:
+    def found(**options: str) -> tuple[str, ...]:
+        return find_streams(parse_options({"uri": broker.uri, **options}))
+
+    plain = LiveStream(broker.uri, f"{name}-plain", f"{name}-plain")
+    # No exchange has the name of the first, so this is no partition.
+    lookalike = LiveStream(broker.uri, f"{name}-plain-0", f"{name}-other")
+    plain.declare()
+    with plain.channel() as channel:
+        parts = {"x-queue-type": "stream", "x-super-stream-partitions": 3}
+        channel.queue_declare(name, durable=True, arguments=parts)
+    partitions = tuple(f"{name}-{number}" for number in range(3))
+    try:
+        assert found(subscribe=f"{name}, {plain.name}") == (*partitions, plain.name)
+        assert found(assign=f'{{"{name}": [2, 0], "{plain.name}": [0]}}') == (
+            *(partitions[2], partitions[0]),
+            plain.name,
+        )
+        # A topic that does not exist is found out by the read.
+        assert found(subscribe=f"{name}.none") == (f"{name}.none",)
+        for topic, number, count in ((name, 3, 3), (plain.name, 1, 1)):
+            with pytest.raises(
+                NotFound, match=f"no partition {number} of '{topic}': it has {count}"
+            ):
+                found(assign=f'{{"{topic}": [{number}]}}')
+        with pytest.raises(OptionError, match=f"'{name}-1' is a topic of its own and a partition"):
+            found(subscribe=f"{name},{name}-1")
+        lookalike.declare()
+        with plain.channel() as channel:
+            channel.queue_unbind(plain.name, plain.exchange, "#")
+            channel.exchange_delete(plain.exchange)
+        assert found(subscribe=plain.name) == (plain.name,)
+        lookalike.delete()
+    finally:
+        with plain.channel() as channel:
+            channel.queue_delete(name)
+        plain.delete()
+
+
 def test_nobody_at_the_broker_is_an_interruption() -> None:
     with pytest.raises(Interrupted):
         find_streams(parse_options({"uri": "amqp://127.0.0.1:1", "superStream": "s"}))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from leveret.spark.columns.schema import PROPERTIES, ROW
-from leveret.spark.offsets import EARLIEST, LATEST, Moment
+from leveret.spark.offsets import EARLIEST, LATEST, Moment, parse_offsets
 from leveret.spark.options.read import (
     OPTION_NAMES,
     STREAM_ONLY,
@@ -71,6 +71,9 @@ def test_what_must_be_there_is_named() -> None:
     [
         ({"streams": "a,b"}, "only one of these can be: stream, streams"),
         ({"queue": "q"}, "only one of these can be: stream, queue"),
+        ({"subscribe": "a"}, "only one of these can be: stream, subscribe"),
+        ({"assign": '{"a": [0]}'}, "only one of these can be: stream, assign"),
+        ({"subscribePattern": "a.*"}, "only one of these can be: stream, streamPattern"),
         (
             {"startingTimestamp": "1", "startingOffsets": "earliest"},
             "only one of these can be: startingTimestamp, startingOffsets",
@@ -178,7 +181,7 @@ def test_kafkas_columns_have_headers_on_request_only() -> None:
         ("failOnDataLoss", "yes"),
         ("includeHeaders", "1"),
         ("transport", "pigeon"),
-        ("columns", "pulsar"),
+        ("columns", "offset,,body"),
         ("startingTimestamp", "2026-01-01"),
         ("startingTimestamp", "999999999999999"),
         ("startingOffsetsByTimestamp", "1"),
@@ -199,6 +202,11 @@ def test_kafkas_columns_have_headers_on_request_only() -> None:
         ("startingOffsets", '{"orders": 1, "more": 2}'),
         ("endingOffsets", "[1]"),
         ("passwordEnv", "not-a-name"),
+        ("startingOffsets", '{"orders": {"1": 5}}'),
+        ("startingOffsets", '{"orders": {"first": 5}}'),
+        ("startingOffsets", '{"orders": {"0": "5"}}'),
+        ("startingOffsets", '{"orders": 5, "more": {"0": 5}}'),
+        ("startingOffsets", '{"orders": {}}'),
     ],
 )
 def test_a_wrong_value_is_an_error_that_names_its_option(name: str, text: str) -> None:
@@ -222,6 +230,46 @@ def test_positions_are_words_or_json(text: str, offset: int) -> None:
     for positions in (options.starting, options.ending):
         assert positions is not None
         assert positions.of("orders") == offset
+
+
+def test_positions_may_name_topics_and_partitions() -> None:
+    """Kafka's form; a stream that is no partition is partition 0 of its own topic."""
+    options = parsed(startingOffsets='{"orders": {"0": 23}}', endingOffsets='{"orders": {"0": -2}}')
+    assert options.starting is not None
+    assert options.starting.by_name({"orders": ("orders", 0)}).of("orders") == 23
+    with pytest.raises(OptionError, match="a batch read cannot end at the earliest"):
+        options.for_batch()
+    whole = parse_options({"uri": URI, "superStream": "orders"})
+    kafkas = parse_offsets('{"orders": {"1": 5, "0": -1}}')
+    names = ["orders-0", "orders-1"]
+    assert whole.positions_of(kafkas, names).of("orders-1") == 5
+    with pytest.raises(ValueError, match="these are missing: orders-2"):
+        whole.positions_of(kafkas, [*names, "orders-2"])
+    with pytest.raises(ValueError, match="streams that are not read: partition 1 of orders"):
+        whole.positions_of(kafkas, names[:1])
+
+
+def test_kafkas_topics_have_partitions() -> None:
+    options = parse_options({"uri": URI, "subscribe": "orders,a-b"})
+    assert options.names is None
+    assert options.title == "subscribe orders, a-b"
+    places = {"orders-12": ("orders", 12), "orders": ("orders", 0), "a-b": ("a-b", 0)}
+    for stream, place in places.items():
+        assert options.place_of(stream) == place
+    some = parse_options({"uri": URI, "assign": '{"orders": [3, 0], "x": [1]}'})
+    assert some.kafka_topics == ("orders", "x")
+    assert some.assigned == (("orders", 3), ("orders", 0), ("x", 1))
+    pattern = parse_options({"uri": URI, "subscribepattern": "orders.*"})
+    assert pattern.stream_pattern == "orders.*"
+
+
+@pytest.mark.parametrize(
+    "text", ["orders", "[]", "{}", '{"a": 0}', '{"a": []}', '{"a": ["0"]}', '{"a": [0, 0]}',
+             '{"a": [-1]}', '{"": [0]}', '{"a": [true]}']
+)  # fmt: skip
+def test_a_wrong_assignment_is_an_error(text: str) -> None:
+    with pytest.raises(OptionError, match="option 'assign': "):
+        parse_options({"uri": URI, "assign": text})
 
 
 def test_moments_are_numbers_or_json() -> None:

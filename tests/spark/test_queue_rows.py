@@ -12,7 +12,7 @@ from leveret.client import BasicProperties, Message
 from leveret.client.message import delivered
 from leveret.client.recovery.revival import NoDeliveries
 from leveret.spark.columns.messages import BatchBuilder
-from leveret.spark.columns.schema import PROPERTIES, ROW
+from leveret.spark.columns.schema import KAFKA_HEADERS, ON_REQUEST, PROPERTIES, ROW
 from leveret.spark.queue.rows import SpoolBatchBuilder, to_spool
 from leveret.wire.methods.basic import BasicDeliver
 
@@ -22,6 +22,7 @@ SCHEMAS = [
     StructType([ROW["redelivered"], ROW["headers"], ROW["stream"], ROW["routing_key"]]),
     StructType([StructField("properties", StructType([PROPERTIES["type"]])), ROW["partition"]]),
     StructType([ROW["delivery_count"], ROW["timestamp"], ROW["exchange"]]),
+    StructType([*ON_REQUEST.fields, KAFKA_HEADERS]),
 ]
 
 

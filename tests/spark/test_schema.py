@@ -17,7 +17,15 @@ from pyspark.sql.types import (
 )
 
 from leveret.spark.columns.messages import BatchBuilder
-from leveret.spark.columns.schema import ROW, SchemaError, check_schema, default_schema
+from leveret.spark.columns.schema import (
+    KAFKA,
+    ON_REQUEST,
+    ROW,
+    SchemaError,
+    check_schema,
+    default_schema,
+)
+from leveret.spark.options.read import OptionError, parse_options
 from support.spark.memory_stream import Delivery
 
 
@@ -26,6 +34,7 @@ def columns(*fields: tuple[str, DataType]) -> StructType:
 
 
 BODY = ("body", BinaryType())
+OPTIONS = {"uri": "amqp://localhost", "stream": "s"}
 TEXT = StringType()
 
 
@@ -50,9 +59,39 @@ def test_the_columns_are_those_of_the_documentation() -> None:
 
 
 def test_headers_can_be_left_out() -> None:
-    assert set(ROW.names) - set(default_schema("leveret", include_headers=False).names) == {
-        "headers"
-    }
+    without = default_schema(parse_options(OPTIONS | {"includeHeaders": "false"}))
+    assert set(ROW.names) - set(without.names) == {"headers"}
+
+
+def schema_of(**options: str) -> StructType:
+    return default_schema(parse_options(OPTIONS | options))
+
+
+def test_an_option_names_columns() -> None:
+    """In any order; where the names are Kafka's, the columns are."""
+    assert schema_of(columns="offset, body") == StructType([ROW["offset"], ROW["body"]])
+    typed = schema_of(columns='["raw_properties", "headers_typed", "headers"]')
+    assert typed == StructType([*reversed(ON_REQUEST.fields), ROW["headers"]])
+    assert schema_of(columns="headers,key") == StructType([KAFKA["headers"], KAFKA["key"]])
+    assert schema_of(columns="leveret") == ROW
+    for wrong in ("offset,nothing", "pulsar", "key,body", "kafka_headers"):
+        with pytest.raises(OptionError, match="option 'columns': there is no column '"):
+            schema_of(columns=wrong)
+    with pytest.raises(OptionError, match="option 'columns': given twice: body"):
+        schema_of(columns="body,body")
+    with pytest.raises(OptionError, match="option 'includeHeaders': columns says whether"):
+        schema_of(columns="body", includeHeaders="true")
+
+
+def test_a_copy_has_the_property_bytes() -> None:
+    copied = schema_of(copy="true")
+    decoded = {"headers", "properties", "delivery_count"}
+    assert set(ROW.names) - set(copied.names) == decoded
+    assert copied.names[-1] == "raw_properties"
+    assert schema_of(copy="true", columns="body").names == ["body", "raw_properties"]
+    assert schema_of(copy="true", includeHeaders="true").names[-2:] == ["body", "raw_properties"]
+    with pytest.raises(OptionError, match="option 'copy': Kafka's columns"):
+        schema_of(copy="true", columns="kafka")
 
 
 @pytest.mark.parametrize(
@@ -65,7 +104,7 @@ def test_headers_can_be_left_out() -> None:
     ],
 )
 def test_a_part_of_the_columns_is_built_as_asked_for(schema: StructType) -> None:
-    check_schema(schema)
+    check_schema(schema, parse_options(OPTIONS))
     batch = BatchBuilder("s", schema).build(5, [Delivery(b"x")])
     assert to_arrow_schema(schema, timezone="UTC").equals(batch.schema)
     assert batch.num_rows == 1
@@ -99,5 +138,5 @@ def test_a_part_of_the_columns_is_built_as_asked_for(schema: StructType) -> None
 )
 def test_other_columns_are_refused(schema: StructType, complaint: str) -> None:
     with pytest.raises(SchemaError) as caught:
-        check_schema(schema)
+        check_schema(schema, parse_options(OPTIONS))
     assert complaint in str(caught.value)

@@ -58,8 +58,11 @@ def test_names_come_in_any_case_and_sparks_own_are_passed_over() -> None:
     ("more", "text"),
     [
         ({"prefetch": "3"}, "unknown option 'prefetch'"),
+        ({"subscribePattern": "s"}, "unknown option 'subscribePattern'"),
         ({"keyFile": "/k.pem"}, "'keyFile' says nothing without certificateFile"),
         ({"stream": "s", "queue": "q"}, "only one of these can be: stream, queue"),
+        ({"stream": "s", "topic": "t"}, "only one of these can be: stream, topic"),
+        ({"stream": "s", "copy": "true", "dedup": "rows"}, "option 'copy': dedup=rows"),
         ({"stream": "s", "routingKey": "k"}, "rows of option 'stream' go by its name"),
         ({"stream": ""}, "option 'stream': a name of 1 to 255 bytes"),
         ({"exchange": "e" * 256}, "option 'exchange': at most 255 bytes"),
@@ -137,6 +140,18 @@ def test_an_option_wins_over_the_column_of_its_name(
     assert (layout.exchange, layout.routing_key, layout.by_stream) == expected
 
 
+def test_kafkas_names_are_other_names() -> None:
+    kafkas = schema(value=TEXT, key=BinaryType(), topic=TEXT, timestampType=IntegerType())
+    layout = layout_of(kafkas, options())
+    assert (layout.body, layout.key, layout.by_topic, layout.topic) == ("value", "key", True, None)
+    assert layout.routing_key is None
+    named = layout_of(kafkas, options(topic="t", routingKey="k"))
+    assert (named.by_topic, named.topic, named.routing_key) == (True, "t", "k")
+    # The other options of this kind win over the column.
+    for more in ({"exchange": "e"}, {"stream": "s"}, {"queue": "q"}):
+        assert not layout_of(kafkas, options(**more)).by_topic
+
+
 def test_what_was_read_can_be_written_elsewhere() -> None:
     layout = layout_of(ROW, options(stream="copy"))
     assert layout == Layout("", "copy", False, True, True, False)
@@ -145,14 +160,24 @@ def test_what_was_read_can_be_written_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("columns", "more", "text"),
     [
-        ({"value": BinaryType()}, {"stream": "s"}, "there is no column 'value'"),
+        ({"payload": BinaryType()}, {"stream": "s"}, "there is no column 'payload'"),
+        ({**BODY, "value": TEXT}, {"stream": "s"}, "'body' and 'value' mean the same"),
+        ({**BODY, "key": TEXT, "routing_key": TEXT}, {"exchange": "e"}, "and 'key' mean the same"),
+        ({**BODY, "topic": TEXT, "stream": TEXT}, {}, "'stream' and 'topic' both say where"),
+        ({**BODY, "raw_properties": BinaryType()}, {"stream": "s"}, "set the option copy to true"),
+        (BODY, {"stream": "s", "copy": "true"}, "there is no column 'raw_properties'"),
+        (
+            {**BODY, "raw_properties": BinaryType(), "publishing_id": LongType()},
+            {"stream": "s", "copy": "true", "publisherName": "p"},
+            "'publishing_id' would change the properties",
+        ),
         ({"routing_key": TEXT}, {"exchange": "e"}, "there is no column 'body'"),
         ({"body": LongType()}, {"stream": "s"}, "'body' is binary or string, not bigint"),
         (BODY, {}, "nothing says where rows go"),
         ({**BODY, "stream": TEXT, "exchange": TEXT}, {}, "both say where a row goes"),
         ({**BODY, "stream": TEXT}, {"routingKey": "k"}, "'stream' is the routing key"),
         ({**BODY, "headers": MapType(TEXT, LongType())}, {"stream": "s"}, "is map<string,string>"),
-        ({**BODY, "headers": TEXT}, {"stream": "s"}, "'headers' is map<string,string>, not string"),
+        ({**BODY, "headers": TEXT}, {"stream": "s"}, "'headers' is map<string,string> or array"),
         ({**BODY, "publishing_id": LongType()}, {"stream": "s"}, "needs the option publisherName"),
         (BODY, {"stream": "s", "publisherName": "p"}, "nothing without a column 'publishing_id'"),
         (
@@ -201,6 +226,8 @@ def test_a_place_tells_destinations_apart() -> None:
         {"exchange": ""},
         {"queue": "a"},
         {"queue": "exchange:a"},
+        {"topic": "a"},
+        {"topic": "a", "routingKey": "b"},
         {"routingKey": "a"},
         {},
         {"queue": "ä" * 100},

@@ -7,6 +7,8 @@ are the bytes that a channel writes for one message.  Each part depends on few v
 can be created once and reused.  A body larger than `body_bytes_max` needs several frames: then
 `long_body` replaces both `body_start` and the body.
 
+The functions below `PublishFrames` are for property bytes that are passed on as they are.
+
 Invariant: the concatenated parts equal the output of `ClientOutput.publish` byte for byte (a
 property test compares them).
 """
@@ -19,6 +21,7 @@ from leveret.client.names import checked
 from leveret.client.session.output import BASIC, ClientOutput
 from leveret.limits import FRAME_OVERHEAD_BYTES
 from leveret.wire.buffer import BytesWriter
+from leveret.wire.edit import edit_headers, without_property
 from leveret.wire.frames import (
     CONTENT_HEAD_BYTES,
     FRAME_BODY,
@@ -29,6 +32,7 @@ from leveret.wire.frames import (
     write_header,
 )
 from leveret.wire.methods.basic import BasicPublish
+from leveret.wire.properties import HEADERS, find_property, skim_properties
 
 #: The last octet of every frame, and so of every message.
 FRAME_END_OCTET: Final = bytes([FRAME_END])
@@ -106,3 +110,30 @@ class PublishFrames:
                 FRAME_END_OCTET,
             )
         )
+
+
+# -- property bytes --------------------------------------------------------------------------------
+
+
+def check_properties(raw: bytes) -> None:
+    """Check property bytes as a broker checks those of a publish.  Raises: SyntaxFault (502)."""
+    skim_properties(raw, 0, len(raw))
+
+
+def has_empty_headers(raw: bytes) -> bool:
+    """Return whether checked property bytes have a table of headers without entries."""
+    at = int(find_property(raw, HEADERS))
+    return at >= 0 and raw[at : at + 4] == bytes(4)
+
+
+def edit_properties(raw: bytes, drop: list[bytes], more: dict[str, object]) -> bytes:
+    """Return checked property bytes without some headers, and with more; the rest is unchanged.
+
+    Raises: ValueError for a value that a table cannot contain.
+    """
+    return edit_headers(raw, drop, more)
+
+
+def without_headers(raw: bytes) -> bytes:
+    """Return checked property bytes without their table of headers."""
+    return without_property(raw, HEADERS)

@@ -11,7 +11,8 @@ the ids of the streams, from brokers that have them, are next to the offsets und
 as older releases stored it, gets the id of the stream that is found.
 
 In options -2 means the earliest and -1 the latest, as in Spark's Kafka source; a moment means the
-first message that the broker received at or after it.
+first message that the broker received at or after it.  Options may also have Kafka's form, which
+names topics and partitions: `{"orders": {"0": 1200}}`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ _OFFSET_MAX: Final = 2**63 - 1
 
 #: The end of the year 9999 in milliseconds.
 _MOMENT_MAX: Final = 253_402_300_799_999
+
+#: Enough for every partition of a super stream.
+_PARTITION_DIGITS_MAX: Final = 9
 
 #: The key for values that belong to no single stream: no stream has an empty name.
 _OWN: Final = ""
@@ -53,13 +57,29 @@ class Moment:
 #: An offset, `EARLIEST`, `LATEST` or a moment.
 Position = int | Moment
 
+#: A stream as Kafka names it: its topic and its partition.
+Place = tuple[str, int]
+
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """The start or end in each stream: one for all, or one for each by its name."""
+    """The start or end in each stream: one for all, or one for each by its name or its place."""
 
     every: Position | None = None
     named: tuple[tuple[str, Position], ...] = ()
+    placed: tuple[tuple[Place, Position], ...] = ()
+
+    def by_name(self, places: Mapping[str, Place]) -> Positions:
+        """Return the positions by the names of streams, whose places are given."""
+        if not self.placed:
+            return self
+        names = {place: name for name, place in places.items()}
+        return Positions(
+            named=tuple(
+                (names.get(place, f"partition {place[1]} of {place[0]}"), position)
+                for place, position in self.placed
+            )
+        )
 
     def check(self, streams: Iterable[str]) -> None:
         """Check that each stream has a position and no other has.  Raises: ValueError."""
@@ -81,7 +101,8 @@ class Positions:
 
     def __contains__(self, position: Position) -> bool:
         """Return whether any stream has this position."""
-        return position == self.every or any(position == one for _, one in self.named)
+        given = [self.every, *(one for _, one in self.named), *(one for _, one in self.placed)]
+        return position in given
 
 
 def parse_offsets(text: str) -> Positions:
@@ -89,7 +110,7 @@ def parse_offsets(text: str) -> Positions:
     word = _WORDS.get(text.strip().lower())
     if word is not None:
         return Positions(word)
-    return Positions(named=_named(text, "neither earliest, latest nor JSON", _offset))
+    return _named(text, "neither earliest, latest nor JSON", _offset)
 
 
 def parse_moment(text: str) -> Positions:
@@ -102,19 +123,39 @@ def parse_moment(text: str) -> Positions:
 
 def parse_moments(text: str) -> Positions:
     """Parse `{"orders": 1700000000000}`.  Raises: ValueError."""
-    return Positions(named=_named(text, "not JSON", _moment))
+    return _named(text, "not JSON", _moment)
 
 
-def _named(
-    text: str, refusal: str, read: Callable[[object], Position]
-) -> tuple[tuple[str, Position], ...]:
+def _named(text: str, refusal: str, read: Callable[[object], Position]) -> Positions:
+    """Parse positions by the names of streams, or by topics and partitions as in Kafka."""
     try:
         named = json.loads(text)
     except ValueError:
         raise ValueError(f"{text!r} is {refusal}") from None
     if not isinstance(named, dict) or not named:
         raise ValueError(f'{text!r} does not name the streams: {{"orders": 1200}}')
-    return tuple((name, read(value)) for name, value in named.items())
+    kinds = {isinstance(value, dict) for value in named.values()}
+    if kinds == {False}:
+        return Positions(named=tuple((name, read(value)) for name, value in named.items()))
+    if kinds != {True}:
+        raise ValueError(
+            'it has two forms at once; name streams, {"orders": 1200}, or, as for Kafka, topics '
+            'and partitions, {"orders": {"0": 1200}}'
+        )
+    return Positions(
+        placed=tuple(
+            ((topic, partition_number(number)), read(value))
+            for topic, partitions in named.items()
+            for number, value in partitions.items()
+        )
+    )
+
+
+def partition_number(text: str) -> int:
+    """Return the number of a partition.  Raises: ValueError."""
+    if text.isascii() and text.isdigit() and len(text) <= _PARTITION_DIGITS_MAX:
+        return int(text)
+    raise ValueError(f"{text!r} is not the number of a partition")
 
 
 def _number(value: object, least: int, most: int, what: str) -> int:

@@ -48,13 +48,12 @@ class LeveretDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of a read without a schema of the user.  Raises: OptionError."""
-        options = self._parsed()
-        return default_schema(options.columns, options.include_headers)
+        return default_schema(self._parsed())
 
     def reader(self, schema: StructType) -> BatchReader | QueueBatchReader:
         """Return the reader of a batch.  Raises: OptionError; SchemaError."""
         options = self._parsed()
-        check_schema(schema, options.columns)
+        check_schema(schema, options)
         if options.queue is not None:
             return QueueBatchReader(options, schema)
         # Outside that worker, Spark 4.3.0 refuses a reader that has `pushFilters`.
@@ -67,7 +66,7 @@ class LeveretDataSource(DataSource):
     ) -> SparkStreamReader | QueueStreamReader:
         """Return the reader of a stream.  Raises: OptionError; SchemaError."""
         options = self._parsed()
-        check_schema(schema, options.columns)
+        check_schema(schema, options)
         if options.queue is not None:
             return QueueStreamReader(options, schema)
         return SparkStreamReader(options, schema, self.access())

@@ -37,6 +37,11 @@ class Delivery:
     redelivered: bool = False
     timestamp_ms: int | None = None
 
+    @property
+    def raw_properties(self) -> bytes:
+        """The bytes of the properties."""
+        return self.properties.encode()
+
     def on_the_wire(self, **own: object) -> Delivery:
         """Return the message with the headers that a broker adds, and with `own` ones."""
         headers: dict[str, object] = {**(self.properties.headers or {}), **own}

@@ -29,16 +29,18 @@ from pyspark.sql.types import StructType
 from leveret.chunk import CHUNK_HEADER_BYTES, Chunk, ChunkDamaged, ChunkLayout
 from leveret.client.message import MessageContent
 from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS
-from leveret.spark.columns.messages import MILLISECONDS_MAX, BatchBuilder
+from leveret.spark.columns.messages import BatchBuilder
 from leveret.spark.columns.properties import PropertyColumns, find_properties
+from leveret.spark.columns.schema import RAW_PROPERTIES
+from leveret.spark.columns.texts import MILLISECONDS_MAX
 from leveret.spark.transport import Piece
 
 #: Columns with a value for each message; they are built from the arrays.
-_OWN: Final = ("offset", "timestamp", "body")
+_OWN: Final = ("offset", "timestamp", "body", RAW_PROPERTIES)
 
 #: Columns that depend on the address alone, on the table of headers, and on all properties.
 _OF_ADDRESS: Final = ("exchange", "routing_key")
-_OF_HEADERS: Final = ("headers", "delivery_count")
+FROM_HEADERS: Final = ("headers", "headers_typed", "kafka_headers", "delivery_count")
 _OF_PROPERTIES: Final = ("properties",)
 
 #: Columns that are the same for all messages of a stream.
@@ -180,7 +182,7 @@ class ChunkBatchBuilder:
 
         self._of_stream = of(_OF_STREAM)
         self._of_address = of(_OF_ADDRESS)
-        self._of_headers = of(_OF_HEADERS)
+        self._of_headers = of(FROM_HEADERS)
         self._of_properties = of(_OF_PROPERTIES)
 
     def build(self, parts: list[ChunkRows]) -> pa.RecordBatch:
@@ -296,6 +298,8 @@ def _own(field: pa.Field, parts: list[ChunkRows]) -> pa.Array:
     """Return a column with a value for each message."""
     if field.name == "body":
         return _joined([p.chunk.bodies(p.start, p.end) for p in parts])
+    if field.name == RAW_PROPERTIES:
+        return _joined([p.chunk.properties(p.start, p.end) for p in parts])
     if field.name == "offset":
         return pa.array(np.concatenate([p.chunk.offsets[p.start : p.end] for p in parts]))
     moments = np.concatenate([p.chunk.timestamps[p.start : p.end] for p in parts])

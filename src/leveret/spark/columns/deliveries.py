@@ -15,9 +15,11 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from leveret.client.message import MessageContent
-from leveret.spark.columns.chunks import ROWS_PER_DISTINCT
-from leveret.spark.columns.messages import MILLISECONDS_MAX, BatchBuilder
+from leveret.spark.columns.chunks import FROM_HEADERS, ROWS_PER_DISTINCT
+from leveret.spark.columns.messages import BatchBuilder
 from leveret.spark.columns.properties import find_properties
+from leveret.spark.columns.schema import RAW_PROPERTIES
+from leveret.spark.columns.texts import MILLISECONDS_MAX
 from leveret.spark.options.read import OptionError
 from leveret.spark.transport import Piece
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from leveret.client.blocking.columns import DeliveryColumns
 
 #: The columns that are decoded from properties.
-_FROM_PROPERTIES: Final = frozenset({"headers", "properties", "delivery_count"})
+_FROM_PROPERTIES: Final = frozenset({*FROM_HEADERS, "properties", RAW_PROPERTIES})
 
 #: The flags of properties that consist of headers only, and of empty properties.
 _HEADERS_ONLY: Final = b"\x20\x00"
@@ -90,6 +92,9 @@ class DeliveryBuilder:
         encoded = raw.dictionary_encode()
         different = encoded.dictionary.to_pylist()
         arrays: dict[str, pa.Array] = {}
+        if (field := fields.pop(RAW_PROPERTIES, None)) is not None:
+            whole = [_Properties(one, b"") for one in different]
+            arrays[field.name] = self._builder.column(field, whole).take(encoded.indices)
         if ROWS_PER_DISTINCT * len(different) > len(raw):
             # With an id or a time in each message, all are decoded together, except for their
             # headers.

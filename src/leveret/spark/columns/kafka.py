@@ -2,7 +2,8 @@
 
 The routing key is the key, the body the value, and the stream, or the super stream of a partition,
 the topic.  `timestampType` is 1, the time of the log, if the broker gives one, and -1, none, if it
-does not (RabbitMQ).  Headers are bytes there: the UTF-8 of their texts here.
+does not (RabbitMQ).  Headers are bytes there: strings and bytes as they were sent, any other value
+as the UTF-8 of its text here.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import StructField
 
-#: Kafka's columns and the columns of `schema.ROW` from which each is made.
-SOURCES: Final[dict[str, tuple[str, ...]]] = {
-    "key": ("routing_key",),
-    "value": ("body",),
-    "topic": ("stream",),
-    "partition": ("partition",),
-    "offset": ("offset",),
-    "timestamp": ("timestamp",),
-    "timestampType": ("timestamp",),
-    "headers": ("headers",),
+from leveret.spark.columns.schema import KAFKA_HEADERS, ROW
+from leveret.spark.options.read import Options
+
+#: Kafka's columns and the column from which each is made.
+SOURCES: Final[dict[str, StructField]] = {
+    "key": ROW["routing_key"],
+    "value": ROW["body"],
+    "topic": ROW["stream"],
+    "partition": ROW["partition"],
+    "offset": ROW["offset"],
+    "timestamp": ROW["timestamp"],
+    "timestampType": ROW["timestamp"],
+    "headers": KAFKA_HEADERS,
 }
 
 #: As in `org.apache.kafka.common.record.TimestampType`.
@@ -29,22 +34,13 @@ LOG_APPEND_TIME: Final = 1
 NO_TIME: Final = -1
 
 
-def kafka_column(batch: pa.RecordBatch, field: pa.Field, super_stream: str | None) -> pa.Array:
-    """Return one of Kafka's columns from a batch that holds its source columns."""
-    ours = batch.column(SOURCES[field.name][0])
-    if field.name == "topic" and super_stream is not None:
-        return pa.repeat(pa.scalar(super_stream, field.type), batch.num_rows)
+def kafka_column(batch: pa.RecordBatch, field: pa.Field, options: Options) -> pa.Array:
+    """Return one of Kafka's columns from a batch that holds its source column."""
+    ours = batch.column(SOURCES[field.name].name)
+    if field.name == "topic" and len(ours):
+        topic, _ = options.place_of(ours[0].as_py())
+        return pa.repeat(pa.scalar(topic, field.type), len(ours))
     if field.name == "timestampType":
         kinds = pa.array([NO_TIME, LOG_APPEND_TIME], field.type)
         return kinds.take(pc.is_valid(ours).cast(pa.int8()))
-    if field.name == "headers":
-        return _header_list(ours, field.type)
     return ours.cast(field.type)
-
-
-def _header_list(headers: pa.MapArray, kind: pa.ListType) -> pa.Array:
-    """Return a map as a list of its entries."""
-    entry = kind.value_type
-    parts = [headers.keys.cast(entry.field(0).type), headers.items.cast(entry.field(1).type)]
-    entries = pa.StructArray.from_arrays(parts, fields=[entry.field(0), entry.field(1)])
-    return pa.ListArray.from_arrays(headers.offsets, entries, type=kind)

@@ -4,23 +4,24 @@ Only the columns of the schema are built.  Text that is not UTF-8 comes with its
 (`\xff`), because a Spark string cannot hold them and one such message must not stop a job; bodies
 are bytes and come as they are.
 
-Headers become text: strings as they are, true and false, numbers in decimals, moments as their
-seconds since 1970, tables and arrays as JSON, no value as null.  The broker's own headers
-(`x-stream-offset`, `x-stream-timestamp`, `x-stream-name`) are columns and are left out.
+The broker's own headers (`x-stream-offset`, `x-stream-timestamp`, `x-stream-name`) are columns and
+are left out, in the decoded headers and in the property bytes.
 """
 
 from __future__ import annotations
 
-import json
+import itertools
 from collections.abc import Callable, Sequence
-from decimal import Decimal
 from typing import Final, Protocol
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from leveret.client import BasicProperties, Timestamp
+from leveret.client import BasicProperties
+from leveret.client.publish_frames import edit_properties, has_empty_headers, without_headers
+from leveret.spark.columns.texts import MILLISECONDS_MAX, SECONDS_MAX, escaped, text_of
+from leveret.spark.columns.variants import variant_of
 
 STREAM_OFFSET: Final = "x-stream-offset"
 STREAM_TIMESTAMP: Final = "x-stream-timestamp"
@@ -28,11 +29,7 @@ STREAM_NAME: Final = "x-stream-name"
 DELIVERY_COUNT: Final = "x-delivery-count"
 
 _BROKERS_OWN: Final = frozenset({STREAM_OFFSET, STREAM_TIMESTAMP, STREAM_NAME})
-
-#: The end of the year 9999, the last that Python and SQL can represent.  Timestamps of publishers
-#: that send milliseconds instead of seconds are far beyond it.
-SECONDS_MAX: Final = 253_402_300_799
-MILLISECONDS_MAX: Final = SECONDS_MAX * 1000
+_BROKERS_OWN_BYTES: Final = [name.encode() for name in sorted(_BROKERS_OWN)]
 
 
 class Delivery(Protocol):
@@ -45,6 +42,10 @@ class Delivery(Protocol):
     @property
     def properties(self) -> BasicProperties:
         """The properties."""
+
+    @property
+    def raw_properties(self) -> bytes:
+        """Their bytes, as they were received."""
 
     @property
     def exchange(self) -> str:
@@ -161,7 +162,7 @@ def _headers(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
         for key, value in _headers_of(message).items():
             if key not in _BROKERS_OWN:
                 keys.append(key)
-                values.append(value if isinstance(value, str) else _text_of(value))
+                values.append(value if isinstance(value, str) else text_of(value))
         offsets.append(len(keys))
     return pa.MapArray.from_arrays(
         pa.array(offsets, pa.int32()),
@@ -171,11 +172,62 @@ def _headers(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
     )
 
 
+def _kafka_headers(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
+    entries = [
+        [(escaped(k), _bytes_of(v)) for k, v in _headers_of(m).items() if k not in _BROKERS_OWN]
+        for m in messages
+    ]
+    offsets = [0, *itertools.accumulate(map(len, entries))]
+    pairs = [pair for row in entries for pair in row]
+    key, value = kind.value_type
+    arrays = [
+        pa.array([k for k, _ in pairs], key.type),
+        pa.array([v for _, v in pairs], value.type),
+    ]
+    structs = pa.StructArray.from_arrays(arrays, fields=[key, value])
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs, kind)
+
+
+def _bytes_of(value: object) -> bytes | None:
+    """Return strings and bytes as they were sent, and any other value as text."""
+    if isinstance(value, bytes | bytearray):
+        return bytes(value)
+    text = text_of(value)
+    return None if text is None else text.encode("utf-8", "surrogateescape")
+
+
+def _headers_typed(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
+    variants = [
+        variant_of({k: v for k, v in _headers_of(m).items() if k not in _BROKERS_OWN})
+        for m in messages
+    ]
+    arrays = [pa.array([pair[place] for pair in variants], pa.binary()) for place in (0, 1)]
+    return pa.StructArray.from_arrays(arrays, fields=list(kind))
+
+
+def _raw_properties(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
+    return pa.array([as_published(m.raw_properties) for m in messages], kind)
+
+
+def as_published(raw: bytes) -> bytes:
+    """Return property bytes without the headers that a stream adds to its deliveries.
+
+    A table of headers that is then empty is left out: in most cases the broker has added it.
+    """
+    if not any(name in raw for name in _BROKERS_OWN_BYTES):
+        return raw
+    left = edit_properties(raw, _BROKERS_OWN_BYTES, {})
+    return without_headers(left) if has_empty_headers(left) else left
+
+
 _BUILDERS: Final[dict[str, Builder]] = {
     "timestamp": _timestamp,
     "exchange": _exchange,
     "routing_key": _routing_key,
     "headers": _headers,
+    "kafka_headers": _kafka_headers,
+    "headers_typed": _headers_typed,
+    "raw_properties": _raw_properties,
     "properties": _properties,
     "redelivered": _redelivered,
     "delivery_count": _delivery_count,
@@ -195,26 +247,4 @@ def _texts(values: Sequence[str | None], kind: pa.DataType) -> pa.Array:
     try:
         return pa.array(values, kind)
     except UnicodeEncodeError:
-        return pa.array([None if v is None else _escaped(v) for v in values], kind)
-
-
-def _escaped(text: str) -> str:
-    """Return text with its surrogates, which represent bytes that are not UTF-8, escaped."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def _text_of(value: object) -> str | None:
-    """Return a header's value as text."""
-    if value is None:
-        return None
-    if isinstance(value, dict | list):
-        return json.dumps(value, default=_text_of, ensure_ascii=False)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, bytes | bytearray):
-        return value.decode("utf-8", "backslashreplace")
-    if isinstance(value, Timestamp):
-        return str(value.seconds)
-    if isinstance(value, Decimal):
-        return f"{value:f}"
-    return str(value)
+        return pa.array([None if v is None else escaped(v) for v in values], kind)

@@ -1,6 +1,6 @@
 """From a transport's rows to the requested ones: filters, and Kafka's columns.
 
-A transport yields every message of a range in columns of `schema.ROW`, so that missing ones are
+A transport yields every message of a range in columns of this source, so that missing ones are
 noticed; rows that the filters exclude are dropped here, and columns get the names that the user
 asked for.  All of this works on whole columns.
 
@@ -18,7 +18,7 @@ from pyspark.sql.types import StructField, StructType
 
 from leveret.routing.topic import TopicTrie
 from leveret.spark.columns.kafka import SOURCES, kafka_column
-from leveret.spark.columns.schema import ROW
+from leveret.spark.columns.schema import ROW, is_kafka
 from leveret.spark.options.read import Options
 
 #: The header in which publishers give the value that readers filter by.
@@ -29,13 +29,13 @@ class Projection:
     """The columns that one read needs of a transport, and how its rows are made from them."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        self._is_kafka = options.columns == "kafka"
-        self._topic = options.super_stream
+        self._options = options
+        self._is_kafka = is_kafka(options)
         self._pattern = options.routing_key_filter
         self._values = options.filter_values
         self._match_unfiltered = options.filter_match_unfiltered
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-        #: The columns of `schema.ROW` that the transport must return.
+        #: The columns that the transport must return, with the names of this source.
         self.needed = self._needed(schema)
         self._is_identity = self.needed == schema and not self._is_filter
 
@@ -46,8 +46,8 @@ class Projection:
     def _needed(self, schema: StructType) -> StructType:
         fields: dict[str, StructField] = {}
         for field in schema.fields:
-            for name in SOURCES[field.name] if self._is_kafka else (field.name,):
-                fields[name] = ROW[name] if self._is_kafka else field
+            source = SOURCES[field.name] if self._is_kafka else field
+            fields[source.name] = source
         if self._pattern is not None:
             fields.setdefault("routing_key", ROW["routing_key"])
         if self._values is not None:
@@ -61,7 +61,7 @@ class Projection:
         if self._is_filter:
             batch = batch.filter(self._mask(batch))
         if self._is_kafka:
-            columns = [kafka_column(batch, field, self._topic) for field in self._schema]
+            columns = [kafka_column(batch, field, self._options) for field in self._schema]
         else:
             columns = [batch.column(name) for name in self._schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)

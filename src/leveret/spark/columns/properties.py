@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from leveret.client import BasicProperties
-from leveret.spark.columns.messages import SECONDS_MAX
+from leveret.spark.columns.texts import SECONDS_MAX
 
 Numbers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

@@ -1,8 +1,9 @@
 """The columns of the data source, and the requested ones.
 
 A schema that a user gives (`.schema("offset bigint, routing_key string")`) may name any of the
-columns, in any order, with fewer fields of `properties`.  This is the only way to read less: Spark
-tells a Python source nothing about the columns that a query uses.
+columns, in any order, with fewer fields of `properties`; the option `columns` (`offset,body`) names
+whole columns, also where no schema can be given, as in a view.  These are the only ways to read
+less: Spark tells a Python source nothing about the columns that a query uses.
 
 Invariant: every column is nullable, so that the schema is the same for every broker.
 """
@@ -23,9 +24,11 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     TimestampType,
+    VariantType,
 )
 
 from leveret.spark.errors import SourceError
+from leveret.spark.options.read import OptionError, Options
 
 #: The properties of class basic, without `headers`, which is a column of its own.
 PROPERTIES: Final = StructType(
@@ -82,23 +85,66 @@ KAFKA: Final = StructType(
     ]
 )
 
-#: The available columns, by the option `columns`.
-COLUMNS: Final = {"leveret": ROW, "kafka": KAFKA}
+#: The property bytes of a message, as its publisher sent them.
+RAW_PROPERTIES: Final = "raw_properties"
+
+#: Columns that are read only on request.
+ON_REQUEST: Final = StructType(
+    [StructField("headers_typed", VariantType()), StructField(RAW_PROPERTIES, BinaryType())]
+)
+
+#: Each row's headers as Kafka has them, from which the column of that name is made.
+KAFKA_HEADERS: Final = StructField("kafka_headers", KAFKA["headers"].dataType)
+
+#: The columns of this source.
+OURS: Final = StructType([*ROW.fields, *ON_REQUEST.fields])
+
+#: The columns that a copy does not need: `raw_properties` holds their contents.
+_DECODED: Final = ("properties", "delivery_count")
 
 
 class SchemaError(SourceError, ValueError):
     """A schema with columns that the source does not have."""
 
 
-def default_schema(columns: str, include_headers: bool) -> StructType:
-    """Return the schema of a read without a schema of the user."""
-    known = COLUMNS[columns]
-    return StructType([f for f in known.fields if include_headers or f.name != "headers"])
+def is_kafka(options: Options) -> bool:
+    """Return whether a read has the columns of Spark's Kafka source."""
+    if isinstance(options.columns, str):
+        return options.columns == "kafka"
+    # Some names are columns of both, and mean the same.
+    names = set(options.columns)
+    return not names <= set(OURS.names) and names <= set(KAFKA.names)
 
 
-def check_schema(asked: StructType, columns: str = "leveret") -> None:
+def default_schema(options: Options) -> StructType:
+    """Return the schema of a read without a schema of the user.  Raises: OptionError."""
+    if isinstance(options.columns, tuple):
+        fields = [_named(name, options) for name in options.columns]
+    else:
+        fields = list((KAFKA if is_kafka(options) else ROW).fields)
+        left_out = _DECODED if options.copy else ()
+        if not options.include_headers:
+            left_out = (*left_out, "headers")
+        fields = [field for field in fields if field.name not in left_out]
+    if options.copy and all(field.name != RAW_PROPERTIES for field in fields):
+        fields.append(OURS[RAW_PROPERTIES])
+    return StructType(fields)
+
+
+def _named(name: str, options: Options) -> StructField:
+    """Return the column that the option `columns` names.  Raises: OptionError."""
+    known = KAFKA if is_kafka(options) else OURS
+    if name in known.names:
+        return known[name]
+    raise OptionError(
+        f"option 'columns': there is no column {name!r}; there are: {', '.join(OURS.names)}; or, "
+        f"as in Kafka's source: {', '.join(KAFKA.names)}; or one of the words leveret and kafka"
+    )
+
+
+def check_schema(asked: StructType, options: Options) -> None:
     """Check that the source has every column of a schema.  Raises: SchemaError."""
-    _check_struct(asked, COLUMNS[columns], "")
+    _check_struct(asked, KAFKA if is_kafka(options) else OURS, "")
 
 
 def _check_struct(asked: StructType, known: StructType, prefix: str) -> None:

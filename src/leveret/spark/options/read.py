@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
@@ -24,18 +24,28 @@ from leveret.spark.errors import SourceError
 from leveret.spark.offsets import (
     EARLIEST,
     LATEST,
+    Place,
     Positions,
     parse_moment,
     parse_moments,
     parse_offsets,
 )
 from leveret.spark.options import values
+from leveret.spark.options.kafka_names import assigned, instead_of
 from leveret.spark.options.trust import BrokerParameters, ClientTlsFiles
 
 TRANSPORTS: Final = ("auto", "bulk", "amqp", "files")
 
 #: The options that select the source: exactly one of them is given.
-SELECTIONS: Final = ("stream", "streams", "streamPattern", "superStream", "queue")
+SELECTIONS: Final = (
+    "stream",
+    "streams",
+    "streamPattern",
+    "superStream",
+    "queue",
+    "subscribe",
+    "assign",
+)
 
 STARTS: Final = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 ENDS: Final = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
@@ -63,8 +73,9 @@ STREAMS_ONLY: Final = (
 )
 QUEUE_ONLY: Final = ("ackMode", "spoolDir")
 
-#: Other names of options, in lower case: Spark hides the value of `url` in plans.
-_ALIASES: Final = {"url": "uri"}
+#: Other names of options, in lower case: Spark hides the value of `url` in plans, and its Kafka
+#: source has `subscribePattern`.
+_ALIASES: Final = {"url": "uri", "subscribepattern": "streamPattern"}
 
 #: The files of TLS, in the order of `ClientTlsFiles`.
 TLS_FILES: Final = ("caFile", "certificateFile", "keyFile")
@@ -98,6 +109,8 @@ class Options:
     stream_pattern: str | None = None
     super_stream: str | None = None
     queue: str | None = None
+    topics: tuple[str, ...] | None = None
+    assigned: tuple[Place, ...] | None = None
     password_env: str | None = None
     ca_file: str = ""
     certificate_file: str = ""
@@ -113,8 +126,10 @@ class Options:
     max_records_per_partition: int = SPARK_PARTITION_RECORDS
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
-    columns: str = "leveret"
+    #: A word, or the names of columns.
+    columns: str | tuple[str, ...] = "leveret"
     headers_wanted: bool | None = None
+    copy: bool = False
     routing_key_filter: str | None = None
     filter_values: tuple[str, ...] | None = None
     filter_match_unfiltered: bool = False
@@ -145,20 +160,48 @@ class Options:
     @property
     def include_headers(self) -> bool:
         """Whether there is a column `headers`; among Kafka's columns only on request."""
-        return self.columns != "kafka" if self.headers_wanted is None else self.headers_wanted
+        return (
+            self.columns != "kafka" and not self.copy
+            if self.headers_wanted is None
+            else self.headers_wanted
+        )
 
     @property
     def title(self) -> str:
         """The source, in a few words for logs."""
         selection = next(name for name in SELECTIONS if name in self.given)
-        chosen = self.names or (self.stream_pattern or self.super_stream or self.queue or "",)
+        chosen = self.names or self.kafka_topics
+        chosen = chosen or (self.stream_pattern or self.super_stream or self.queue or "",)
         return f"{selection} {', '.join(chosen)}"
+
+    @property
+    def kafka_topics(self) -> tuple[str, ...]:
+        """The topics that Kafka's options name, each once."""
+        return self.topics or tuple(dict.fromkeys(topic for topic, _ in self.assigned or ()))
+
+    def place_of(self, stream: str) -> Place:
+        """Return a stream's topic and partition, as Kafka names them.
+
+        A partition of a super stream has the super stream as its topic; any other stream is
+        partition 0 of the topic of its name.
+        """
+        if self.super_stream is not None:
+            return self.super_stream, int(stream.removeprefix(f"{self.super_stream}-"))
+        topics = self.kafka_topics
+        topic, _, number = stream.rpartition("-")
+        if stream not in topics and topic in topics and number.isdigit():
+            return topic, int(number)
+        return stream, 0
 
     def partition_of(self, stream: str) -> int:
         """Return a stream's number in its super stream; 0 of any other."""
-        if self.super_stream is None:
-            return 0
-        return int(stream.removeprefix(f"{self.super_stream}-"))
+        return self.place_of(stream)[1]
+
+    def positions_of(self, positions: Positions, streams: Iterable[str]) -> Positions:
+        """Return positions by the names of the streams.  Raises: ValueError if they do not fit."""
+        named = positions.by_name({stream: self.place_of(stream) for stream in streams})
+        named.check(streams)
+        return named
 
     def parameters(self) -> Parameters:
         """Return where to connect, with the password from the environment.
@@ -215,10 +258,13 @@ def by_name(raw: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
 
     Raises: OptionError for an unknown one, and for one that is given under two names.
     """
-    names = {name.lower(): name for name in known} | _ALIASES
+    names = {name.lower(): name for name in known}
+    names |= {alias: name for alias, name in _ALIASES.items() if name in known}
     found: dict[str, str] = {}
     for key, text in raw.items():
         name = names.get(key.lower())
+        if name is None and (instead := instead_of(key)) is not None:
+            raise OptionError(f"option {key!r} belongs to Kafka: {instead}")
         if name is None:
             near = difflib.get_close_matches(key.lower(), names, 1, cutoff=0.75)
             hint = f": did you mean {names[near[0]]}?" if near else "."
@@ -295,6 +341,10 @@ def _check_values(options: Options) -> None:
         raise OptionError(f"option 'transport': {options.transport} does not read a directory")
     if options.transport == "files" and not is_directory:
         raise OptionError("option 'transport': files reads a data directory: uri file:///path")
+    if isinstance(options.columns, tuple) and options.headers_wanted is not None:
+        raise OptionError("option 'includeHeaders': columns says whether there are headers")
+    if options.copy and options.columns == "kafka":
+        raise OptionError("option 'copy': Kafka's columns do not hold all of a message")
     for name in _OF_BROKERS if is_directory else ():
         if name in options.given:
             raise OptionError(f"option {name!r} belongs to a broker, not to a directory")
@@ -313,7 +363,7 @@ def _check_values(options: Options) -> None:
             if positions is not None:
                 given = next(name for name in names if name in options.given)
                 try:
-                    positions.check(options.names)
+                    options.positions_of(positions, options.names)
                 except ValueError as error:
                     raise OptionError(f"option {given!r}: {error}") from None
 
@@ -326,6 +376,8 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "streamPattern": ("stream_pattern", values.regular_expression),
     "superStream": ("super_stream", values.name),
     "queue": ("queue", values.name),
+    "subscribe": ("topics", values.names),
+    "assign": ("assigned", assigned),
     "passwordEnv": ("password_env", values.variable),
     "caFile": ("ca_file", values.file),
     "certificateFile": ("certificate_file", values.file),
@@ -345,8 +397,9 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "maxRecordsPerPartition": ("max_records_per_partition", values.number(1, values.OFFSET_MAX)),
     "minPartitions": ("min_partitions", values.number(1, 100_000)),
     "failOnDataLoss": ("fail_on_data_loss", values.flag),
-    "columns": ("columns", values.word("leveret", "kafka")),
+    "columns": ("columns", values.word_or_texts("leveret", "kafka")),
     "includeHeaders": ("headers_wanted", values.flag),
+    "copy": ("copy", values.flag),
     "routingKeyFilter": ("routing_key_filter", values.name),
     "filterValues": ("filter_values", values.texts),
     "filterMatchUnfiltered": ("filter_match_unfiltered", values.flag),

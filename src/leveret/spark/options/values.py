@@ -139,6 +139,16 @@ def word(*known: str) -> Callable[[str], str]:
     return read
 
 
+def word_or_texts(*known: str) -> Callable[[str], str | tuple[str, ...]]:
+    """Return a parser of one of some words, in any case, or else of texts as `texts` does."""
+    by_lower = {one.lower(): one for one in known}
+
+    def read(text: str) -> str | tuple[str, ...]:
+        return by_lower.get(text.strip().lower()) or texts(text)
+
+    return read
+
+
 def flag(text: str) -> bool:
     """Parse a Boolean."""
     flags = {"true": True, "false": False}

@@ -16,10 +16,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from leveret.client import Message
-from leveret.spark.columns.chunks import ChunkBatchBuilder
+from leveret.spark.columns.chunks import FROM_HEADERS, ChunkBatchBuilder
+from leveret.spark.columns.schema import RAW_PROPERTIES
 
 #: The columns that are decoded from property bytes.
-DECODED: Final = ("headers", "delivery_count", "properties")
+DECODED: Final = (*FROM_HEADERS, "properties")
 
 SCHEMA: Final = pa.schema(
     [
@@ -83,4 +84,5 @@ class SpoolBatchBuilder:
             names = encoded.dictionary.to_pylist()
             texts = [name.decode("utf-8", "backslashreplace") for name in names]
             return pa.array(texts, field.type).take(encoded.indices)
-        return spooled.column(field.name).cast(field.type)
+        name = "properties" if field.name == RAW_PROPERTIES else field.name
+        return spooled.column(name).cast(field.type)

@@ -4,6 +4,9 @@ AMQP reports whether a stream exists, but has no listing.  So partitions are cou
 one after the other, which works with every broker, and a pattern needs the broker's HTTP listener:
 Leveret's (`/api/streams`) or the management plugin of RabbitMQ (`/api/queues`).
 
+A topic of Kafka's options is the super stream of that name if there is one (an exchange, and a
+stream with the number 0), else the stream of that name.
+
 `StreamAccess` also opens the streams that were found; tests pass one of their own.
 """
 
@@ -14,13 +17,14 @@ import http.client
 import itertools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
 from leveret.client import Parameters
-from leveret.errors import NotFound
+from leveret.client.blocking import Connection
+from leveret.errors import AccessRefused, NotFound
 from leveret.limits import SPARK_LISTING_BYTES_MAX, SPARK_STREAMS_MAX
 from leveret.spark.connection.connecting import (
     INTERRUPTIONS,
@@ -55,7 +59,7 @@ _UNKNOWN: Final = (400, 404)
 
 
 def find_streams(options: Options) -> tuple[str, ...]:
-    """Return the names of the streams that options select by pattern or as a super stream.
+    """Return the names of the streams that options select by pattern, topic or super stream.
 
     Raises: Interrupted; NotFound (404) if there is no such super stream; OptionError if the broker
     refuses the listing, or if there are too many streams.
@@ -64,6 +68,8 @@ def find_streams(options: Options) -> tuple[str, ...]:
         return _in_directory(options)
     if options.super_stream is not None:
         return _partitions(options, options.super_stream)
+    if options.kafka_topics:
+        return _of_topics(options, _topics(options))
     assert options.stream_pattern is not None
     pattern = re.compile(options.stream_pattern)
     return _limited([name for name in sorted(_listed(options)) if pattern.fullmatch(name)])
@@ -77,18 +83,9 @@ def _limited(names: list[str]) -> tuple[str, ...]:
 
 def _partitions(options: Options, super_stream: str) -> tuple[str, ...]:
     """Return `orders-0`, `orders-1` … as far as they exist."""
-    names: list[str] = []
     try:
         with open_connection(options.parameters(), "leveret spark streams") as connection:
-            while len(names) <= SPARK_STREAMS_MAX:
-                name = f"{super_stream}-{len(names)}"
-                channel = connection.channel()
-                try:
-                    channel.queue_declare(name, passive=True)
-                except NotFound:
-                    break
-                channel.close()
-                names.append(name)
+            names = _counted(connection, super_stream)
     except INTERRUPTIONS as error:
         raise interrupted(error) from error
     if not names:
@@ -99,18 +96,89 @@ def _partitions(options: Options, super_stream: str) -> tuple[str, ...]:
     return _limited(names)
 
 
+def _counted(connection: Connection, super_stream: str) -> list[str]:
+    """Return the partitions of a super stream, one more than allowed at most."""
+    names: list[str] = []
+    while len(names) <= SPARK_STREAMS_MAX:
+        name = f"{super_stream}-{len(names)}"
+        channel = connection.channel()
+        try:
+            channel.queue_declare(name, passive=True)
+        except NotFound:
+            break
+        channel.close()
+        names.append(name)
+    return names
+
+
+# -- Kafka's topics --------------------------------------------------------------------------------
+
+
+def _topics(options: Options) -> dict[str, list[str]]:
+    """Return the streams of each topic.  Raises: Interrupted."""
+    try:
+        with open_connection(options.parameters(), "leveret spark streams") as connection:
+            return {topic: _of_topic(connection, topic) for topic in options.kafka_topics}
+    except INTERRUPTIONS as error:
+        raise interrupted(error) from error
+
+
+def _of_topic(connection: Connection, topic: str) -> list[str]:
+    """Return the partitions of the super stream `topic`, or the stream of that name."""
+    channel = connection.channel()
+    try:
+        channel.exchange_declare(topic, passive=True)
+        channel.close()
+    except NotFound:
+        return [topic]
+    except AccessRefused:
+        pass  # the user may have permissions for the partitions alone
+    return _counted(connection, topic) or [topic]
+
+
+def _of_topics(options: Options, topics: Mapping[str, list[str]]) -> tuple[str, ...]:
+    """Return the streams that the options select of their topics.
+
+    Raises: NotFound (404) for a partition that does not exist; OptionError for a stream that
+    belongs to two topics.
+    """
+    names = [name for found in topics.values() for name in found]
+    if twice := sorted(name for name in set(names) if names.count(name) > 1):
+        raise OptionError(f"stream {twice[0]!r} is a topic of its own and a partition of another")
+    if options.assigned is None:
+        return _limited(names)
+    places = {options.place_of(name): name for name in names}
+    for topic, number in options.assigned:
+        if (topic, number) not in places:
+            raise NotFound(f"no partition {number} of '{topic}': it has {len(topics[topic])}")
+    return _limited([places[place] for place in options.assigned])
+
+
+# -- without a broker ------------------------------------------------------------------------------
+
+
 def _in_directory(options: Options) -> tuple[str, ...]:
     """Return the streams of a data directory that the options select."""
     from leveret.spark.transports.store_directory import stream_names
 
     names = sorted(stream_names(options))
+    if options.kafka_topics:
+        return _of_topics(
+            options,
+            {t: [t] if t in names else _stored(names, t) or [t] for t in options.kafka_topics},
+        )
     if options.stream_pattern is not None:
         return _limited([name for name in names if re.fullmatch(options.stream_pattern, name)])
-    numbered = (f"{options.super_stream}-{number}" for number in itertools.count())
-    found = [*itertools.takewhile(set(names).__contains__, numbered)]
+    found = [] if options.super_stream is None else _stored(names, options.super_stream)
     if not found:
         raise NotFound(f"no super stream '{options.super_stream}' in {options.directory}")
     return _limited(found)
+
+
+def _stored(names: list[str], super_stream: str) -> list[str]:
+    """Return the partitions of a super stream among the names of streams."""
+    numbered = (f"{super_stream}-{number}" for number in itertools.count())
+    return [*itertools.takewhile(set(names).__contains__, numbered)]
 
 
 # -- over HTTP -------------------------------------------------------------------------------------

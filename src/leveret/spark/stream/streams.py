@@ -157,11 +157,10 @@ class Streams:
         self, positions: Positions, options: Iterable[str], names: Iterable[str]
     ) -> Positions:
         try:
-            positions.check(names)
+            return self._options.positions_of(positions, names)
         except ValueError as error:
             given = next(name for name in options if name in self._options.given)
             raise OptionError(f"option {given!r}: {error}") from None
-        return positions
 
     def _start(self, name: str, position: Position, bounds: Bounds) -> int:
         if not isinstance(position, Moment):

@@ -23,7 +23,7 @@ TransportOpener = Callable[[Options, str, StructType], Transport]
 def open_transport(options: Options, stream: str, schema: StructType) -> Transport:
     """Return the transport that the options name; it connects when it is first used.
 
-    `schema` has columns of `schema.ROW`, whatever columns the user asked for.
+    `schema` has columns of this source, whatever columns the user asked for.
     """
     if options.directory is not None:
         from leveret.spark.transports.files import FilesTransport

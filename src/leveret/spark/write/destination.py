@@ -7,12 +7,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Final
 
 from leveret.errors import NotFound, SoftError
 from leveret.spark.connection.connecting import INTERRUPTIONS, address_of, open_connection
 from leveret.spark.transport import Interrupted
 from leveret.spark.write.link import WriteError
 from leveret.spark.write.options import WriteOptions
+from leveret.spark.write.topics import has_exchange
+
+#: What the options name; any other one names a queue.
+_KINDS: Final = {
+    "exchange": "exchange",
+    "unroutable": "exchange",
+    "stream": "stream",
+    "topic": "super stream, exchange or stream",
+}
 
 log = logging.getLogger("leveret.spark")
 
@@ -46,6 +56,8 @@ def _named(options: WriteOptions) -> Iterator[tuple[str, str]]:
                 yield option, name
         if options.exchange == "" and options.routing_key is not None:
             yield "routingKey", options.routing_key
+        if options.topic is not None:
+            yield "topic", options.topic
 
 
 def _check(options: WriteOptions, named: list[tuple[str, str]]) -> None:
@@ -53,6 +65,8 @@ def _check(options: WriteOptions, named: list[tuple[str, str]]) -> None:
     parameters = options.parameters()
     with open_connection(parameters, f"leveret spark write {options.title}") as connection:
         for option, name in named:
+            if option == "topic" and has_exchange(connection, name):
+                continue
             is_exchange = option in ("exchange", "unroutable")
             channel = connection.channel()
             try:
@@ -61,7 +75,7 @@ def _check(options: WriteOptions, named: list[tuple[str, str]]) -> None:
                 else:
                     channel.queue_declare(name, passive=True)
             except NotFound:
-                kind = "exchange" if is_exchange else "stream" if option == "stream" else "queue"
+                kind = _KINDS.get(option, "queue")
                 raise WriteError(
                     f"option {option!r}: there is no {kind} {name!r} in vhost "
                     f"{parameters.vhost!r} at {address_of(parameters)}. Declare it before the write"

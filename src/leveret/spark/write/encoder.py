@@ -25,6 +25,8 @@ from leveret.spark.write.rows import (
     STAGED_ROUTING_KEY,
     Address,
     Distinct,
+    IsExchange,
+    RawProperties,
     RowError,
     RowProperties,
     addresses,
@@ -87,12 +89,14 @@ class Encoder:
         frames: PublishFrames,
         envelope: Envelope,
         piece_records: int = SPARK_WRITE_PIECE_RECORDS,
+        is_exchange: IsExchange | None = None,
     ) -> None:
+        self._is_exchange = is_exchange
         self._piece_records = piece_records
         self._layout = layout
         self._frames = frames
         self._envelope = envelope
-        self._shapes: dict[tuple[Address, RowProperties, bool], _Shape] = {}
+        self._shapes: dict[tuple[Address, RowProperties | RawProperties, bool], _Shape] = {}
         self._sizes: dict[int, bytes] = {}
         self._starts: dict[int, bytes] = {}
         # For the last shape: the bytes before and after the id, by the body's size.
@@ -104,9 +108,10 @@ class Encoder:
 
         Raises: RowError.
         """
-        bodies = batch.column("body")
+        name = self._layout.body
+        bodies = batch.column(name)
         if bodies.null_count:
-            raise RowError("column 'body' is null: a message has a body, which may be empty")
+            raise RowError(f"column {name!r} is null: a message has a body, which may be empty")
         offsets = _offsets(bodies)
         start, count = 0, batch.num_rows
         while start < count:
@@ -124,11 +129,12 @@ class Encoder:
 
     def _piece(self, rows: pa.RecordBatch, offsets: Any, ids: Any) -> bytes:
         """Return the publishes of some rows."""
-        said = paired(addresses(rows, self._layout), row_properties(rows, self._layout))
+        where = addresses(rows, self._layout, self._is_exchange)
+        said = paired(where, row_properties(rows, self._layout))
         wide = ids is not None and bool(ids[0] >= _WIDE_FROM)
         shapes = [self._shape(address, properties, wide) for address, properties in said.values]
         sizes = np.diff(offsets).tolist()
-        bodies = self._bodies(rows.column("body"), offsets, sizes)
+        bodies = self._bodies(rows.column(self._layout.body), offsets, sizes)
         stamps = None if ids is None else _stamps(ids, wide)
         if said.rows is None:
             parts = self._of_one(shapes[0], sizes, stamps)
@@ -191,7 +197,9 @@ class Encoder:
         """Return the bytes right before a body; a long one includes its own."""
         return b"" if size > self._frames.body_bytes_max else self._frames.body_start(size)
 
-    def _shape(self, address: Address, properties: RowProperties, wide: bool) -> _Shape:
+    def _shape(
+        self, address: Address, properties: RowProperties | RawProperties, wide: bool
+    ) -> _Shape:
         """Return the common parts of rows with an address and properties."""
         key = (address, properties, wide)
         shape = self._shapes.get(key)
@@ -201,7 +209,9 @@ class Encoder:
             shape = self._shapes[key] = self._made(address, properties, wide)
         return shape
 
-    def _made(self, address: Address, properties: RowProperties, wide: bool) -> _Shape:
+    def _made(
+        self, address: Address, properties: RowProperties | RawProperties, wide: bool
+    ) -> _Shape:
         """Encode a shape.  Raises: RowError for a value that is too long."""
         envelope, own = self._envelope, dict[str, object]()
         exchange, routing_key = address
@@ -217,7 +227,7 @@ class Encoder:
             method += self._frames.header_start(len(encoded))
         except ValueError as error:
             raise RowError(f"a row to {address}: {error}") from None
-        if envelope.publisher is None:
+        if envelope.publisher is None or isinstance(properties, RawProperties):
             return _Shape(method, encoded, b"")
         end = len(properties.encode_to_headers(own))
         return _Shape(method, encoded[: end - (8 if wide else 4)], encoded[end:])

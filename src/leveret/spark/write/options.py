@@ -34,7 +34,7 @@ from leveret.spark.options.trust import ClientTlsFiles
 DEDUP: Final = ("auto", "staged", "rows", "none")
 
 #: The destination of all rows: at most one of these is given.
-DESTINATIONS: Final = ("exchange", "stream", "queue")
+DESTINATIONS: Final = ("exchange", "stream", "queue", "topic")
 
 #: The options that Spark adds itself.
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
@@ -61,6 +61,8 @@ class WriteOptions:
     routing_key: str | None = None
     stream: str | None = None
     queue: str | None = None
+    topic: str | None = None
+    copy: bool = False
     dedup: str = "auto"
     publisher_name: str | None = None
     write_id: str | None = None
@@ -85,8 +87,10 @@ class WriteOptions:
 
     @property
     def destination(self) -> str | None:
-        """The exchange, stream or queue of all rows."""
-        return self.exchange if self.exchange is not None else self.stream or self.queue
+        """The exchange, stream, queue or topic of all rows."""
+        if self.exchange is not None:
+            return self.exchange
+        return self.stream or self.queue or self.topic
 
     @property
     def place(self) -> str:
@@ -100,7 +104,10 @@ class WriteOptions:
             queue = self.routing_key
         if queue is not None:
             return _cut(f"queue:{quote(queue, _PLAIN)}")
-        place = "columns" if self.exchange is None else f"exchange:{quote(self.exchange, _PLAIN)}"
+        place = "columns"
+        for name in ("exchange", "topic"):
+            if name in self.given:
+                place = f"{name}:{quote(self.destination or '', _PLAIN)}"
         if self.routing_key is not None:
             place += f" key:{quote(self.routing_key, _PLAIN)}"
         return _cut(place)
@@ -145,7 +152,7 @@ def parse_write_options(raw: Mapping[str, str]) -> WriteOptions:
     given = [name for name in DESTINATIONS if name in texts]
     if len(given) > 1:
         raise OptionError(f"only one of these can be: {', '.join(given)}")
-    if "routingKey" in texts and given and given[0] != "exchange":
+    if "routingKey" in texts and given and given[0] in ("stream", "queue"):
         raise OptionError(f"option 'routingKey': rows of option {given[0]!r} go by its name")
     check_needed(texts, {"keyFile": ("certificateFile",)})
     parsed: dict[str, object] = {}
@@ -157,6 +164,8 @@ def parse_write_options(raw: Mapping[str, str]) -> WriteOptions:
             raise OptionError(f"option {name!r}: {error}") from None
     options = WriteOptions(**parsed, given=tuple(texts))  # type: ignore[arg-type]  # the table below
     check_password(options.uri, options.password_env)
+    if options.copy and options.dedup == "rows":
+        raise OptionError("option 'copy': dedup=rows would change the properties of each message")
     return options
 
 
@@ -204,6 +213,8 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "routingKey": ("routing_key", _short),
     "stream": ("stream", values.name),
     "queue": ("queue", values.name),
+    "topic": ("topic", values.name),
+    "copy": ("copy", values.flag),
     "dedup": ("dedup", values.word(*DEDUP)),
     "publisherName": ("publisher_name", _own_name),
     "writeId": ("write_id", _own_name),

@@ -7,14 +7,18 @@ for each row, their index.  Objects for each row are made only if a column asks 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import VariantVal
 
 from leveret.client import BasicProperties
+from leveret.client.publish_frames import check_properties, edit_properties, has_empty_headers
+from leveret.errors import SyntaxFault
 from leveret.spark.errors import SourceError
 from leveret.spark.write.schema import Layout
 
@@ -31,7 +35,14 @@ PUBLISHER: Final = "x-publisher"
 PUBLISHING_ID: Final = "x-publishing-id"
 STAGED_EXCHANGE: Final = "x-staged-exchange"
 STAGED_ROUTING_KEY: Final = "x-staged-routing-key"
-RESERVED: Final = frozenset({PUBLISHER, PUBLISHING_ID, STAGED_EXCHANGE, STAGED_ROUTING_KEY})
+#: With it, a table of headers that is empty without the sink's own stays in the message.
+STAGED_HEADERS: Final = "x-staged-headers"
+_STAGED: Final = (STAGED_EXCHANGE, STAGED_ROUTING_KEY, STAGED_HEADERS)
+RESERVED: Final = frozenset({PUBLISHER, PUBLISHING_ID, *_STAGED})
+_STAGED_BYTES: Final = [name.encode() for name in _STAGED]
+
+#: Says whether a topic of Kafka's is an exchange: that of its super stream, or another one.
+IsExchange = Callable[[str], bool]
 
 #: The `delivery_mode` of a message without one: it survives a restart of the broker.
 PERSISTENT: Final = 2
@@ -66,8 +77,23 @@ def paired(left: Distinct[Any], right: Distinct[Any]) -> Distinct[tuple[Any, Any
 # -- addresses -------------------------------------------------------------------------------------
 
 
-def addresses(batch: pa.RecordBatch, layout: Layout) -> Distinct[Address]:
-    """Return the addresses of rows.  Raises: RowError for a row without one."""
+def addresses(
+    batch: pa.RecordBatch, layout: Layout, is_exchange: IsExchange | None = None
+) -> Distinct[Address]:
+    """Return the addresses of rows; topics need `is_exchange`.
+
+    Raises: RowError for a row without an address.
+    """
+    if layout.by_topic:
+        assert is_exchange is not None
+        topics: Distinct[str] = Distinct([layout.topic or ""])
+        if layout.topic is None:
+            topics = _texts(batch, "topic", None)
+        keys: Distinct[str] = Distinct([layout.routing_key or ""])
+        if layout.routing_key is None:
+            keys = _texts(batch, layout.key, "")
+        pairs = paired(topics, keys)
+        return Distinct([_of_topic(*pair, is_exchange) for pair in pairs.values], pairs.rows)
     exchange: Distinct[str] = Distinct([layout.exchange or ""])
     routing_key: Distinct[str] = Distinct([layout.routing_key or ""])
     if layout.exchange is None:
@@ -75,8 +101,21 @@ def addresses(batch: pa.RecordBatch, layout: Layout) -> Distinct[Address]:
     if layout.by_stream:
         routing_key = _texts(batch, "stream", None)
     elif layout.routing_key is None:
-        routing_key = _texts(batch, "routing_key", "")
+        routing_key = _texts(batch, layout.key, "")
     return paired(exchange, routing_key)
+
+
+def _of_topic(topic: str, key: str, is_exchange: IsExchange) -> Address:
+    """Return the address of a row to a topic.  Raises: RowError for a key that would be lost."""
+    if is_exchange(topic):
+        return topic, key
+    if key:
+        raise RowError(
+            f"topic {topic!r}: there is no super stream and no exchange of that name, or no "
+            "permission for it, and a stream alone keeps no keys. Declare a super stream, or drop "
+            "the keys"
+        )
+    return "", topic
 
 
 def _texts(batch: pa.RecordBatch, name: str, default: str | None) -> Distinct[str]:
@@ -86,10 +125,22 @@ def _texts(batch: pa.RecordBatch, name: str, default: str | None) -> Distinct[st
         if default is None:
             raise RowError(f"column {name!r} is null: nothing says where the row goes")
         column = pc.fill_null(column, default)
+    if not pa.types.is_string(column.type):
+        column = _decoded(column, name)
     encoded = column.dictionary_encode()
     if len(encoded.dictionary) == 1:
         return Distinct(encoded.dictionary.to_pylist())
     return Distinct(encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64))
+
+
+def _decoded(column: pa.Array, name: str) -> pa.Array:
+    """Return bytes as text.  Raises: RowError for bytes that are not UTF-8."""
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise RowError(
+            f"column {name!r} is not UTF-8: it is the routing key, a text of at most 255 bytes"
+        ) from None
 
 
 # -- properties ------------------------------------------------------------------------------------
@@ -97,11 +148,15 @@ def _texts(batch: pa.RecordBatch, name: str, default: str | None) -> Distinct[st
 
 @dataclass(frozen=True, slots=True)
 class RowProperties:
-    """The headers of a row and its properties, in the order of `names`."""
+    """The headers of a row and its properties, in the order of `names`.
+
+    `variant` holds typed headers, in place of `headers`: a variant's value and metadata.
+    """
 
     headers: Headers = None
     names: tuple[str, ...] = ()
     values: tuple[Any, ...] = ()
+    variant: tuple[bytes, bytes] | None = None
 
     def encode(self, own_headers: dict[str, object]) -> bytes:
         """Return the property bytes.  Raises: RowError."""
@@ -120,7 +175,9 @@ class RowProperties:
         delivery_mode: int | None = PERSISTENT,
     ) -> bytes:
         headers: dict[str, object] | None = None
-        if self.headers is not None or own_headers:
+        if self.variant is not None:
+            headers = {**_typed_headers(*self.variant), **own_headers}
+        elif self.headers is not None or own_headers:
             headers = {**dict(self.headers or ()), **own_headers}
         if properties.get("delivery_mode") is None:
             properties["delivery_mode"] = delivery_mode
@@ -133,30 +190,94 @@ class RowProperties:
 NO_PROPERTIES: Final = RowProperties()
 
 
-def row_properties(batch: pa.RecordBatch, layout: Layout) -> Distinct[RowProperties]:
+@dataclass(frozen=True, slots=True)
+class RawProperties:
+    """The properties of a row as bytes, which are written as they are."""
+
+    raw: bytes
+
+    def encode(self, own_headers: dict[str, object]) -> bytes:
+        """Return the bytes with the sink's own headers.
+
+        Raises: RowError for invalid bytes, or if there are too many headers with these.
+        """
+        try:
+            check_properties(self.raw)
+            encoded = self._with(own_headers)
+            check_properties(encoded)
+        except SyntaxFault as error:
+            raise RowError(f"column 'raw_properties': {error}") from None
+        return encoded
+
+    def _with(self, own_headers: dict[str, object]) -> bytes:
+        """Return the checked bytes with the sink's own headers, and without those of its names."""
+        raw = self.raw
+        if not own_headers and all(name not in raw for name in _STAGED_BYTES):
+            return raw
+        if own_headers and has_empty_headers(raw):
+            own_headers = own_headers | {STAGED_HEADERS: True}
+        return edit_properties(raw, _STAGED_BYTES, own_headers)
+
+
+def row_properties(
+    batch: pa.RecordBatch, layout: Layout
+) -> Distinct[RowProperties] | Distinct[RawProperties]:
     """Return the properties of rows.  Raises: RowError for a timestamp before 1970."""
-    if not layout.headers and not layout.properties:
+    if layout.raw_properties:
+        return _raw_properties(batch.column("raw_properties"))
+    if not layout.headers and not layout.properties and not layout.headers_typed:
         return Distinct([NO_PROPERTIES])
     count = batch.num_rows
     headers: list[Headers] = [None] * count
     if layout.headers:
         headers = _headers(batch.column("headers"))
+    variants: list[tuple[bytes, bytes] | None] = [None] * count
+    if layout.headers_typed:
+        column = batch.column("headers_typed")
+        pairs = zip(*(part.to_pylist() for part in column.flatten()), strict=True)
+        variants = [None if value is None else (value, names) for value, names in pairs]
     names: tuple[str, ...] = ()
     values: list[tuple[Any, ...]] = [()] * count
     if layout.properties:
         names, values = _values(batch.column("properties"))
-    seen: dict[tuple[Headers, tuple[Any, ...]], int] = {}
-    rows = [seen.setdefault(key, len(seen)) for key in zip(headers, values, strict=True)]
-    found = [RowProperties(of_row, names, said) for of_row, said in seen]
+    seen: dict[tuple[Headers, tuple[Any, ...], tuple[bytes, bytes] | None], int] = {}
+    keys = zip(headers, values, variants, strict=True)
+    rows = [seen.setdefault(key, len(seen)) for key in keys]
+    found = [RowProperties(of_row, names, said, variant) for of_row, said, variant in seen]
     return Distinct(found, None if len(found) == 1 else np.array(rows, np.int64))
 
 
-def _headers(column: pa.MapArray) -> list[Headers]:
-    """Return each row's headers without the sink's own."""
+def _raw_properties(column: pa.Array) -> Distinct[RawProperties]:
+    """Return the property bytes of rows.  Raises: RowError for a row without any."""
+    if column.null_count:
+        raise RowError("column 'raw_properties' is null: two bytes stand for no properties")
+    encoded = column.dictionary_encode()
+    found = [RawProperties(raw) for raw in encoded.dictionary.to_pylist()]
+    return Distinct(found, encoded.indices.to_numpy().astype(np.int64))
+
+
+def _typed_headers(value: bytes, metadata: bytes) -> dict[str, object]:
+    """Return the headers in a variant without the sink's own.  Raises: RowError."""
+    table = VariantVal(value, metadata).toPython()
+    if not isinstance(table, dict):
+        raise RowError("column 'headers_typed' holds a variant that is no object")
+    return {name: header for name, header in table.items() if name not in RESERVED}
+
+
+def _headers(column: pa.MapArray | pa.ListArray) -> list[Headers]:
+    """Return each row's headers without the sink's own: a map, or a list as in Kafka's sink.
+
+    Raises: RowError for a header without a name.
+    """
     offsets = column.offsets.to_pylist()
     first, last = offsets[0], offsets[-1]
-    keys = column.keys.slice(first, last - first).to_pylist()
-    pairs = list(zip(keys, column.items.slice(first, last - first).to_pylist(), strict=True))
+    entries = column.values.slice(first, last - first)
+    keys, values = (part.to_pylist() for part in entries.flatten())
+    if None in keys:
+        raise RowError("column 'headers': a header has no key")
+    # Bytes are written as a string, whose bytes need not be UTF-8.
+    texts = [v.decode("utf-8", "surrogateescape") if type(v) is bytes else v for v in values]
+    pairs = list(zip(keys, texts, strict=True))
     rows: list[Headers] = [
         tuple(pairs[start - first : end - first]) for start, end in itertools.pairwise(offsets)
     ]

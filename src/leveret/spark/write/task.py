@@ -25,6 +25,7 @@ from leveret.spark.write.options import WriteOptions
 from leveret.spark.write.rows import PUBLISHER, RowError
 from leveret.spark.write.schema import Layout
 from leveret.spark.write.staging import Job, StagedCount, TaskQueue
+from leveret.spark.write.topics import Topics
 
 #: The local properties that Spark gives its tasks.
 QUERY_ID: Final = "sql.streaming.queryId"
@@ -161,7 +162,8 @@ class TaskWriter:
         # Returned messages are counted, even if they are dropped.
         envelope = Envelope(True, staging, publisher, layout.one_place is not None)
         piece = min(SPARK_WRITE_PIECE_RECORDS, options.max_in_flight)
-        self._encoder = Encoder(layout, self._sender.frames, envelope, piece)
+        topics = Topics(options)
+        self._encoder = Encoder(layout, self._sender.frames, envelope, piece, topics.is_exchange)
 
     def _publisher(self, mode: str, task: SparkTask) -> str | None:
         """Return the publisher's name, and begin to number its rows."""
