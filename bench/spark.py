@@ -57,6 +57,7 @@ class Target:
 TARGETS: Final = (
     Target("bulk", at_least=0.6, to="parquet"),
     Target("bulk", at_least=0.8, to="memory"),
+    Target("count", at_least=0.83, to="count+body"),
     Target("amqp", at_least=350_000),
     Target("archive", at_least=600_000),
     Target("sink", at_least=400_000),
@@ -123,6 +124,23 @@ def read(setting: Setting, transport: str, rows: int) -> float:
 def bulk(setting: Setting) -> float:
     """Read the stream as stored chunks."""
     return read(setting, "bulk", setting.rows)
+
+
+def count(setting: Setting) -> float:
+    """Count the messages, reading their offsets alone."""
+    return counted(setting, "offset")
+
+
+def count_body(setting: Setting) -> float:
+    """Count the messages, reading their bodies as well."""
+    return counted(setting, "offset,body")
+
+
+def counted(setting: Setting, columns: str) -> float:
+    """Count the messages of the stream by some of its columns."""
+    options = setting.options(transport="bulk", columns=columns)
+    rows = setting.spark.read.format("leveret").options(**options).load()
+    return setting.rows / seconds(rows.count)
 
 
 def amqp(setting: Setting) -> float:
@@ -198,6 +216,8 @@ CASES: Final[dict[str, Callable[[Setting], float]]] = {
     "parquet": parquet,
     "memory": memory,
     "bulk": bulk,
+    "count": count,
+    "count+body": count_body,
     "amqp": amqp,
     "archive": archive,
     "sink": sink,
