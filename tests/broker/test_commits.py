@@ -20,6 +20,7 @@ from leveret.limits import (
     RELEASES_PER_SINK_MAX,
     SINKS_PER_VHOST_MAX,
     STAGING_QUEUES_PER_COMMIT_MAX,
+    STREAM_HELD_BACK_MS_MAX,
 )
 from leveret.names import SAVE_PREFIX, Name
 from leveret.store.disks.recording import RecordingDisk
@@ -466,6 +467,34 @@ def test_readers_of_a_stream_see_a_whole_batch_or_nothing_of_it(
     assert in_stream(node) == (5, 5)
     # Nothing of it is left for the next start.
     assert in_stream(killed(node)) == (5, 5)
+
+
+@pytest.mark.parametrize("how", [killed, checkpointed])
+def test_a_full_queue_holds_back_no_stream_for_ever(how: Callable[[Node], Node]) -> None:
+    node = Node()
+    half_released(node)
+    node.sync()
+    node.tick(STREAM_HELD_BACK_MS_MAX - 1000)
+    assert in_stream(node) == (4, 1)
+    node.tick(1000)
+    node.sync()
+    assert in_stream(node) == (4, 4)
+    node = how(node)
+    assert in_stream(node) == (4, 4)
+    node.connect().call(1, "queue.delete", queue="full")
+    node.tick(1000)
+    node.sync()
+    assert in_stream(node) == (5, 5)
+
+
+def test_a_full_disk_holds_back_no_stream_for_ever() -> None:
+    node = Node()
+    half_released(node)
+    node.sync()
+    node.core.disk_short = True
+    node.tick(1000)
+    node.tick(STREAM_HELD_BACK_MS_MAX)
+    assert in_stream(node) == (4, 4)
 
 
 def test_a_stream_may_be_deleted_while_a_batch_is_released_into_it() -> None:

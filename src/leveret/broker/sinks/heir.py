@@ -115,13 +115,10 @@ def can_be_given(queues: list[StagingQueue]) -> bool:
 def give(queues: list[StagingQueue], heir: Heir) -> i64:
     """Give the chunks of staging queues to their heir; return the number of messages."""
     count: i64 = 0
-    files = heir.core.spill.files
     for staging in queues:
         count += staging.ready_count()
         refs = staging.give_away()
         heir.core.scheduler.spent += len(refs)
-        # A checkpoint that is under way may have seen neither owner with the chunks.
-        files.update(int(ref.file_number) for ref in refs)
         heir.adopt(refs)
     share = heir.target.share
     if share is not None:

@@ -8,7 +8,8 @@ A stream shows no message of the batch, and none after its first one, before the
 its readers see the whole batch or nothing of it.  The commit is confirmed then.
 
 A release waits while the disk is nearly full, while one of the target queues is full
-(`reject-publish`), and while messages that do not fit in memory are being written.
+(`reject-publish`), and while messages that do not fit in memory are being written.  Streams do not
+wait with it for longer than `STREAM_HELD_BACK_MS_MAX`: then they show the batch in parts.
 
 Invariants: nothing is released before the decision is synced; a sink releases one batch at a time,
 one queue after the other.
@@ -34,10 +35,12 @@ from leveret.broker.scheduler.effects import SyncWaiter
 from leveret.broker.scheduler.timers import Timed
 from leveret.broker.sinks.heir import Heir, are_durable, can_be_copied, can_be_given, give, heir_of
 from leveret.broker.vhost.vhost import Vhost
+from leveret.clock import NO_DEADLINE
 from leveret.limits import (
     ROUTE_TARGETS_CACHED_MAX,
     ROUTES_CACHED_MAX,
     SPILL_BYTES_MAX,
+    STREAM_HELD_BACK_MS_MAX,
     TABLE_BYTES_PER_COST,
 )
 from leveret.message import Address, Message
@@ -246,6 +249,8 @@ class Release(SyncWaiter):
         self.ended = False
         #: The streams that have got messages of the batch, which they do not show before the end.
         self._streams: list[Target] = []
+        #: The time from which on streams show what they get; NO_DEADLINE before the first wait.
+        self._shows_from_ms: i64 = NO_DEADLINE
         self._routes = StagedRoutes(vhost)
         self._retry: Retry | None = None
         for queue in queues:
@@ -282,7 +287,11 @@ class Release(SyncWaiter):
             return False
         if queue is not self.queues[self.head]:
             return False
-        if self.waits_for != 0 or core.disk_short:
+        if self.waits_for != 0:
+            return False
+        if core.disk_short:
+            if self._streams:
+                self._wait()
             return False
         if core.spill.unwritten_bytes > SPILL_BYTES_MAX:
             core.wait_spilled(self)
@@ -405,7 +414,7 @@ class Release(SyncWaiter):
                 self._wait()
                 return False
         for target in targets:
-            if not self.at_once and target.begin_batch(self):
+            if self._holds_back() and target.begin_batch(self):
                 self._streams.append(target)
                 core.journal.define(BATCH_START, self._start_in(target))
         if route.exchange is not None:
@@ -444,14 +453,34 @@ class Release(SyncWaiter):
         if stream.begin_batch(self, offset):
             self._streams.append(stream)
 
+    def _holds_back(self) -> bool:
+        """Return whether streams are to show nothing of the batch before its end."""
+        shows_from_ms = self._shows_from_ms
+        is_in_time = shows_from_ms == NO_DEADLINE or self.vhost.core.now_ms < shows_from_ms
+        return is_in_time and not self.at_once
+
+    def _show(self) -> None:
+        """Have the streams show what they have got of the batch, and journal that."""
+        journal = self.vhost.core.journal
+        for start in self.starts():
+            journal.delete(BATCH_START, start)
+        streams = self._streams
+        self._streams = []
+        for target in streams:
+            target.end_batch(self)
+
     def _wait(self) -> None:
-        """Try again later: a queue is full, or a checkpoint writes chunks."""
+        """Try again later: a queue or the disk is full, or a checkpoint writes chunks."""
         # Thousands of batches may wait, each with routes to thousands of queues.
         self._routes.clear()
         if self._retry is None:
             self._retry = Retry(self)
         core = self.vhost.core
         core.timers.set(self._retry, core.now_ms + DEAD_LETTER_RETRY_MS)
+        if self._streams and self._shows_from_ms == NO_DEADLINE:
+            self._shows_from_ms = core.now_ms + STREAM_HELD_BACK_MS_MAX
+        elif not self._holds_back():
+            self._show()
 
     def end(self) -> None:
         """Free routes and timer: everything is released, or the vhost is deleted."""
@@ -485,9 +514,7 @@ class Release(SyncWaiter):
 
     def _finish(self) -> None:
         """Begin the release of the next batch: this one is released."""
-        journal = self.vhost.core.journal
-        for start in self.starts():
-            journal.delete(BATCH_START, start)
+        self._show()
         self.end()
         self.sink.time_ms = max(self.sink.time_ms, self.vhost.core.now_ms)
         releases = self.sink.releases
