@@ -1,8 +1,9 @@
 """The reply codes of AMQP 0-9-1 and the errors that carry them.
 
-One table for all parts of Leveret.  The broker raises these errors, and a session closes the
-channel or the connection with the code; the client raises the same class when a broker closes; the
-HTTP API maps the table to its own statuses.  This module does not depend on frames or sockets.
+All parts of Leveret share one table.  The broker raises these errors, and a session closes the
+channel or the connection with the code.  The client raises the same class when a broker closes
+either.  The HTTP API maps each error to an HTTP status.  This module does not depend on frames or
+sockets.
 
 Source: AMQP 0-9-1 section 1.2 (constants) and RabbitMQ's choice of soft and hard errors.
 """
@@ -14,7 +15,7 @@ from typing import ClassVar, Final
 
 from leveret.limits import SHORT_STRING_BYTES_MAX
 
-#: Erlang's terms in RabbitMQ's reply texts, which clients match on, and their meaning.
+#: Erlang terms in RabbitMQ's reply texts, which clients match on, and their meanings.
 _TERMS: Final = (
     (re.compile(r"\{value_negative,(-\d+)\}"), r"\1 is less than 0"),
     (re.compile(r"\{value_zero,0\}"), "0 is too small, the minimum is 1"),
@@ -43,15 +44,15 @@ _TERMS: Final = (
 )
 
 
-#: The size of three short strings and the words around them: no text with a term is longer.
+#: The size of three short strings and the words around them: texts with a term are never longer.
 _EXPLAINED_CHARACTERS_MAX: Final = 1024
 
 
 def in_plain_words(text: str) -> str:
     """Return an error's text, followed in brackets by the meaning of an Erlang term in it.
 
-    A text of many kilobytes quotes a client's input and is returned unchanged: a search for terms
-    can take time quadratic in its length.
+    A longer text quotes a client's input and is returned unchanged, because a search for terms can
+    take time quadratic in its length.
     """
     if len(text) > _EXPLAINED_CHARACTERS_MAX:
         return text
@@ -63,9 +64,9 @@ def in_plain_words(text: str) -> str:
 
 
 class AmqpError(Exception):
-    """An error with an AMQP reply code; it closes the channel if `soft`, else the connection.
+    """An error with an AMQP reply code; it closes the channel if `soft`, otherwise the connection.
 
-    `class_id` and `method_id` name the method at fault if it is known, else they are 0.
+    `class_id` and `method_id` identify the method at fault; they are 0 if it is not known.
     """
 
     code: ClassVar[int] = 541
@@ -87,9 +88,9 @@ class AmqpError(Exception):
 
     @property
     def short_text(self) -> str:
-        """The part of `reply_text` that fits a short string; a cut text ends as in RabbitMQ.
+        """`reply_text`, truncated as in RabbitMQ to fit a short string.
 
-        Invalid characters are omitted: an error can always be sent.
+        Invalid characters are omitted, so that any error can be sent.
         """
         raw = self.reply_text.encode("utf-8", "surrogatepass")
         if len(raw) > SHORT_STRING_BYTES_MAX:
@@ -156,7 +157,7 @@ class ResourceLocked(SoftError):
 
 
 class PreconditionFailed(SoftError):
-    """406: an argument or a state is not suitable."""
+    """406: an argument is invalid, or the current state does not allow the operation."""
 
     code: ClassVar[int] = 406
     name: ClassVar[str] = "PRECONDITION_FAILED"
@@ -277,7 +278,7 @@ def error_for(code: int, text: str, soft: bool, class_id: int = 0, method_id: in
     """Return the error for a peer's close with `code` and `text`.
 
     `text` may begin with the code's name, as brokers send it; an unknown code becomes a plain
-    `SoftError` or `HardError` whose text keeps the number.
+    `SoftError` or `HardError` whose text includes the code.
     """
     table = SOFT_ERRORS if soft else HARD_ERRORS
     kind = table.get(code)
@@ -287,6 +288,6 @@ def error_for(code: int, text: str, soft: bool, class_id: int = 0, method_id: in
 
 
 def _unknown(code: int, text: str, soft: bool) -> AmqpError:
-    """Return an error for a code outside the table; its text keeps the number."""
+    """Return an error for a code that is not in the table; its text includes the code."""
     kind = SoftError if soft else HardError
     return kind(f"reply code {code}: {text}")

@@ -1,4 +1,4 @@
-"""Sizes and counts in human form: `512 MiB`, `1.5GB`, `1 message`, `2 messages`."""
+"""Human-readable sizes and counts: `512 MiB`, `1.5GB`, `1 message`, `2 messages`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS: Final = {
 
 
 def read_size(text: str) -> int:
-    """Return the bytes of a size: kB, MB, GB, TB are powers of 1000, KiB … of 1024.
+    """Parse a size into bytes: kB, MB, GB and TB are powers of 1000, KiB … of 1024.
 
     Raises: ValueError.
     """
@@ -25,5 +25,5 @@ def read_size(text: str) -> int:
 
 
 def counted(count: int, noun: str, nouns: str = "") -> str:
-    """Return a count with its noun, in the plural (`nouns`, or with an s) unless it is 1."""
+    """Return `1 noun` or `2 nouns`; without `nouns`, the plural is formed with an s."""
     return f"{count} {noun if count == 1 else nouns or f'{noun}s'}"

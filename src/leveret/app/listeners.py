@@ -52,7 +52,7 @@ from leveret.store.listing import read_some
 
 
 class CannotListen(Exception):
-    """Cannot listen on an address, or a package for it is missing; the text gives the reason."""
+    """Listening on an address failed, or needs a missing package; the text gives the reason."""
 
 
 def make_hare_codec(settings: Settings) -> HareCodec | None:
@@ -81,7 +81,7 @@ class Listeners:
     def __init__(
         self, ground: Ground, engine: Engine, tls: Certificates | None, codec: HareCodec | None
     ) -> None:
-        """Listen for TLS if there are certificates, and for HareMQ if there is a codec."""
+        """Listen for TLS if certificates are configured, and for HareMQ if there is a codec."""
         self._ground = ground
         self._engine = engine
         self._quiet = Quiet(ground.clock)
@@ -113,7 +113,7 @@ class Listeners:
             self._log_connection,
             self._say,
         )
-        #: The ports for AMQP, AMQP over TLS and HareMQ; 0 before `start`, or if not listening.
+        #: The ports for AMQP, AMQP over TLS and HareMQ; 0 before `start`, or if disabled.
         self.port = 0
         self.tls_port = 0
         self.haremq_port = 0
@@ -132,7 +132,7 @@ class Listeners:
         return limits
 
     def _make_doors(self, limits: ConnectionLimits) -> Doors:
-        """Return how the HTTP listeners accept connections, and their limits."""
+        """Return the functions by which the HTTP listeners accept connections, and their limits."""
         proxied = self._ground.settings.http_proxy_protocol
         plain = accepting(self._say, self._after_proxy(None, proxied))
         with_tls = None
@@ -188,7 +188,7 @@ class Listeners:
         return Backups(source, durable, self._ground.clock, self._say, allowed, is_loopback)
 
     def _make_operator(self) -> Operator:
-        """Return the broker's functions that the routes of the HTTP API call."""
+        """Return the functions of the broker that the routes of the HTTP API call."""
         ground, engine = self._ground, self._engine
         return Operator(
             engine.runner.now,
@@ -210,7 +210,7 @@ class Listeners:
         )
 
     def _scrapes(self) -> Scrapes | None:
-        """Return the totals of metrics; None if metrics are off."""
+        """Return the totals for metrics, or None if metrics are off."""
         settings = self._ground.settings
         if not settings.metrics:
             return None
@@ -319,7 +319,7 @@ class Listeners:
             )
 
     def stop(self) -> None:
-        """Accept no more AMQP and HareMQ connections, and end samples and backups."""
+        """Stop accepting AMQP and HareMQ connections, and stop samples and backups."""
         self._sampler.stop()
         self._backups.close()
         self.amqp.stop()
@@ -330,7 +330,7 @@ class Listeners:
             self._tls.stop()
 
     async def _start_tls(self) -> None:
-        """Listen for AMQP over TLS, if there are certificates.  Raises: CannotListen."""
+        """Listen for AMQP over TLS, if certificates are configured.  Raises: CannotListen."""
         settings = self._ground.settings
         if self._tls is not None:
             host, port, names = settings.host, settings.tls_port, "host and tls_port"
@@ -340,7 +340,7 @@ class Listeners:
             self._say("info", f"listening on amqps://{host}:{self.tls_port}")
 
     def _after_proxy(self, opening: Open | None, proxied: bool) -> Open | None:
-        """Return `opening`, preceded by a proxy's header if the listener expects one."""
+        """Return `opening`, preceded by reading a PROXY header if the listener expects one."""
         if not proxied:
             return opening
         return partial(ProxyConnection, self._openings, opening)
@@ -359,7 +359,7 @@ class Listeners:
             )
 
     def _make_haremq(self, codec: HareCodec) -> HareListener:
-        """Return the listener for HareMQ's clients."""
+        """Return the listener for HareMQ clients."""
         settings = self._ground.settings
         return HareListener(
             self._engine.runner,
@@ -372,7 +372,7 @@ class Listeners:
         )
 
     def _effective(self) -> dict[str, object]:
-        """Return the settings in effect, without the secret ones."""
+        """Return the settings in effect, without secrets."""
         settings = self._ground.settings
         secret = {
             name
@@ -382,11 +382,11 @@ class Listeners:
         return settings.model_dump(mode="json", exclude=secret)
 
     def _open_direct(self, user: str, vhost: str) -> AbstractAsyncContextManager[DirectClient]:
-        """Open a channel within the process as a user in a vhost."""
+        """Open an in-process channel to a vhost on behalf of a user."""
         return self._direct.channel(user, vhost)
 
     def _addresses(self) -> list[ListenAddress]:
-        """Return the addresses of all listeners, with RabbitMQ's names of protocols."""
+        """Return the addresses of all listeners, with RabbitMQ's names for the protocols."""
         settings = self._ground.settings
         found = [ListenAddress("amqp", settings.host, self.port)] if self.port else []
         if self.haremq_port:
@@ -414,7 +414,7 @@ class Listeners:
         return self._engine.authenticator.backoff.factor(network_of(address), user)
 
     def _counts(self) -> dict[str, int]:
-        """Return the counts of descriptors and connections, by RabbitMQ's names if it has any."""
+        """Return the counts of descriptors and connections, under RabbitMQ's names if possible."""
         return {
             "fd_used": descriptors.used(),
             "fd_total": descriptors.limit(),
@@ -427,13 +427,13 @@ class Listeners:
         }
 
     def _say(self, level: str, text: str) -> None:
-        """Log a listener's message; warnings are limited, since strangers can cause many."""
+        """Log a listener's message; warnings are rate-limited, since strangers can cause many."""
         said = self._quiet.judge(text) if level == "warning" else text
         if said is not None:
             getattr(self._ground.log, level)(said)
 
     def _log_connection(self, level: str, connection: ClientSession, text: str) -> None:
-        # A client that has not entered a vhost is a stranger.
+        # A client that has not opened a vhost is a stranger.
         said = self._quiet.judge(text) if connection.vhost is None else text
         if said is not None:
             getattr(self._ground.log, level)(said, connection=connection.name)
@@ -456,7 +456,7 @@ async def _listen(
     try:
         return await listener.start(host, port, opening)
     except OSError as error:
-        # asyncio repeats the address in its text; an unresolved name has no error number.
+        # asyncio's text repeats the address; an unresolved name has no error number.
         number = error.errno or 0
         reason = os.strerror(number) if number > 0 else str(error.strerror or error)
         text = f"cannot listen for {listener.speaks} on {host}:{port}: {reason}"

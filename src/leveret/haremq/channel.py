@@ -1,17 +1,17 @@
-"""A channel of a HareMQ connection, and the one consumer that it may have.
+"""A channel of a HareMQ connection, and its consumer: a channel has at most one.
 
-A delivery to a consumer is a *push* of the protocol: a basicConsumeResponse.  Its id is the
-`message_id` of the message, if that is text and no other delivery of the queue has it.  Otherwise
-the broker generates one, so that an ack identifies one delivery.  A `message_id` that looks like a
-generated id is not used, so that clients cannot occupy these.  With automatic acks a message is
-acked when the shell takes its push for the socket.
+The protocol's delivery to a consumer is a *push*, a basicConsumeResponse.  Its id is the
+`message_id` of the message, if that is text and no other unacked delivery of the queue has the same
+one.  Otherwise the broker generates an id, so that an ack identifies one delivery.  A `message_id`
+that looks like a generated id is not used, so that clients cannot claim generated ids.  With
+automatic acks a message is acked when the shell takes its push to write it to the socket.
 
-An ack of HareMQ names a queue and a message, and may come on any channel of any connection.  So
-unacked deliveries are in one register of all connections of a listener, which have the same vhost
-and user.
+An ack in HareMQ names a queue and a message, and may arrive on any channel of any connection.  So
+all connections of a listener, which have the same vhost and user, share one register of unacked
+deliveries.
 
-Invariants: a closed channel gets no push; a consumer gets none before the answer to its request, or
-in the same write; a delivery in the register is also in its channel's list.
+Invariants: a closed channel gets no push; a consumer gets its first push after the answer to its
+request, and in a later write; a delivery in the register is also in its channel's list.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from leveret.session.client_session import ClientSession
 from leveret.wire.content.output import FrameOutput
 from leveret.wire.properties import MESSAGE_ID, property_place
 
-#: The longest text of a push; the rest of its frame is a few ids and names.
+#: The longest body of a push, as text; the rest of its frame is a few ids and names.
 _PUSH_BODY_BYTES_MAX: Final = HAREMQ_FRAME_BYTES_MAX - 16_384
 
 #: The prefix of ids that the broker generates.
@@ -65,7 +65,7 @@ _MADE: Final = b"leveret-"
 
 
 #: The time from writing an answer to the first push, in clock ticks of 1 ms: one to be sure that
-#: the write is done, and two more, of which at least one is a full ms.
+#: the write is done, and two more, at least one of which lasts a full ms.
 WRITTEN_MS: Final = 1
 _PUSH_DELAY_MS: Final = 2
 
@@ -77,10 +77,10 @@ def queue_prefix(queue_name: bytes) -> bytes:
 
 @final
 class HareConsumer(QueueConsumer):
-    """The consumer of a channel; it takes no messages until shortly after its answer is written."""
+    """The consumer of a channel; it takes messages from shortly after its answer is written."""
 
     def __init__(self, channel: HareChannel, queue: Source, tag: str, auto_ack: bool) -> None:
-        # Never no_ack to the queue, so that messages that cannot be pushed are requeued.
+        # Never no_ack to the queue, so that messages can be requeued if they cannot be pushed.
         super().__init__(channel, queue, tag, False, False, HAREMQ_UNACKED_MAX, {})
         self.auto_ack = auto_ack
         self.prefix = push_prefix(channel.cid, tag.encode())
@@ -89,7 +89,7 @@ class HareConsumer(QueueConsumer):
         self.bytes += HARE_CONSUMER_BYTES + len(self.prefix) + len(self.key_prefix)
 
     def ready(self) -> bool:
-        """Return whether it can take another message now."""
+        """Return whether the consumer can take another message now."""
         return not self.is_held and super().ready()
 
     def begin(self) -> None:
@@ -113,14 +113,14 @@ class FirstPush(Timed):
         if self._written:
             self._consumer.begin()
         else:
-            # Until now the answer was being written, in a batch that may have begun long ago.
+            # The answer has just been written, in a batch that may have begun long ago.
             self._written = True
             self._consumer.queue.core.timers.set(self, now_ms + _PUSH_DELAY_MS)
 
 
 @final
 class HareDelivery:
-    """One delivery to a consumer of a channel; its key is made of the queue and the id."""
+    """One delivery to a consumer of a channel; its key consists of the queue and the id."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class Pushes:
 
 @final
 class HareChannel(DeliveryChannel):
-    """One channel."""
+    """A channel of a HareMQ connection."""
 
     def __init__(
         self,
@@ -185,14 +185,14 @@ class HareChannel(DeliveryChannel):
         self.consumer: HareConsumer | None = None
         #: The unacked deliveries, oldest first.
         self._unacked: dict[bytes, HareDelivery] = {}
-        #: The bytes of their keys.
+        #: The size of their keys in bytes.
         self._key_bytes: i64 = 0
         self._garbled = False
 
     # -- its memory --------------------------------------------------------------------------------
 
     def memory(self) -> i64:
-        """Return the memory of a channel without a consumer and deliveries."""
+        """Return the memory of a channel without its consumer and its deliveries."""
         return HARE_CHANNEL_BYTES + len(self.cid)
 
     def unacked_bytes(self) -> i64:
@@ -208,7 +208,7 @@ class HareChannel(DeliveryChannel):
         self.link.account.book(consumer.bytes)
 
     def cancel(self) -> None:
-        """End the consumer, and requeue its unacked deliveries."""
+        """Cancel the consumer, and requeue its unacked deliveries."""
         self.link.scheduler.start(self.end(False))
 
     def open_consumers(self) -> list[QueueConsumer]:
@@ -216,7 +216,7 @@ class HareChannel(DeliveryChannel):
         return [] if self.consumer is None else [self.consumer]
 
     def has(self, consumer: QueueConsumer) -> bool:
-        """Return whether a consumer of this channel has not ended."""
+        """Return whether a consumer is the current one of this channel."""
         return self.consumer is consumer
 
     def cancelled(self, consumer: QueueConsumer) -> None:
@@ -226,14 +226,14 @@ class HareChannel(DeliveryChannel):
             self.cancel()
 
     def end(self, failed: bool) -> Iterator[int]:
-        """End the consumer and requeue its unacked deliveries; `failed` as in `Source.requeue`.
+        """Cancel the consumer and requeue its unacked deliveries; `failed` as in `Source.requeue`.
 
-        The queue resumes delivering when all are requeued, so that they keep their order.  An
-        auto-delete queue is then deleted, if it has no other consumer.
+        The queue resumes delivering when all are requeued, so that they keep their order.  Then an
+        auto-delete queue without other consumers is deleted.
         """
         consumer = self.consumer
         if consumer is None:
-            # Without a consumer there are no deliveries: each one ended with its own.
+            # Without a consumer there are no deliveries: they end with their consumer.
             return
         self.consumer = None
         self.link.account.book(-consumer.bytes)
@@ -272,7 +272,7 @@ class HareChannel(DeliveryChannel):
             self._pushes.to_ack.append(delivery)
         else:
             self._keep(delivery)
-        # The body is converted to text first.
+        # The body is first converted to text.
         connection.scheduler.spent += 2 * len(message.body) // CONTENT_BYTES_PER_COST
         write_push(
             output.writer,
@@ -286,19 +286,19 @@ class HareChannel(DeliveryChannel):
         self._pushed()
 
     def _pushed(self) -> None:
-        """Wake the shell to take the output; pause deliveries if the output is large."""
+        """Wake the shell to take the output, and pause deliveries if the output is large."""
         output = self._output
         connection = self._connection
         if not connection.woken:
             connection.wake()
         if len(output.writer) + output.parts_bytes > OUTPUT_BYTES_HIGH:
             connection.writable = False
-        # A push costs twice as much as an AMQP delivery, because its fields are texts.
+        # A push costs twice as much as an AMQP delivery, because its fields are text.
         connection.scheduler.spent += 1
 
     def _push_long(self, delivery: HareDelivery, message_id: bytes) -> None:
-        """Push a long body, now or by a long operation; nothing else is delivered before."""
-        # If the channel ends before the push, or it fails, the delivery is requeued as unacked.
+        """Push a long body, now or in a long operation, before anything else is delivered."""
+        # It counts as unacked, and is requeued if the channel ends first or the push fails.
         self._keep(delivery)
         if len(delivery.message.body) > _PUSH_BODY_BYTES_MAX:
             self._note_long(delivery)
@@ -308,9 +308,9 @@ class HareChannel(DeliveryChannel):
             self._connection.writable = False
 
     def _push_text(self, delivery: HareDelivery, message_id: bytes) -> Iterator[int]:
-        """Convert a long body to text and push it, unless it is requeued or acked before.
+        """Convert a long body to text and push it, unless it is requeued or acked first.
 
-        The connection books the memory of the text until it is in the output.
+        The memory of the text is booked to the connection until the text is in the output.
         """
         connection = self._connection
         text = BodyText(delivery.message.body)
@@ -376,7 +376,7 @@ class HareChannel(DeliveryChannel):
         self._deliveries[delivery.key] = delivery
 
     def _id_of(self, consumer: HareConsumer, message: Message, sequence: i64) -> bytes:
-        """Return the id of a push: the message's own if possible, else a generated one."""
+        """Return the id of a push: the message's own if possible, otherwise a generated one."""
         by_key = self._deliveries
         prefix = consumer.key_prefix
         own = message_id_of(message.properties)
@@ -385,14 +385,14 @@ class HareChannel(DeliveryChannel):
         queue = consumer.queue
         number = int(queue.queue_id) if isinstance(queue, Queue) else 0
         made = _MADE + b"%d-%d" % (number, int(sequence))
-        # Other consumers of a stream may have the same message unacked.
+        # Other consumers of a stream may hold the same message unacked.
         return made if prefix + made not in by_key else made + b"-%d" % int(consumer.number)
 
     def _text(self, raw: bytes) -> bytes:
-        """Return bytes as UTF-8, with invalid parts replaced by U+FFFD."""
+        """Return valid UTF-8, with U+FFFD in place of invalid bytes."""
         if is_text(raw):
             return raw
-        # Decoding and encoding again may triple the bytes.
+        # Decoding and encoding may triple the size.
         self._connection.scheduler.spent += len(raw) // TABLE_BYTES_PER_COST
         self._note_garbled()
         return raw.decode("utf-8", "replace").encode()
@@ -407,10 +407,10 @@ class HareChannel(DeliveryChannel):
     # -- acks --------------------------------------------------------------------------------------
 
     def hears(self, delivery: HareDelivery) -> bool:
-        """Return whether an ack of the client on this channel can be for `delivery`.
+        """Return whether an ack that arrives on this channel can be for `delivery`.
 
-        The client acks even deliveries with automatic acks; such an ack must not settle the
-        delivery of another channel with the same id.
+        The client acks even deliveries with automatic acks; such an ack must not settle a delivery
+        of another channel with the same id.
         """
         consumer = self.consumer
         if consumer is None or not consumer.auto_ack or delivery.channel is self:
@@ -423,10 +423,10 @@ class HareChannel(DeliveryChannel):
         self.settle(delivery)
 
     def _forget(self, delivery: HareDelivery) -> None:
-        """Remove a delivery from the lists of unacked ones."""
+        """Remove a delivery from the lists of unacked deliveries."""
         del self._deliveries[delivery.key]
         self._key_bytes -= len(delivery.key)
-        # It may already be absent, while `end` requeues the deliveries; now it is not requeued.
+        # It may be absent already while `end` requeues the deliveries; then it is not requeued.
         self._unacked.pop(delivery.key, None)
 
     def settle(self, delivery: HareDelivery) -> None:
@@ -453,7 +453,7 @@ class HareChannel(DeliveryChannel):
 
 
 def message_id_of(properties: bytes) -> bytes:
-    """Return the message id of some properties; b"" if there is none or it is not UTF-8."""
+    """Return the message id in encoded properties; b"" if it is absent or not UTF-8."""
     if i64(properties[1]) & MESSAGE_ID == 0:
         return b""
     flags: i64 = i64(properties[0]) << 8 | i64(properties[1])

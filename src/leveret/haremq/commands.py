@@ -1,6 +1,6 @@
 """The requests of HareMQ other than publish and ack.
 
-They require the same permissions as the corresponding AMQP methods, and the same checks apply.
+They require the same permissions as the corresponding AMQP methods, and undergo the same checks.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from leveret.session.commands.queue import check_declare_queue
 if TYPE_CHECKING:
     from leveret.haremq.connection import HareConnection
 
-#: The exchange types by their protobuf numbers; 0 means that the field is missing.
+#: The exchange types by their protobuf numbers; 0 means that the field is absent.
 EXCHANGE_TYPES: Final = {1: "direct", 2: "fanout", 3: "topic"}
 
-#: Arguments that are numbers, and those that are booleans.
+#: Arguments whose values are numbers, and arguments whose values are booleans.
 _NUMBERS: Final = frozenset(
     (
         *QUEUE_NUMBERS,
@@ -63,19 +63,19 @@ _BOOLEAN_NAMES: Final = frozenset(("x-single-active-consumer",))
 #: Arguments that name an exchange.
 _NAMES: Final = ("x-dead-letter-exchange", "alternate-exchange")
 
-#: The longest text of a number: a sign and 18 digits, which fit into 64 bits.
+#: The longest text of a number: a sign and 18 digits, which always fit into 64 bits.
 _NUMBER_CHARACTERS_MAX: Final = 19
 
 
 @final
 class HareCommands:
-    """Executes the requests of one connection; raises AmqpError for a refused one."""
+    """Executes the requests of one connection; raises AmqpError to refuse one."""
 
     def __init__(self, connection: HareConnection) -> None:
         self._connection = connection
 
     def begin(self, request: HareRequest) -> bool:
-        """Begin a request that may take long and answers itself; return False for all others."""
+        """Begin a request that may take long and answers by itself; return False for any other."""
         if isinstance(request, Query):
             self._channel(request)
             self._connection.start(answer_query(self._connection, self._vhost(), request.identity))
@@ -87,7 +87,7 @@ class HareCommands:
         return True
 
     def do(self, request: HareRequest) -> None:
-        """Execute a request other than consume and those of `begin`."""
+        """Execute a request other than consume and the ones that `begin` handles."""
         if isinstance(request, OpenChannel):
             self._open(request)
             return
@@ -123,7 +123,7 @@ class HareCommands:
     # -- channels ----------------------------------------------------------------------------------
 
     def _open(self, request: OpenChannel) -> None:
-        """Open a channel; accept one that is already open, because a refusal ends the client."""
+        """Open a channel, or accept an open one, because a refusal would end the client."""
         connection = self._connection
         if not request.cid:
             raise PreconditionFailed("a channel needs an id")
@@ -158,7 +158,7 @@ class HareCommands:
     def _delete_exchange(self, request: DeleteExchange) -> None:
         name = _name(request.exchange_name)
         if name and not name.startswith("amq."):
-            # The vhost refuses to delete the others with its own error.
+            # The vhost refuses to delete any other, with its own error.
             self._connection.access.configure("exchange", name)
         self._vhost().exchanges.delete(name, False)
 
@@ -173,7 +173,7 @@ class HareCommands:
         vhost = self._vhost()
         check_declare_queue(self._connection.access, vhost, name, True, arguments)
         attributes = QueueAttributes(
-            # An exclusive queue ends with its connection, so none is durable, as in AMQP.
+            # An exclusive queue is deleted with its connection and so never durable, as in AMQP.
             request.durable and not request.exclusive,
             request.exclusive,
             request.auto_delete,
@@ -206,10 +206,10 @@ class HareCommands:
         self._connection.start(self._unbind_pair(exchange, name, request.identity))
 
     def _unbind_pair(self, exchange: Name, queue: Name, identity: bytes) -> Iterator[int]:
-        """Remove all bindings of a queue to an exchange, and answer if the connection is open.
+        """Remove all bindings of a queue to an exchange; answer if the connection is still open.
 
-        If the user may not remove one of them, none is removed.  Bindings that others add in the
-        meantime stay.
+        If the user lacks the permission to remove one of them, none is removed.  Bindings that
+        others add in the meantime stay.
         """
         connection = self._connection
         access = connection.access
@@ -233,13 +233,13 @@ class HareCommands:
             yield 1
         while pair:
             binding = pair.pop()
-            # Skip bindings that others have removed, or that end with a deleted queue or exchange.
+            # Skip bindings removed by others, or together with their queue or exchange.
             if binding.is_there() and not binding.has_ended():
                 vhost.exchanges.remove(binding, True)
                 vhost.exchanges.forget_destination(binding)
             yield BINDING_REMOVED
         if connection.awaits_reply():
-            # Removals by others a moment ago may not be recorded yet.
+            # Recent removals by others may not be recorded yet.
             vhost.wait_for_removal()
             group = core.syncs.reply_group
             connection.answers.answer(identity, True, group if core.syncs.must_wait(group) else 0)
@@ -272,14 +272,13 @@ def _name(text: str) -> Name:
 
 
 def _arguments_of(args: dict[str, str]) -> Arguments:
-    """Return the arguments of a declare, which a client can only send as texts.
+    """Return the arguments of a declare, which a client can only send as text.
 
-    A text is converted to a number or a boolean if the argument of that name is one; then the same
-    checks apply as for AMQP clients.  A text that cannot be converted is kept, so that they refuse
-    it.
+    A text is converted to a number or a boolean if that is the type of the argument.  Then the same
+    checks apply as for AMQP clients; they refuse a text that could not be converted.
 
-    Raises: PreconditionFailed (406) for more of them than an AMQP frame could hold, for a name that
-    is too long, and for a super stream, which this protocol cannot declare.
+    Raises: PreconditionFailed (406) for more arguments than an AMQP frame could hold, for a name
+    that is too long, and for a super stream, which this protocol cannot declare.
     """
     if len(args) > TABLE_ENTRIES_MAX:
         raise PreconditionFailed(f"a declare can have at most {TABLE_ENTRIES_MAX} arguments")
@@ -303,7 +302,7 @@ def _arguments_of(args: dict[str, str]) -> Arguments:
 
 
 def _value(name: str, text: str) -> object:
-    """Convert the text of one argument."""
+    """Convert the text of one argument, or return it unchanged."""
     if name in _NUMBERS and len(text) <= _NUMBER_CHARACTERS_MAX:
         digits = text.removeprefix("-")
         if digits.isascii() and digits.isdigit() and len(digits) < _NUMBER_CHARACTERS_MAX:
@@ -314,7 +313,7 @@ def _value(name: str, text: str) -> object:
 
 
 def _cancel(channel: HareChannel, request: Cancel) -> None:
-    """End the consumer of a channel.  Raises: NotFound (404) if tag or queue do not match."""
+    """Cancel the consumer of a channel.  Raises: NotFound (404) if tag or queue do not match."""
     consumer = channel.consumer
     if consumer is None or consumer.tag != request.consumer_tag:
         raise NotFound("the channel has no such consumer")

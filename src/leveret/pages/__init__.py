@@ -1,8 +1,8 @@
-"""The web pages: the broker's own, and the parts that the Spark jobs' pages share.
+"""The web pages of the broker and of the Spark jobs.
 
-The files of the pages are in `files`, exactly as the browser gets them: there is no build step.
-`vendor` contains third-party code (`vendored.toml` lists names and sources), `common` code shared
-by all pages, `broker` the broker's page, and `jobs` a script for each job's page.
+`files` contains the files exactly as the browser gets them: there is no build step.  `vendor`
+contains third-party code (`vendored.toml` lists names and sources), `common` code shared by all
+pages, `broker` the broker's page, and `jobs` a script for each job's page.
 
-This room reads files of the package and does not depend on the rest of Leveret.
+This package only reads its own files, and does not depend on the rest of Leveret.
 """

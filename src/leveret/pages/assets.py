@@ -1,7 +1,7 @@
-"""The files of the pages: their texts, and the broker's page as served over HTTP.
+"""Reads the files of the pages, and prepares those that the broker serves over HTTP.
 
-Served files are in a table that is built once: a request selects an entry and never names a file,
-so no path leads out of the pages.
+Served files are in a table that is built once.  A request selects an entry and never opens a file,
+so no path can lead out of the folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 #: The folder of the files.
 FILES: Final = Path(__file__).parent / "files"
 
-#: The folders that the broker serves below `/ui/`; `jobs` is for pages that are one file.
+#: The folders that the broker serves below `/ui/`; `jobs` is for self-contained pages.
 SERVED: Final = ("vendor", "common", "broker")
 
 #: The content types; files with other suffixes are not served.
@@ -29,13 +29,13 @@ TYPES: Final = {
     ".svg": "image/svg+xml",
 }
 
-#: The document of the broker's page, which is served as `/`.
+#: The HTML document of the broker's page, which is served as `/`.
 INDEX: Final = "broker/index.html"
 
 
 @dataclass(frozen=True)
 class Asset:
-    """One file as served; `compressed` is its gzip form."""
+    """A file as served; `compressed` is its body compressed with gzip."""
 
     body: bytes
     compressed: bytes
@@ -45,7 +45,7 @@ class Asset:
 
 @functools.cache
 def assets() -> Mapping[str, Asset]:
-    """Return the served files by request path; all listeners serve the same files.
+    """Return the served files by request path, the same for all listeners.
 
     Raises: OSError.
     """
@@ -62,16 +62,16 @@ def assets() -> Mapping[str, Asset]:
 
 def _asset(body: bytes, kind: str) -> Asset:
     digest = hashlib.sha256(body).hexdigest()[:32]
-    # Without a timestamp, the compressed bytes are the same at each start.
+    # Without a timestamp, each start produces the same compressed bytes.
     return Asset(body, gzip.compress(body, 9, mtime=0), kind, f'"{digest}"')
 
 
 def text_of(name: str) -> str:
-    """Return the text of a file by its path below `files`: `common/style.css`.  Raises: OSError."""
+    """Return the text of a file below `files`, such as `common/style.css`.  Raises: OSError."""
     return (FILES / name).read_text(encoding="utf-8")
 
 
 def hash_source(text: str) -> str:
-    """Return the source by which a Content-Security-Policy allows one inline script or style."""
+    """Return the Content-Security-Policy source that allows this inline script or style."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"

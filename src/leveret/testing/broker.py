@@ -23,7 +23,7 @@ from leveret.testing.thread import BrokerEnded, BrokerThread
 
 T = TypeVar("T")
 
-#: The maximum step of the clock: the broker's stored times have a limit.
+#: How far the clock can be advanced at once: the times that the broker stores have a limit.
 ADVANCE_SECONDS_MAX: Final = 100 * 366 * 24 * 3600
 
 
@@ -32,18 +32,18 @@ class NotRunning(RuntimeError):
 
 
 class BrokerFailed(RuntimeError):
-    """The broker failed; the exception's cause is the reason."""
+    """The broker failed; the `__cause__` is the error."""
 
 
 class EmbeddedBroker:
     """A broker for tests: `with Broker() as broker`, or `async with` in an asyncio program.
 
-    It listens on a free port of `127.0.0.1` and keeps its data in memory; with `temporary_dir` in a
-    directory that is deleted at the end, with `data_dir` in one that is kept.  Every setting of the
-    broker can be given as a keyword argument; the environment and settings files are ignored.
+    It listens on a free port of `127.0.0.1` and keeps its data in memory; with `temporary_dir`, in
+    a directory that is deleted at the end; with `data_dir`, in one that is kept.  Every setting of
+    the broker can be given as a keyword argument; environment and settings files are ignored.
 
-    All methods may be called from any thread, also while clients wait for the broker.  A forked
-    child process has no broker: all it may do is leave the `with` block.
+    All methods may be called from any thread, even while clients wait for the broker.  In a forked
+    child process the broker does not run; the child can only leave the `with` block.
 
     Raises: ConfigError: an unknown setting or an invalid value.
     """
@@ -77,7 +77,7 @@ class EmbeddedBroker:
     # -- life --------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Start, or restart with the remaining data after `kill`; return when clients can connect.
+        """Start, or restart with the surviving data after `kill`; return when clients can connect.
 
         Raises: the error that prevents the start, such as CannotListen.
         """
@@ -91,21 +91,20 @@ class EmbeddedBroker:
         return self
 
     def stop(self) -> None:
-        """Stop in order and delete everything; do nothing if the broker is not running."""
+        """Shut down and delete everything; do nothing if the broker is not running."""
         self._end(kill=False)
         self._clean()
 
     def kill(self) -> None:
         """End like a process killed by SIGKILL: clients are cut off, and nothing more is written.
 
-        `start` or `restart` restarts the broker on the same port, with everything that was
-        confirmed.
+        `start` or `restart` restarts the broker on the same port, with all confirmed messages.
         """
         self._check_running()
         self._end(kill=True)
 
     def restart(self) -> None:
-        """Stop in order, if running, and start again on the same port with the same data."""
+        """Shut down, if running, and start again on the same port with the same data."""
         self._check_process()
         self._end(kill=False)
         self.start()
@@ -137,7 +136,7 @@ class EmbeddedBroker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Clients in this loop need to receive the close of their connections.
+        # Clients in this event loop must be able to receive the close of their connections.
         try:
             thread = self._thread
             if thread is not None and self._pid == os.getpid():
@@ -148,7 +147,7 @@ class EmbeddedBroker:
             self.stop()
 
     def _begin(self) -> BrokerThread | None:
-        """Start the thread of a broker and return it; None if one is running."""
+        """Start the broker's thread and return it; return None if one is running."""
         self._check_process()
         if self.is_running:
             return None
@@ -243,7 +242,7 @@ class EmbeddedBroker:
 
     @property
     def tls_port(self) -> int:
-        """The port of AMQP over TLS, with the setting `tls_certificate`.  Raises: NotRunning."""
+        """The port of AMQP over TLS; needs the setting `tls_certificate`.  Raises: NotRunning."""
         port = self._call(lambda handles: handles.tls_port())
         if port == 0:
             raise NotRunning("the broker has no TLS; use Broker(tls_certificate=...)")
@@ -251,7 +250,7 @@ class EmbeddedBroker:
 
     @property
     def url(self) -> str:
-        """The URL of the default vhost with user and password, as accepted by AMQP clients."""
+        """The URL of the default vhost with user and password, for any AMQP client."""
         return self.url_of(self._settings.default_vhost)
 
     def url_of(self, vhost: str) -> str:
@@ -265,7 +264,7 @@ class EmbeddedBroker:
 
     @property
     def http_url(self) -> str:
-        """The URL of streams over HTTP, with the setting `http`.  Raises: NotRunning."""
+        """The URL of streams over HTTP; needs the setting `http`.  Raises: NotRunning."""
         port = self._call(lambda handles: handles.http_port())
         if port == 0:
             raise NotRunning("the broker does not listen for HTTP; use Broker(http=True)")
@@ -276,7 +275,7 @@ class EmbeddedBroker:
     def add_vhost(self, name: str = "") -> VirtualHost:
         """Add a vhost with full permissions for the default user; return it.
 
-        Without a name it gets a new, unique one.
+        If no name is given, a unique one is generated.
         """
         chosen = name or f"test-{secrets.token_hex(6)}"
         self._call(lambda handles: handles.add_vhost(chosen))
@@ -296,7 +295,7 @@ class EmbeddedBroker:
         return self._call(lambda handles: handles.connections())
 
     def drop_connections(self) -> int:
-        """Cut off all clients, like a failing network; return their number."""
+        """Cut off all clients, as a network failure would; return their number."""
         return self._call(lambda handles: handles.drop_connections())
 
     @contextlib.contextmanager
@@ -308,9 +307,9 @@ class EmbeddedBroker:
                 undo()
 
     def block(self) -> contextlib.AbstractContextManager[None]:
-        """Block publishers (`connection.blocked`), like a broker short of memory.
+        """Block publishers (`connection.blocked`), as if the broker were short of memory.
 
-        Lasts until `unblock`, or to the end of `with broker.block()`.
+        Lasts until `unblock` or the end of `with broker.block()`.
         """
         self._call(lambda handles: handles.block(True))
         return self._undone(self.unblock)
@@ -322,19 +321,19 @@ class EmbeddedBroker:
     def fill_disk(self) -> contextlib.AbstractContextManager[None]:
         """Simulate a full disk: publishers are blocked, and nothing is confirmed.
 
-        Lasts until `free_disk`, or to the end of `with broker.fill_disk()`.
+        Lasts until `free_disk` or the end of `with broker.fill_disk()`.
         """
         self._call(lambda handles: handles.fill_disk(True))
         return self._undone(self.free_disk)
 
     def free_disk(self) -> None:
-        """Free the disk: the broker writes and confirms the pending messages."""
+        """Free the disk, so that the broker writes and confirms the pending messages."""
         self._call(lambda handles: handles.fill_disk(False))
 
     def delay(self, seconds: float) -> contextlib.AbstractContextManager[None]:
-        """Delay everything that clients send by `seconds`, until `delay(0)`.
+        """Delay everything that clients send by `seconds`.
 
-        Also ends with the block of `with broker.delay(seconds)`.
+        Lasts until `delay(0)` or the end of `with broker.delay(seconds)`.
         """
         if not seconds >= 0:
             raise ValueError(f"the delay must be 0 or more seconds, not {seconds}")
@@ -355,10 +354,10 @@ class EmbeddedBroker:
     ) -> None:
         """Refuse the next `count` connections, or methods of one kind; 0 cancels this.
 
-        `method` is `connection`: the socket is closed before the broker sends anything; `login`:
-        the password is refused; or an AMQP method name, such as `queue.declare` or `basic.publish`:
-        the broker closes the channel with `code` and `text`, or the connection if the method
-        belongs to the connection.
+        If `method` is `connection`, the socket is closed before the broker sends anything.  If it
+        is `login`, the password is refused.  Otherwise it is the name of an AMQP method, such as
+        `queue.declare` or `basic.publish`: the broker closes the channel with `code` and `text`,
+        or the connection if the method belongs to the connection.
 
         Raises: ValueError: an unknown method, or a code that does not fit the method.
         """
@@ -369,11 +368,11 @@ class EmbeddedBroker:
         self._call(lambda handles: handles.refuse_next(name, count, code, text))
 
     def advance(self, seconds: float, *, heartbeats: bool = True) -> None:
-        """Advance the broker's clock, and return when everything due by then has been done.
+        """Advance the broker's clock; return when everything that became due is done.
 
-        This applies to the TTL of messages and queues, delays, retries and leases.  It also applies
-        to heartbeats: for a connection with heartbeats, the whole time counts as silence of its
-        client.  With `heartbeats=False` it does not count, as if the clients had sent theirs.
+        This affects the TTL of messages and queues, delays, retries and leases.  It also affects
+        heartbeats: for a connection with heartbeats, the whole time counts as silence of its
+        client.  With `heartbeats=False` it does not, as if the clients had sent heartbeats.
 
         Raises: ValueError: a negative time, or more than a hundred years.
         """
@@ -423,7 +422,7 @@ class VirtualHost:
 
     @property
     def url(self) -> str:
-        """The URL of the vhost, as accepted by AMQP clients."""
+        """The URL of the vhost, for any AMQP client."""
         return self.broker.url_of(self.name)
 
     def connect(self) -> blocking.Connection:
@@ -440,9 +439,9 @@ class VirtualHost:
 
 
 def _take_port(host: str) -> socket.socket:
-    """Return a socket that is bound to a free port and does not listen.
+    """Return a socket that is bound to a free port but does not listen.
 
-    The broker can listen on the same port, and no other program gets it.
+    The broker can listen on the same port, but other programs cannot.
 
     Raises: CannotListen.
     """

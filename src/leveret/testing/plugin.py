@@ -1,10 +1,10 @@
 """The pytest plugin: an embedded broker for the session, and a fresh vhost for each test.
 
 pytest loads it if Leveret is installed.  It imports the broker when a test first needs it, so that
-other test runs have no overhead.  Every process of pytest-xdist has its own broker.
+other test runs have no overhead.  Every worker of pytest-xdist has its own broker.
 
-No fixture is asynchronous: tests await only methods of `leveret`, so that any plugin for
-asynchronous tests works.
+No fixture is asynchronous: asynchronous tests only await methods of `leveret`, so any plugin that
+runs them works.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def leveret(leveret_server: EmbeddedBroker) -> Iterator[VirtualHost]:
     try:
         yield vhost
     finally:
-        # A test may have killed the broker, which has the vhost again after a restart.
+        # A test may have killed the broker; after a restart the vhost exists again.
         leveret_server.start()
         leveret_server.heal()
         with contextlib.suppress(NotFound):

@@ -390,10 +390,10 @@ def _dispatch(each: ClassSpec) -> Iterator[str]:
 
 def _ids_lines() -> Iterator[str]:
     """Yield the lines of the module of constants."""
-    yield '"""The ids of classes, and of methods as in a payload: class id, then method id.'
+    yield '"""The ids of classes and methods; method ids begin with the class id, as in a payload.'
     yield ""
-    yield "A payload's first four bytes, read as one number, are compared with these.  mypyc makes"
-    yield "constants only of literals; a class's own `CLASS_ID` is looked up each time."
+    yield "The first four bytes of a payload, read as one number, are compared with these.  mypyc"
+    yield "makes constants only of literals; a class attribute (`CLASS_ID`) is looked up each time."
     yield ""
     yield GENERATED
     yield '"""'

@@ -31,7 +31,7 @@ def _properties_lines() -> Iterator[str]:
     for index, field in enumerate(PROPERTIES):
         yield f"{field.name.upper()}: Final = {_flag(index)}"
     yield ""
-    yield "#: Bits 1 and 0 are no property flags: see `check_flags`."
+    yield "#: Bits 1 and 0 are not property flags: see `check_flags`."
     yield "UNUSED_FLAGS: Final = 0x0003"
     yield ""
     yield ""
@@ -53,7 +53,7 @@ def _properties_lines() -> Iterator[str]:
     yield from _skim_function()
 
 
-_PROPERTIES_HEAD = '''"""The 14 properties of class basic: all at once, or only checked.
+_PROPERTIES_HEAD = '''"""The 14 properties of class basic: encodes, decodes or checks all of them.
 
 {generated}
 
@@ -185,7 +185,7 @@ def _number(given: dict[str, object], name: str) -> int | None:
 
 
 def _moment(given: dict[str, object], name: str) -> int | None:
-    """Return the property `name` in seconds.  Raises: TypeError; ValueError without a time zone."""
+    """Return a time property in seconds.  Raises: TypeError; ValueError without a time zone."""
     value = given.get(name)
     if isinstance(value, datetime):
         return seconds_of(value)
@@ -201,7 +201,7 @@ def _table(given: dict[str, object], name: str) -> dict[str, object] | None:
 
 
 def _wrong_type(name: str, wanted: str, value: object) -> TypeError:
-    """Return the error of a property with a value of the wrong type."""
+    """Return the error for a property with a value of the wrong type."""
     return TypeError(f"property {name} must be {wanted}, not {type(value).__name__}")'''
 
 

@@ -16,30 +16,30 @@ from leveret.broker.scheduler.accounts import table_bytes
 from leveret.limits import ROUTING_LOOKS_MAX
 from leveret.routing.headers import HeadersIndex, HeadersMatcher
 
-#: The memory of a matcher, and of each header that it examines.
+#: The memory of a matcher, and of each argument in it.
 _MATCHER_BYTES: Final = 200
 _ENTRY_BYTES: Final = 70
 
 
-#: The memory of a place in the index.
+#: The memory of an entry of the index.
 _PLACE_BYTES: Final = 500
 
 
 class HeadersExchange(Exchange):
-    """Bindings with a matcher each; every message is matched on its own."""
+    """Routes each message by matching its headers against the arguments of the bindings."""
 
     index: HeadersIndex
     _matchers_bytes: i64
 
     def __init__(self, declared: Declared) -> None:
-        """Start without bindings; keys are ignored."""
+        """Create the exchange without bindings; routing keys are ignored."""
         super().__init__(declared)
         self.index = HeadersIndex()
         self._matchers_bytes = 0
         self.looks_at_keys = False
 
     def add(self, binding: Binding) -> None:
-        """Prepare the matcher of `binding`.
+        """Add `binding` with its matcher.
 
         Raises: PreconditionFailed (406) for an invalid x-match.
         """
@@ -53,7 +53,7 @@ class HeadersExchange(Exchange):
         self.index.insert(binding, matcher)
 
     def remove(self, binding: Binding) -> None:
-        """Forget `binding`."""
+        """Remove `binding` with its matcher."""
         self.index.remove(binding)
         self._matchers_bytes -= binding.index_bytes
 
@@ -62,7 +62,7 @@ class HeadersExchange(Exchange):
         return self._matchers_bytes + self.index.places * _PLACE_BYTES
 
     def route(self, routing: Routing) -> None:
-        """Match the bindings whose arguments fit the headers."""
+        """Find the bindings whose arguments match the headers."""
         index = self.index
         before = index.looks
         found = index.find(routing.headers(), ROUTING_LOOKS_MAX - routing.looks)

@@ -1,20 +1,20 @@
 """The memory of unacked messages: one share for all connections.
 
 Messages that a consumer holds unacked stay in memory until it acks or its channel ends.  To prevent
-a consumer that never acks from blocking publishers, all connections together have a share.  While
-it is reached, each user may hold an equal part of it, and each connection of a user an equal part
-of that; a connection at its limit gets no more deliveries until it has acked some.  All connections
-of a user together may hold two parts, so that one connection that holds everything leaves room for
-the others; beyond twice the share they may hold half a part, so that users who join one after the
-other cannot take memory without end.
+a consumer that never acks from blocking publishers, all connections together have a share of the
+memory.  While it is used up, each user may hold an equal part of it, and each connection of a user
+an equal part of that; a connection at its limit gets no more deliveries until it has acked some.
+All connections of a user together may hold two parts, so that one connection that holds a whole
+part leaves room for the others.  Beyond twice the share they may hold only half a part, so that new
+users cannot take more and more memory.
 
-A connection reserves a little more than it holds and asks again when that is used up.  So a
-delivery and its ack cost one addition each, and once a second the unused part is given back.  When
-the share is reached, every connection must ask for each delivery, so that room reserved for small
+A connection reserves more than it holds, and asks for more when that is used up.  So a delivery and
+its ack cost one addition each.  Once a second the connection gives the unused part back.  When the
+share is used up, every connection must ask before each delivery, so that room reserved for small
 messages is not used for a large one.
 
 Invariants: the total of the share is the sum of all reservations; no connection holds more than it
-has reserved; no connection has a limit while the share is reached.
+has reserved; no connection has a limit while the share is used up.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from mypy_extensions import i64
 
 from leveret.limits import MESSAGE_OVERHEAD_BYTES
 
-#: Room reserved in advance: as much again as is held, between these limits.
+#: The room reserved in advance: as much as is already held, within these limits.
 _AHEAD_LEAST: Final = 4096
 _AHEAD_MOST: Final = 65_536
 
 
 class UnackedShare:
-    """The share of all connections."""
+    """The memory of unacked messages that all connections share."""
 
     def __init__(self) -> None:
         self.bytes: i64 = 0
-        #: The share; negative: no limit.
+        #: The size of the share; a negative number means no limit.
         self.bytes_max: i64 = -1
         #: The users whose connections have reserved anything.
         self.users: dict[str, UnackedUser] = {}
-        #: The connections that have a limit.
+        #: The connections whose `limit` is not 0.
         self._limited: dict[UnackedRoom, None] = {}
 
     def is_reached(self) -> bool:
-        """Return whether connections hold as much as they may."""
+        """Return whether the share is used up."""
         return 0 <= self.bytes_max <= self.bytes
 
     def limit_all(self, most: i64) -> None:
-        """Set the share; if it is reached already, connections keep what they hold."""
+        """Set the size of the share; connections keep their messages even if they exceed it."""
         self.bytes_max = most
         if self.is_reached():
             self.unlimit_all()
 
     def limit(self, room: UnackedRoom) -> None:
-        """Let a connection take up to its reservation without asking."""
+        """Let a connection use its reservation without asking."""
         room.limit = room.reserved
         self._limited[room] = None
 
@@ -63,9 +63,10 @@ class UnackedShare:
         self._limited.pop(room, None)
 
     def unlimit_all(self) -> None:
-        """Have all connections ask: the share is reached.
+        """Have all connections ask before each delivery, because the share is used up.
 
-        Each connection with a limit has reserved again since the last call.
+        A connection has a limit only if it has reserved since the last call, so the loop costs at
+        most one iteration for each reservation.
         """
         for room in self._limited:
             room.limit = 0
@@ -97,13 +98,13 @@ class UnackedUser:
 
 @final
 class UnackedRoom:
-    """The unacked bytes of one connection, plus 200 for each message, and its reservation."""
+    """The unacked bytes of one connection, with 200 more for each message, and its reservation."""
 
     def __init__(self, share: UnackedShare) -> None:
-        #: Bytes held now.
+        #: Unacked bytes.
         self.bytes: i64 = 0
         self.reserved: i64 = 0
-        #: Before a delivery `reserve` must be called unless `bytes` is below this.
+        #: Before a delivery, `reserve` must be called unless `bytes` is below this.
         self.limit: i64 = 0
         self.user = ""
         #: True while deliveries wait for room.
@@ -128,13 +129,13 @@ class UnackedRoom:
         return True
 
     def has_room(self) -> bool:
-        """Return whether one more message may be delivered, of any size."""
+        """Return whether one more message, of any size, may be delivered."""
         return self.bytes < self.limit or self.reserve()
 
     def hold(self, size: i64) -> None:
         """Count a delivered message of `size` bytes; reserve more if it exceeds the reservation.
 
-        Messages differ in size, so the last one may be larger than the room that is left.
+        Messages differ in size, so the last one may exceed the remaining room.
         """
         self.bytes += size + MESSAGE_OVERHEAD_BYTES
         if self.bytes > self.limit and self.bytes > self.reserved and not self._ended:
@@ -158,7 +159,7 @@ class UnackedRoom:
         return self.refused and self.has_room()
 
     def warning(self) -> str:
-        """Return the log message about waiting deliveries, once for each connection, or ""."""
+        """Return the log message about waiting deliveries, at most once per connection, or ""."""
         if self._warned or not self.refused:
             return ""
         self._warned = True
@@ -168,7 +169,7 @@ class UnackedRoom:
         )
 
     def end(self) -> None:
-        """Give everything back: the connection ended."""
+        """Give everything back, because the connection ended."""
         self._book(0)
         self._share.unlimit(self)
         self._ended = True
@@ -196,5 +197,5 @@ class UnackedRoom:
 
 
 def _ahead(size: i64) -> i64:
-    """Return how much a connection that holds `size` bytes reserves in advance."""
+    """Return the room that a connection holding `size` bytes reserves in advance."""
     return min(max(size, _AHEAD_LEAST), _AHEAD_MOST)

@@ -1,13 +1,13 @@
-"""Users: their passwords, and their permissions in each vhost.
+"""Users: their passwords, their limits, and their permissions in each vhost.
 
-Only a hash of a password is stored.  New hashes are Argon2id; RabbitMQ's hashes, four bytes of salt
-and a SHA-2 (until version 3.5 an MD5) of salt and password, are kept as they are, so that hashes
-can be moved between brokers.  Argon2id is slow, so a shell hashes and verifies in a thread and
+Only a hash of a password is stored.  New hashes are Argon2id.  RabbitMQ's hashes are four bytes of
+salt, then a SHA-2 (until version 3.5 an MD5) of salt and password; they are kept unchanged, so that
+they can be moved between brokers.  Argon2id is slow, so a shell hashes and verifies in a thread and
 passes in the result.
 
-Every change is journaled and reaches open connections: deleting a user closes their connections,
-and a change of permissions is checked by each of them at once.  A caller that changes something
-outside a connection's input must have the shell run the effects afterwards.
+Every change is journaled and affects open connections: deleting a user closes their connections,
+and after a change of permissions each of them checks its permissions at once.  A caller that makes
+a change outside a connection's input must have the shell run the effects afterwards.
 
 Invariants: a permission belongs to an existing user and vhost.
 """
@@ -60,16 +60,16 @@ SALT_BYTES: Final = 4
 #: The tag of users who may list the vhosts.
 ADMINISTRATOR: Final = "administrator"
 
-#: The names of the hashing algorithms: RabbitMQ's, and Argon2id in its usual text form.
+#: The names of the hashing algorithms: RabbitMQ's, and Argon2id in its standard text form.
 MD5: Final = "rabbit_password_hashing_md5"
 SHA256: Final = "rabbit_password_hashing_sha256"
 SHA512: Final = "rabbit_password_hashing_sha512"
 ARGON2: Final = "leveret_password_hashing_argon2id"
 
-#: The length of RabbitMQ's hashes with their salt.
+#: The length of each RabbitMQ hash, including its salt.
 _SALTED_BYTES: Final = {MD5: SALT_BYTES + 16, SHA256: SALT_BYTES + 32, SHA512: SALT_BYTES + 64}
 
-#: The functions that compute them.
+#: Their names in `hashlib`.
 _DIGESTS: Final = {MD5: "md5", SHA256: "sha256", SHA512: "sha512"}
 
 MAX_CONNECTIONS: Final = "max-connections"
@@ -85,19 +85,19 @@ USER_LIMITS: Final = (
 )
 
 
-#: The limits that may have a default for all users.
+#: The limits that can have a default for all users.
 DEFAULT_LIMITS: Final = (MAX_CONNECTIONS, "max-channels", *QUOTAS)
 
 
 def hash_password(salt: bytes, password: bytes) -> bytes:
-    """Return RabbitMQ's hash of `password`; `salt` has four random bytes."""
+    """Return RabbitMQ's hash of `password`; `salt` is four random bytes."""
     if len(salt) != SALT_BYTES:
         raise PreconditionFailed("a salt has four bytes")
     return salt + hashlib.sha256(salt + password).digest()
 
 
 def default_algorithm(password_hash: bytes) -> str:
-    """Return the algorithm of a RabbitMQ hash without an algorithm, as before version 3.6."""
+    """Return the algorithm of a RabbitMQ hash that names none, as before version 3.6."""
     return MD5 if len(password_hash) == _SALTED_BYTES[MD5] else SHA256
 
 
@@ -149,7 +149,7 @@ def _is_bounded_argon2(password_hash: bytes) -> bool:
 
 
 def check_user_limits(limits: Mapping[str, object]) -> None:
-    """Check the limits of a user.  Raises: PreconditionFailed (406)."""
+    """Check a user's limits.  Raises: PreconditionFailed (406)."""
     for name, value in limits.items():
         if name not in USER_LIMITS:
             raise PreconditionFailed(
@@ -163,7 +163,7 @@ def check_user_limits(limits: Mapping[str, object]) -> None:
 
 
 def check_default_limits(limits: Mapping[str, object]) -> None:
-    """Check default limits of users.  Raises: PreconditionFailed (406)."""
+    """Check the default limits of users.  Raises: PreconditionFailed (406)."""
     check_user_limits(limits)
     for name in limits:
         if name not in DEFAULT_LIMITS:
@@ -171,7 +171,7 @@ def check_default_limits(limits: Mapping[str, object]) -> None:
 
 
 def _either(names: tuple[str, ...]) -> str:
-    """Return names joined by commas and "or"."""
+    """Join names with commas and "or"."""
     return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
@@ -186,18 +186,18 @@ class User:
         self.password_hash: Final = password_hash
         self.tags: Final = tags
         self.algorithm: Final = algorithm
-        #: A number that no other user of that name ever had; 0 for users of earlier releases.
+        #: A number that no other user of that name has ever had; 0 for users from earlier releases.
         self.number: i64 = 0
 
     def memory(self) -> i64:
-        """Return the bytes of memory of the user, including the limits that it may have."""
+        """Return the memory of the user in bytes, including an allowance for limits."""
         size: i64 = USER_BYTES + sys.getsizeof(self.name) + sys.getsizeof(self.password_hash)
         for tag in self.tags:
             size += i64(sys.getsizeof(tag)) + 8
         return size
 
     def definition(self) -> dict[str, object]:
-        """Return the user in the form of its journal record."""
+        """Return the fields of the user's journal record."""
         return {
             "name": self.name,
             "password_hash": self.password_hash,
@@ -207,7 +207,7 @@ class User:
         }
 
     def verify_fast(self, password: bytes) -> bool:
-        """Return whether `password` is the user's; always False for a slow hash."""
+        """Return whether `password` is correct; always False if the hash is slow to verify."""
         known = self.password_hash
         if not known or not password or self.algorithm == ARGON2:
             return False
@@ -219,11 +219,11 @@ class User:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RightsWatcher:
-    """A listener for changed permissions, for sessions of users without a connection."""
+    """Watches for changed permissions, on behalf of user sessions without a connection."""
 
     @abstractmethod
     def rights_changed(self, user: str) -> None:
-        """Handle that a user, their password or their permissions have changed."""
+        """Handle a change of a user, their password or their permissions."""
 
 
 @final
@@ -234,18 +234,18 @@ class Users:
         self.core = core
         self._vhosts = vhosts
         self._links = links
-        #: Listeners in addition to the connections.
+        #: Notified of changes in addition to the connections.
         self.watchers: list[RightsWatcher] = []
         self.by_name: dict[str, User] = {}
         #: By user and vhost.
         self.permissions: dict[tuple[str, str], Permission] = {}
         #: By user and vhost, then by exchange.
         self.topic_permissions: dict[tuple[str, str], dict[str, TopicPermission]] = {}
-        #: By user: their limits of `USER_LIMITS`; a negative number is no limit.
+        #: The limits (`USER_LIMITS`) by user; a negative number means no limit.
         self.limits = core.quotas.user_limits
         #: The memory of users and their permissions.
         self.account: Final = Account(core.accounts)
-        #: The highest number that was ever given to a user.
+        #: The highest number ever assigned to a user.
         self.last_number: i64 = 0
         #: Connections whose permissions have changed, and whether a task checks their consumers.
         self._unchecked: dict[Link, None] = {}
@@ -262,7 +262,7 @@ class Users:
         return user is not None and user.number == owner.number
 
     def used(self, number: i64) -> None:
-        """Never give `number` or a lower one to a user."""
+        """Never assign `number` or a lower one to a new user."""
         self.last_number = max(self.last_number, number)
 
     def get(self, name: str) -> User:
@@ -273,14 +273,14 @@ class Users:
         return user
 
     def verify(self, name: str, password: bytes) -> bool:
-        """Return whether `password` is the user's, by a hash that is fast to verify."""
+        """Return whether `password` is correct; always False if the hash is slow to verify."""
         user = self.by_name.get(name)
         return user is not None and user.verify_fast(password)
 
     # -- users ------------------------------------------------------------------------------------
 
     def put(self, user: User) -> None:
-        """Add a user, or replace password and tags of the user of that name.
+        """Add a user, or replace the password and tags of an existing one.
 
         Raises: PreconditionFailed (406) for an invalid name, hash or tag, or too many users.
         """
@@ -296,7 +296,7 @@ class Users:
             raise PreconditionFailed(f"there are at most {USERS_MAX} users")
         current = self.by_name.get(user.name)
         self._check_room(user.memory(), 0 if current is None else current.memory())
-        # Higher than all given numbers, including those that a restart no longer knows.
+        # Higher than all numbers ever assigned, including those forgotten by a restart.
         user.number = (
             max(self.last_number + 1, self.core.now_ms) if current is None else current.number
         )
@@ -305,7 +305,7 @@ class Users:
         self._changed(user.name, "")
 
     def change_password(self, name: str, password_hash: bytes, algorithm: str) -> None:
-        """Change a user's password.  Open connections stay, as in RabbitMQ.
+        """Change a user's password.  Open connections stay open, as in RabbitMQ.
 
         Raises: NotFound (404); PreconditionFailed (406) for an invalid hash.
         """
@@ -337,10 +337,10 @@ class Users:
     # -- permissions ------------------------------------------------------------------------------
 
     def set_permission(self, user: str, vhost: str, configure: str, write: str, read: str) -> None:
-        """Give a user a permission for a vhost, or replace the present one.
+        """Set a user's permission for a vhost.
 
-        Raises: NotFound (404) without the user or the vhost; PreconditionFailed (406) for an
-        invalid pattern.
+        Raises: NotFound (404) if the user or the vhost does not exist; PreconditionFailed (406) for
+        an invalid pattern.
         """
         self._check_there(user, vhost)
         for pattern in (configure, write, read):
@@ -375,7 +375,7 @@ class Users:
         that is too long, or too many permissions.
         """
         self._check_there(user, vhost)
-        # In a topic permission `{username}` is replaced by the user's name, and compiled again.
+        # Counted twice: a pattern is compiled again after `{username}` has been replaced in it.
         self.core.scheduler.spent += 2 * (compile_cost(write) + compile_cost(read))
         permission = TopicPermission(write, read, user, vhost)
         if utf8_size(exchange) > SHORT_STRING_BYTES_MAX:
@@ -399,7 +399,7 @@ class Users:
         self._changed(user, vhost)
 
     def clear_topic_permission(self, user: str, vhost: str, exchange: str | None = None) -> None:
-        """Remove a topic permission, or without an exchange all of a user in a vhost.
+        """Remove a user's topic permission for an exchange; without one, all in the vhost.
 
         Raises: NotFound (404) if there is none.
         """
@@ -418,7 +418,7 @@ class Users:
         self._changed(user, vhost)
 
     def forget_vhost(self, vhost: str) -> None:
-        """Remove the permissions in a deleted vhost, whose record includes their deletion."""
+        """Remove the permissions in a deleted vhost; the record of its deletion covers them."""
         self._count_look()
         for key in [key for key in self.topic_permissions if key[1] == vhost]:
             self._drop_topic_permissions(key)
@@ -436,9 +436,9 @@ class Users:
             raise NotFound(f"no vhost '{vhost}'")
 
     def _changed(self, user: str, vhost: str) -> None:
-        """Have the connections of `user` in `vhost` (all for "") check their permissions again."""
+        """Have the connections of `user` in `vhost` ("" for all) check their permissions again."""
         if vhost:
-            # Routes that were resolved under the old permissions are invalid in the new revision.
+            # The new revision invalidates routes that were resolved under the old permissions.
             self._vhosts[vhost].revision += 1
         links = list(self._links)
         self.core.scheduler.spent += len(links) // LOOKED_AT_PER_COST
@@ -453,9 +453,9 @@ class Users:
         self._notify_watchers(user)
 
     def _check_consumers(self) -> Iterator[int]:
-        """Have connections end consumers that their users are no longer permitted to have.
+        """Have connections cancel the consumers of queues that their users may no longer read.
 
-        A connection whose permissions change meanwhile is checked again.
+        A connection whose permissions change in the meantime is checked again.
         """
         while self._unchecked:
             yield from self._unchecked.popitem()[0].check_consumers()
@@ -464,15 +464,15 @@ class Users:
     # -- limits -----------------------------------------------------------------------------------
 
     def set_limits(self, name: str, limits: Mapping[str, int]) -> None:
-        """Set limits of a user and keep the others; they apply to objects opened later.
+        """Set the given limits of a user, for objects opened from now on; other limits stay.
 
-        Raises: NotFound (404); PreconditionFailed (406) for an unknown limit, or for a value that
-        is not a number or too large; then no limit is set.
+        Raises: NotFound (404); PreconditionFailed (406), without setting any, for an unknown limit
+        or for a value that is not a number or too large.
         """
         self.replace_limits(name, {**self.limits.get(name, {}), **limits})
 
     def replace_limits(self, name: str, limits: Mapping[str, int]) -> None:
-        """Set the limits of a user and remove all others, by one record.
+        """Replace all limits of a user, with one record.
 
         Raises: as `set_limits`.
         """
@@ -481,9 +481,9 @@ class Users:
         self._keep_limits(name, dict(limits))
 
     def clear_limits(self, name: str, limit: str | None = None) -> None:
-        """Remove one limit of a user, or all; a limit that is not set is ignored.
+        """Remove one limit of a user, or all; ignore a limit that is not set.
 
-        Raises: NotFound (404) without the user.
+        Raises: NotFound (404) if the user does not exist.
         """
         self.get(name)
         left: dict[str, int] = {}
@@ -502,7 +502,7 @@ class Users:
         self._apply_quotas(name)
 
     def _apply_quotas(self, name: str) -> None:
-        """Apply a user's limits to their quotas; deleted users of the same name have none."""
+        """Apply a user's limits to their quotas; deleted users of the same name get no limits."""
         use = self.core.quotas.users.get(self.owner(name).key)
         if use is not None:
             use.limit(self.core.quotas.limits_of(name))
@@ -518,7 +518,7 @@ class Users:
             vhost.use.limit(vhost.limits.by_name)
 
     def limit(self, name: str, limit: str) -> int:
-        """Return a limit of a user, or the default; negative: no limit."""
+        """Return a limit of a user, or the default; a negative number means no limit."""
         default = self.core.quotas.defaults.get(limit, -1)
         limits = self.limits.get(name)
         return default if limits is None else limits.get(limit, default)
@@ -576,7 +576,7 @@ class Users:
             del self.topic_permissions[key]
 
     def _count_look(self) -> None:
-        """Count the cost of walking over all permissions."""
+        """Count the cost of iterating over all permissions."""
         all_of_them = len(self.permissions) + len(self.topic_permissions)
         self.core.scheduler.spent += all_of_them // LOOKED_AT_PER_COST
 
@@ -594,10 +594,10 @@ class Users:
 
 
 def _memory(permission: Permission) -> i64:
-    """Return the bytes of memory of a permission."""
+    """Return the memory of a permission in bytes."""
     return PERMISSION_BYTES + permission.memory()
 
 
 def _topic_memory(exchange: str, permission: TopicPermission) -> i64:
-    """Return the bytes of memory of a topic permission."""
+    """Return the memory of a topic permission in bytes."""
     return TOPIC_PERMISSION_BYTES + permission.memory() + i64(sys.getsizeof(exchange))

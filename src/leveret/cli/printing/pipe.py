@@ -1,7 +1,7 @@
-"""Standard output as a pipe: the data that its reader has taken, and the loss of its reader.
+"""Standard output as a pipe: waits for its reader, and handles a closed pipe.
 
-A pipe buffers 64 KiB, so written data may not have been read yet; `leveret consume q | head -3`
-would ack everything that fits.  A message is acked once the reader has taken its last byte.
+A pipe buffers 64 KiB, so written data may not have been read yet, and `leveret consume q | head -3`
+would ack everything in the buffer.  So a message is acked only when its last byte has been read.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import sys
 import termios
 from typing import Final
 
-#: How often the pipe is checked before pauses between the checks begin.
+#: How often the pipe is checked without a pause before `_WAIT_MS` pauses begin.
 _QUICK_LOOKS: Final = 200
 _WAIT_MS: Final = 1
 
 
 class OutputPipe:
-    """Standard output if it is a pipe; anything else takes its data at once."""
+    """Standard output; unless it is a pipe, written data counts as read."""
 
     def __init__(self) -> None:
         self._fd = sys.stdout.fileno()
@@ -30,7 +30,7 @@ class OutputPipe:
         self._poll.register(self._fd, 0)
 
     def wait_until_read(self) -> None:
-        """Wait until the reader has taken everything.  Raises: BrokenPipeError when it is gone."""
+        """Wait until everything is read.  Raises: BrokenPipeError if the reader has exited."""
         looks = 0
         while self._is_pipe and self._unread():
             gone = self._poll.poll(_WAIT_MS if looks > _QUICK_LOOKS else 0)
@@ -46,7 +46,7 @@ class OutputPipe:
 
 
 def leave_broken_pipe() -> None:
-    """Discard the rest of the buffer of standard output, after its reader is gone."""
+    """Discard buffered output after the reader of standard output has exited."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

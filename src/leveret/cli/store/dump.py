@@ -1,4 +1,4 @@
-"""`leveret store dump`: records as lines of JSON."""
+"""`leveret store dump`: prints records as lines of JSON."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from leveret.store.survey.dump import Dump, Fields, queues_of
 from leveret.store.survey.identity import identify
 from leveret.wire.properties import BasicProperties, decode_properties
 
-#: Fields of bytes that are usually text.
+#: Binary fields that usually contain text.
 _TEXTS: Final = ("exchange", "routing_key", "consumer", "publisher")
 
 
 def print_dump(
     disk: Disk, uuid: bytes, parts: list[str], queue: str, kinds: list[str], bodies: bool
 ) -> None:
-    """Print the records of `parts` for a queue and some kinds.  Raises: Failure."""
+    """Print the records of `parts`, filtered by `queue` and `kinds` if given.  Raises: Failure."""
     identity = identify(disk, uuid)
     if identity.seed is None and parts != ["segments"]:
         text = "no valid seed for this directory; give --uuid, or --segments, which need no seed"
@@ -45,7 +45,10 @@ def print_dump(
 
 
 def _ids(dump: Dump, queue: str) -> set[object]:
-    """Return the ids of queues with this name, or the number itself.  Raises: Failure."""
+    """Return the ids of queues with this name; if there are none, it may itself be an id.
+
+    Raises: Failure.
+    """
     found: set[object] = set()
     for source in (dump.state, dump.journal):
         for fields in source():
@@ -58,7 +61,7 @@ def _ids(dump: Dump, queue: str) -> set[object]:
 
 
 def _defined(fields: Fields, queue: str) -> Iterator[object]:
-    """Yield the ids that a record defines for a queue name."""
+    """Yield the id of each queue of this name that a record defines."""
     definition = fields.get("definition")
     known = definition if isinstance(definition, dict) else {}
     if fields.get("define") == "queue" and known.get("name") == queue:
@@ -69,7 +72,7 @@ def _defined(fields: Fields, queue: str) -> Iterator[object]:
 
 
 def as_json(fields: Mapping[str, object], bodies: bool) -> dict[str, object]:
-    """Return a record with its bytes in a form for JSON."""
+    """Return a record with its bytes converted for JSON."""
     shown: dict[str, object] = {}
     for name, value in fields.items():
         if name == "operations" and isinstance(value, list):
@@ -88,7 +91,7 @@ def as_json(fields: Mapping[str, object], bodies: bool) -> dict[str, object]:
 
 
 def _text_or_base64(name: str, value: bytes) -> dict[str, object]:
-    """Return bytes as text, or as base 64 under another name."""
+    """Return bytes as text, or in base64 under another name."""
     try:
         return {name: value.decode()}
     except UnicodeDecodeError:
@@ -96,7 +99,7 @@ def _text_or_base64(name: str, value: bytes) -> dict[str, object]:
 
 
 def _properties(raw: bytes) -> object:
-    """Return properties by name, or as base 64 if they cannot be decoded."""
+    """Return properties by name, or in base64 if they cannot be decoded."""
     try:
         found = decode_properties(raw)
     except AmqpError:

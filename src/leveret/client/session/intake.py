@@ -1,11 +1,11 @@
 """Reads whole deliveries of one consumer from a connection's input in one step.
 
-The three frames of a delivery are recognised by a dozen bytes.  A delivery with another shape, for
-example a body of several frames or an incomplete one, is left to the frame-by-frame path, which
-decodes it or reports its error.
+A dozen bytes identify the three frames of a delivery.  Any other delivery, for example an
+incomplete one or one with several body frames, is left to the frame-by-frame path, which decodes it
+or reports its error.
 
-Most messages of a consumer have the same address: the tag, exchange and routing key are compared
-with the last delivery as bytes and decoded only when they differ.
+Most messages of a consumer have the same address: the bytes of the consumer tag, exchange and
+routing key are compared with those of the last delivery, and decoded only if they differ.
 
 Invariant: the reader advances over whole deliveries only.  This module is compiled.
 """
@@ -34,13 +34,13 @@ from leveret.wire.methods import decode_method
 from leveret.wire.methods.basic import BasicDeliver
 from leveret.wire.methods.ids import BASIC, BASIC_DELIVER
 
-#: The bytes around a payload: type, channel and size before it, the end octet after it.
+#: The bytes around a payload: type, channel and size before it, and the end octet after it.
 _AROUND: Final = 8
 
 #: The minimum size of a delivery: its three shortest frames without a body.
 _SHORTEST: Final = 46
 
-#: The start of the consumer tag: after the frame head, the method's ids and the tag's size.
+#: The start of the consumer tag: after the frame header, the method's ids and the tag's length.
 _IDS_END: Final = FRAME_HEAD_BYTES + 5
 
 #: The bytes after the consumer tag: delivery tag and redelivered.
@@ -77,9 +77,9 @@ class Intake:
         return int(i64(read_i16_be(data, at + 1)) & 0xFFFF)
 
     def take(self, reader: FrameReader, owner: Receiver, acks: Acks, base: i64) -> list[Message]:
-        """Return the next deliveries of one consumer; an empty list if the next is malformed.
+        """Return the next deliveries of one consumer, or an empty list if the next is malformed.
 
-        Their tags are `base` above the broker's.
+        Their delivery tags are the broker's plus `base`.
         """
         messages: list[Message] = []
         data = reader.data
@@ -123,7 +123,7 @@ class Intake:
         return True
 
     def _find(self, data: bytes, length: i64, at: i64, frame_max: i64) -> bool:
-        """Return whether a whole delivery begins at `at` of `data`, which has `length` bytes."""
+        """Return whether `data`, of `length` bytes, contains a whole delivery at `at`."""
         if length - at < _SHORTEST or data[at] != FRAME_METHOD:
             return False
         if read_i32_be(data, at + FRAME_HEAD_BYTES) != BASIC_DELIVER:
@@ -158,7 +158,7 @@ class Intake:
         return self._find_body(data, length, body, read_i64_be(data, header + 11), frame_max)
 
     def _find_body(self, data: bytes, length: i64, at: i64, size: i64, frame_max: i64) -> bool:
-        """Return whether the single body frame begins at `at`, or no body was announced."""
+        """Return whether the whole body is in one frame at `at`, or the message has no body."""
         self._body = at
         self._body_end = at
         self._after = at

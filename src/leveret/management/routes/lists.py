@@ -1,7 +1,7 @@
-"""A list as an answer: its rows are found, made and sent in slices, so that others can run.
+"""Lists as answers: rows are found, made and sent in slices, so that other work can run.
 
-`listed` finds the items of a list in the vhosts that the user sees.  `stream_rows` answers with the
-row of each: as they come, or sorted if the request wants an order or a page (`paging`).
+`listed` finds the items of a list in the vhosts that the user sees.  `stream_rows` answers with
+their rows: as they are found, or sorted if the request asks for an order or a page (`paging`).
 `RowWriter` writes the JSON.
 """
 
@@ -22,19 +22,19 @@ from leveret.management.paging import PageQuery, filtered, sort_key, sorted_in_s
 from leveret.management.requests.slices import next_slice
 from leveret.management.routes.shared import JSON_HEADERS, Row, begins, json_response, vhost_of
 
-#: Rows made and written per slice: a queue's row with all its fields takes some 700 lines of
-#: uncompiled code, so these are about 2 ms of work.
+#: Rows made and written per slice, about 2 ms of work: a queue's row with all its fields takes some
+#: 700 lines of uncompiled code.
 SLICE_ROWS: Final = 100
 
-#: Values per slice, and the number of characters that costs as much as one value: the arguments of
-#: one queue alone may be thousands of values.
+#: Values per slice, and the number of characters that cost as much as one value.  The arguments of
+#: a single queue may be thousands of values.
 SLICE_VALUES: Final = 2048
 _CHARACTERS_PER_VALUE: Final = 512
 
 #: The memory of a row in a sorted list: its sort key, and its snapshot (1,900 bytes for a queue).
 GATHERED_ROW_BYTES: Final = 2_000
 
-#: The columns that lists are sorted by after those of the request, as in RabbitMQ.
+#: The columns by which lists are sorted after the requested ones, as in RabbitMQ.
 DEFAULT_SORTS: Final = ("vhost", "name")
 
 Item = TypeVar("Item")
@@ -43,7 +43,7 @@ Item = TypeVar("Item")
 def listed(request: web.Request, of: Callable[[str | None], Iterator[Item]]) -> Iterator[Item]:
     """Return the items of a list: in the vhost of the path, or in all visible vhosts.
 
-    `of` begins the list of a vhost, or for None the list of all vhosts.
+    `of` returns the items of a vhost, or of all vhosts for None.
 
     Raises: NotFound (404) for a missing vhost.
     """
@@ -56,15 +56,15 @@ def _listed_of(
     request: web.Request, names: Iterable[str], of: Callable[[str | None], Iterator[Item]]
 ) -> Iterator[Item]:
     for name in names:
-        # A vhost may have been deleted and redeclared meanwhile.
+        # A vhost may have been deleted and redeclared in the meantime.
         if sees_vhost(request, name):
             yield from of(name)
 
 
 async def permitted(core: Core, items: list[Item], permits: Callable[[Item], bool]) -> list[Item]:
-    """Return the permitted items of a list, checked in slices: each may take a slow regex.
+    """Return the permitted items of a list, checked in slices because each may need a slow regex.
 
-    `permits` checks one, and counts its steps.
+    `permits` checks one item, and counts the cost.
     """
     found = []
     last = core.scheduler.spent + SLICE
@@ -80,7 +80,7 @@ async def permitted(core: Core, items: list[Item], permits: Callable[[Item], boo
 async def stream_rows(
     request: web.Request, items: Iterable[Item | None], row: Callable[[Item], Row]
 ) -> web.StreamResponse:
-    """Answer with an array of the rows of the items, which may be found lazily, without None."""
+    """Answer with an array of the rows of the items, which may be lazy; omit None."""
     left = iter(items)
 
     async def take(count: int) -> list[Item]:
@@ -101,7 +101,7 @@ def as_it_is(row: Row) -> Row:
 async def stream_slices(
     request: web.Request, take: Callable[[int], Awaitable[list[Item]]], row: Callable[[Item], Row]
 ) -> web.StreamResponse:
-    """Answer with an array of the rows of the items that `take` returns, some at a time."""
+    """Answer with an array of the rows of the items that `take` returns in several calls."""
     wanted = wanted_of(request.query)
     if not wanted.plain:
         return await _sorted_rows(request, wanted, take, row)
@@ -121,7 +121,7 @@ async def _sorted_rows(
     take: Callable[[int], Awaitable[list[Item]]],
     row: Callable[[Item], Row],
 ) -> web.StreamResponse:
-    """Answer with the requested page of the items from `take`, in the requested order."""
+    """Answer with the items that `take` returns, sorted and paged as requested."""
     gathered: list[tuple[object, str, Item]] = []
     sorts = (*wanted.sort, *DEFAULT_SORTS)
     slices = RowSlices()
@@ -139,7 +139,7 @@ async def _sorted_rows(
 
 
 async def rows_response(request: web.Request, rows: list[Row]) -> web.StreamResponse:
-    """Return a complete list, in the order and with the page that the request wants."""
+    """Answer with a complete list, sorted and paged as requested."""
     wanted = wanted_of(request.query)
     if wanted.plain:
         return json_response([wanted.only(row) for row in rows])
@@ -158,9 +158,9 @@ async def send_page(
     total: int,
     row: Callable[[Item], Row | None],
 ) -> web.StreamResponse:
-    """Answer with a page, or a whole sorted list, of which `found` of `total` items match.
+    """Answer with a page or a whole sorted list; `found` of `total` items match the request.
 
-    `row` returns None for an item that was deleted meanwhile.
+    `row` returns None for an item that was deleted in the meantime.
     """
     rows = RowWriter(request, wanted)
     if await rows.begin():
@@ -172,7 +172,7 @@ async def send_page(
 
 
 class RowWriter:
-    """Writes the rows of a list in slices, as they are made, so that memory holds no whole list."""
+    """Writes the rows of a list in slices, so that the whole list is never in memory."""
 
     def __init__(self, request: web.Request, wanted: PageQuery) -> None:
         self.response: Final = web.StreamResponse(headers=JSON_HEADERS)
@@ -184,7 +184,7 @@ class RowWriter:
         self._count = 0
 
     async def begin(self) -> bool:
-        """Begin the answer; return False for a HEAD request, which has no body."""
+        """Begin the answer; return False for a HEAD request, whose answer has no body."""
         self._unsent = "[" if self._wanted.page is None else '{"items": ['
         return await begins(self._request, self.response)
 
@@ -193,19 +193,19 @@ class RowWriter:
         text = json.dumps(self._wanted.only(row), ensure_ascii=False)
         self._unsent += f",{text}" if self._count else text
         self._count += 1
-        # Rows may be long, and output for a client that does not read stays in memory.
+        # Rows may be long, and output stays in memory while the client does not read.
         if len(self._unsent) >= HTTP_WRITE_BYTES_MAX:
             await self.flush()
         await self._slices.made(row, len(text))
 
     async def flush(self) -> None:
-        """Send what was written, and end the slice."""
+        """Send the written rows, and end the slice."""
         part, self._unsent = self._unsent, ""
         await self.response.write(part.encode())
         await next_slice()
 
     async def end(self, found: int = 0, total: int = 0) -> None:
-        """End the answer; a page gets the numbers of `found` rows and of all rows (`total`)."""
+        """End the answer; a page includes the numbers of matching rows and of all rows."""
         self._unsent += "]"
         if self._wanted.page is not None:
             head = json.dumps(self._wanted.paged(self._count, found, total))
@@ -215,13 +215,13 @@ class RowWriter:
 
 
 class RowSlices:
-    """Lets others run while the rows of a long list are made and written."""
+    """Lets other work run while the rows of a long list are made and written."""
 
     def __init__(self) -> None:
         self._left = SLICE_VALUES
 
     async def made(self, row: Row, size: int) -> None:
-        """Count a row, all of whose fields were made and written as `size` characters."""
+        """Count a row with all its fields, which was written as `size` characters."""
         self._left -= values_in(row) + size // _CHARACTERS_PER_VALUE
         if self._left < 0:
             self._left = SLICE_VALUES

@@ -1,4 +1,4 @@
-"""Shared by the routes: the broker, the objects that a path names, and JSON answers."""
+"""Helpers that the routes share: the broker, the objects named by a path, and JSON answers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from leveret.names import Name, cleaned
 #: The broker of an application.
 BROKER: Final = web.AppKey("broker", Broker)
 
-#: The means to change the broker.
+#: The operations that change the broker.
 OPERATOR: Final = web.AppKey("operator", Operator)
 
-#: The clock of peers' timeouts; it stands still while the process is suspended.
+#: The clock for timeouts of peers; it stops while the process is suspended.
 CLOCK: Final = web.AppKey("clock", Clock)
 
-#: Reads the broker's chunks.
+#: Reads chunks for the broker.
 CHUNKS: Final = web.AppKey("chunks", ChunkSource)
 
 Row = dict[str, object]
@@ -53,9 +53,9 @@ def json_response(
 
 
 def error_response(error: AmqpError, *, names: bool = False) -> web.Response:
-    """Return a broker error with its status (`errors`), in RabbitMQ's words.
+    """Return the answer to a broker error: its HTTP status, and RabbitMQ's wording.
 
-    With `names`, a 404 has the missing object in `detail`, for callers who may see everything.
+    With `names`, the `detail` of a 404 names the missing object: for callers who may see them all.
     """
     status = error.http_status
     if isinstance(error, PageOutOfRange):
@@ -66,7 +66,7 @@ def error_response(error: AmqpError, *, names: bool = False) -> web.Response:
             body["detail"] = error.text
         return json_response(body, status)
     if status == HTTPStatus.UNAUTHORIZED:
-        # RabbitMQ's spelling here; it does not name the refused operation.
+        # RabbitMQ's spelling; like RabbitMQ, the answer does not name the refused operation.
         return json_response({"error": "not_authorised", "reason": "Access refused."}, status)
     name = HTTPStatus(status).phrase.lower().replace(" ", "_")
     return json_response({"error": name, "reason": error.text}, status)
@@ -75,15 +75,15 @@ def error_response(error: AmqpError, *, names: bool = False) -> web.Response:
 def name_of(request: web.Request, part: str) -> Name:
     """Return the name of an exchange, a queue or a super stream at `part` of the path.
 
-    Only this name is checked, looked up and changed; the path itself may contain line ends.
+    Only this name is checked, looked up and changed; the path may still contain line ends.
 
-    Raises: PreconditionFailed (400 in HTTP) for a name with only line ends.
+    Raises: PreconditionFailed (400 in HTTP) for a name that consists only of line ends.
     """
     return cleaned(request.match_info[part])
 
 
 def vhost_of(request: web.Request) -> str | None:
-    """Return the vhost in the path; None if it has none.  Raises: NotFound (404)."""
+    """Return the name of the vhost in the path, or None if it has none.  Raises: NotFound (404)."""
     vhost = request.match_info.get("vhost")
     if vhost is not None and vhost not in request.app[BROKER].vhosts:
         raise NotFound(f"no vhost '{vhost}'")
@@ -99,7 +99,7 @@ def found_vhost(request: web.Request) -> Vhost:
 
 
 def number_of_query(request: web.Request, name: str, default: int | None, most: int) -> int:
-    """Return a number from 0 to `most` in a request's query; without a default it is required.
+    """Return a number from 0 to `most` from the query string; without a default it is required.
 
     Raises: PreconditionFailed (400 in HTTP).
     """
@@ -139,9 +139,9 @@ def as_user(request: web.Request, vhost: str) -> AbstractAsyncContextManager[Dir
 
 
 async def begins(request: web.Request, response: web.StreamResponse) -> bool:
-    """Send the head of an answer; return whether to send a body, which is false for HEAD.
+    """Send the headers of an answer; return whether to send a body, which is False for HEAD.
 
-    The framework would send the body, and the client would take it for the next answer.
+    The framework would send a body even then, and the client would take it for the next answer.
     """
     await response.prepare(request)
     return request.method != hdrs.METH_HEAD
@@ -150,9 +150,9 @@ async def begins(request: web.Request, response: web.StreamResponse) -> bool:
 async def shared_response(
     request: web.Request, make: Callable[[], Awaitable[object]]
 ) -> web.Response:
-    """Return the result of `make`; a browser's page may get a recent answer to another page.
+    """Return the result of `make`; a page in a browser may get a recent answer to another page.
 
-    The result must be the same for all users who may make this request.
+    The result must be the same for all users with permission for the request.
     """
     if not is_page(request):
         return json_response(await make())

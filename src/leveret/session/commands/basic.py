@@ -1,6 +1,6 @@
-"""The class basic: its dispatch, and basic.qos (prefetch) and basic.cancel.
+"""Dispatches the methods of class basic, and handles basic.qos (prefetch) and basic.cancel.
 
-The other methods are in `ack`, `consume`, `get` and `session/publish`.
+`ack`, `consume`, `get` and `session/publish` handle the others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from leveret.wire.methods import (
 
 
 def handle_basic(channel: ServerChannel, method: Method) -> bool:
-    """Handle a method of class basic; return False for one that clients do not send."""
+    """Handle a method of class basic; return False for one that clients must not send."""
     if isinstance(method, BasicAck):
         settle(channel, method.delivery_tag, method.multiple, ACK)
     elif isinstance(method, BasicNack):
@@ -52,7 +52,7 @@ def handle_basic(channel: ServerChannel, method: Method) -> bool:
 
 
 def _cancel(channel: ServerChannel, method: BasicCancel) -> None:
-    """Cancel a consumer; an unknown tag is no error (behaviour 53: cancel-ok)."""
+    """Cancel a consumer; an unknown tag is not an error (behaviour 53: cancel-ok)."""
     channel.connection.core.syncs.reply_group = 0
     consumer = channel.take_consumer(method.consumer_tag)
     if consumer is not None:
@@ -62,7 +62,7 @@ def _cancel(channel: ServerChannel, method: BasicCancel) -> None:
 
 
 def _qos(channel: ServerChannel, method: BasicQos) -> None:
-    """Set the prefetch of the next consumers, or of the channel (behaviour 56: global flag)."""
+    """Set the prefetch of new consumers, or of the channel (behaviour 56: global flag)."""
     if method.prefetch_size != 0:
         raise NotImplementedFault(f"prefetch_size!=0 ({method.prefetch_size})")
     if method.global_:

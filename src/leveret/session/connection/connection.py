@@ -1,18 +1,18 @@
 """An AMQP 0-9-1 connection as a state machine, from its first byte to its last.
 
-`receive` takes bytes; `take_output` returns bytes; the shell around it owns the socket and the
-clock.  A connection can be *halted*: it stops parsing until a sync that a reply depends on is done,
-output has room or an alarm is over.  Input is always handled in order.
+`receive` takes input; `take_output` returns output; the shell around it owns the socket and the
+clock.  A connection can be *halted*: then it does not parse until the sync on which a reply depends
+is done, the output has room, or an alarm is over.  Input is always handled in order.
 
-It is composed of parts: channels, publishing, handshake, heartbeat and closing are separate
-objects, `FrameInput` dispatches each frame to its part, and `states` has the table of states.  With
-its bases the class is longer than others: it is the whole interface of a connection to the shell,
-the broker and the parts, and most of its methods only pass a call on.
+Channels, publishing, handshake, heartbeat and closing are separate objects; `FrameInput` dispatches
+frames to them, and `states` has the table of states.  With its bases the class is longer than
+others, because it is the whole interface of a connection to the shell, the broker and these
+objects; most of its methods only pass a call on.
 
 Invariants: once `state` is CLOSED, nothing is parsed or written.  A soft error closes one channel,
-a hard error the connection.  No AmqpError ends the broker.  Any other exception closes the
-connection with 541 if the current method had changed nothing; else it propagates out of `receive`
-and the like, and the broker must stop.
+a hard error the connection.  No AmqpError stops the broker.  Any other exception closes the
+connection with 541 if the current method has not changed anything; otherwise it propagates to the
+shell, and the broker must stop.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from leveret.session.settings import Peer, SessionSettings, Tokens
 
 @final
 class AmqpConnection(ConnectionBase):
-    """One client connection."""
+    """A client connection."""
 
     def __init__(
         self,
@@ -128,10 +128,10 @@ class AmqpConnection(ConnectionBase):
             except AmqpError as error:
                 self._fail(error)
             except Exception as bug:
-                # Not `error` again: in mypyc a name has one type per function.
+                # Not named `error`: in mypyc a name has one type per function.
                 if not self.survives(bug):
                     raise
-                # Earlier methods are complete, and this one left nothing half done.
+                # Earlier methods are complete, and this one has not changed anything.
                 fault = InternalError("see the broker's log")
                 self._name_method(fault)
                 self.start(self._fail_when_confirmed(fault))
@@ -141,7 +141,7 @@ class AmqpConnection(ConnectionBase):
             self.account.hold_input(memory)
 
     def _fail_when_confirmed(self, fault: InternalError) -> Iterator[int]:
-        """Close with 541, after confirming the publishes before the fault as usual."""
+        """Close with 541, after confirming earlier publishes as usual."""
         while (group := self.channels.unsynced_group()) > 0:
             self.core.syncs.reply_group = group
             yield SYNC
@@ -152,8 +152,7 @@ class AmqpConnection(ConnectionBase):
     def _take_protocol_header(self) -> bool:
         """Check the protocol header; return whether frames follow.
 
-        A peer with another header is answered, and the connection ended (behaviour 1: protocol
-        header).
+        Answer any other header, and end the connection (behaviour 1: protocol header).
         """
         reader = self.reader
         start = reader.data[:8]
@@ -183,7 +182,7 @@ class AmqpConnection(ConnectionBase):
             self.current.begin(self.published)
             if not reader.next():
                 return
-            # Counted first, because reading a refused frame costs as much.
+            # Counted before `take`, because reading a refused frame costs as much.
             self.core.scheduler.spent += METHOD
             if reader.kind != FRAME_BODY:
                 self.core.scheduler.spent += (reader.end - reader.start) // TABLE_BYTES_PER_COST
@@ -203,7 +202,7 @@ class AmqpConnection(ConnectionBase):
         self.resume(HALT_SYNC)
 
     def take_output(self) -> list[bytes | memoryview]:
-        """Return the bytes to send, in order, if any."""
+        """Return the bytes to send, in order."""
         parts = self.output.take()
         if parts:
             self.heartbeat.output_ms = self.now_ms
@@ -211,11 +210,11 @@ class AmqpConnection(ConnectionBase):
         return parts
 
     def resume_deliveries(self) -> None:
-        """Schedule the queues of all consumers, because there is room for deliveries."""
+        """Schedule the queues of all consumers, because the output has room for deliveries."""
         self.channels.resume_deliveries()
 
     def delivered(self) -> None:
-        """Start the time limits for acks of the deliveries just written."""
+        """Start the ack timeouts of the deliveries just written."""
         if self.unacked.bytes > 0:
             self.channels.acks.delivered()
 
@@ -239,8 +238,8 @@ class AmqpConnection(ConnectionBase):
     def publisher_blocked(self) -> None:
         """Send connection.blocked, and halt as soon as possible, after a publish during an alarm.
 
-        In the middle of a content or a transaction, parsing continues to its end: if halted there,
-        its memory could keep the alarm on for ever.  The bytes accepted despite the alarm are
+        In the middle of a message or a transaction, parsing continues to its end, because otherwise
+        its memory could keep the alarm on forever.  The bytes accepted despite the alarm are
         limited (`Broker.is_overfull`); on a full disk they are not confirmed before there is space.
 
         Raises: ResourceFault (506) as `check_memory`.
@@ -265,15 +264,15 @@ class AmqpConnection(ConnectionBase):
         return self.reader.held()
 
     def is_authenticated(self) -> bool:
-        """Return whether the client has logged in and entered a vhost."""
+        """Return whether the client has logged in and opened a vhost."""
         return self.vhost is not None
 
     def is_authenticating(self) -> bool:
-        """Return whether the login is being verified, or was accepted and is being completed."""
+        """Return whether the login is being verified, or the client has yet to open a vhost."""
         return self.state in (VERIFYING_LOGIN, AWAITING_TUNE_OK, AWAITING_OPEN)
 
     def set_reading(self, reading: bool, now_ms: i64) -> None:
-        """Start or stop counting silence: the shell reads the socket or does not, from `now_ms`."""
+        """Start or stop counting silence: from `now_ms` the shell reads the socket, or does not."""
         self.heartbeat.set_reading(reading, now_ms)
 
     def tick(self, now_ms: i64) -> None:
@@ -296,14 +295,14 @@ class AmqpConnection(ConnectionBase):
             self.heartbeat.tick(now_ms)
 
     def resumed(self) -> None:
-        """Send a heartbeat now: the process was suspended, and the client may be timing out."""
+        """Send a heartbeat now: the process was suspended, and the client may soon time out."""
         if self.state == OPEN:
             self.heartbeat.send()
 
     # -- the end ----------------------------------------------------------------------------------
 
     def fail_channel(self, number: i64, error: AmqpError) -> None:
-        """Close a channel with an error that no method of the client caused."""
+        """Close a channel with an error that was not caused by a method of the client."""
         self.current.method(number, 0)
         self._fail(error)
 
@@ -341,7 +340,7 @@ class AmqpConnection(ConnectionBase):
     def close(self, error: AmqpError) -> None:
         """Close the connection with the code of `error`, and begin to release its resources."""
         if self.state >= CLOSING:
-            # The malformed frame stays in the input: parsing would fail again and again.
+            # The malformed frame stays in the input, so parsing would fail again and again.
             self.closing.stop_parsing()
             return
         level = "info" if isinstance(error, ConnectionForced) else "error"
@@ -363,7 +362,7 @@ class AmqpConnection(ConnectionBase):
             self.close(ConnectionForced(text))
 
     def superseded(self) -> None:
-        """End the connection: its client has opened another one to resume this one's publishes."""
+        """End the connection because its client has reconnected to resume its publishes."""
         self.log.append(("warning", "the client lost this connection and has opened another"))
         self.finish()
 
@@ -379,7 +378,7 @@ class AmqpConnection(ConnectionBase):
             channel.confirms.add_counts(counts)
 
     def lost(self) -> None:
-        """End the connection: its socket is lost."""
+        """End the connection because its socket is lost."""
         if self.state == OPEN and not self.released:
             self.log.append(("warning", "client unexpectedly closed TCP connection"))
         self.release(False)
@@ -395,7 +394,7 @@ class AmqpConnection(ConnectionBase):
             self.finish()
 
     def end_channels(self) -> list[Iterator[int]]:
-        """Forget the channels and the cached routes; return the releases of the channels."""
+        """Forget channels and cached routes; return the operations that release the channels."""
         self.publisher.cache.forget()
         channels = self.channels.end()
         if self.publish_session is not None:
@@ -403,7 +402,7 @@ class AmqpConnection(ConnectionBase):
         return [release_channel(channel) for channel in channels]
 
     def untie(self) -> None:
-        """Replace the parts with those of the ended connection that the broker keeps."""
+        """Free the parts: share those of an ended connection that the broker keeps for this."""
         self.vhost = None
         ended = self.broker.ended_links.setdefault("amqp", self)
         assert isinstance(ended, AmqpConnection)

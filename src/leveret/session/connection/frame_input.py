@@ -1,4 +1,4 @@
-"""Dispatch of frames by the state of the connection and of the channel.
+"""Dispatches frames by the state of the connection and of the channel.
 
 Publishes that are complete in the input bypass this module (`Publisher.take_whole`).
 
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from leveret.broker.publishers.publish_sessions import ChannelProgress
     from leveret.wire.method import Method
 
-#: The size of a method beyond which its arguments count (`broker/scheduler/costs.py`).
+#: The size of a method from which its arguments add to its cost (`broker/scheduler/costs.py`).
 SHORT_METHOD_BYTES: Final = 64
 
 
 #: The reply code of a normal close (AMQP 0-9-1, constants).
 _REPLY_SUCCESS: Final = 200
 
-#: Of a channel.open-ok, the method's ids and the length field of its string.
+#: The size of a channel.open-ok without its string: the method's ids and the length of the string.
 _METHOD_BYTES: Final = 8
 
 
@@ -110,7 +110,7 @@ class FrameInput:
     def _method_without_channel(self, start: i64, end: i64) -> Method:
         """Return the method of a frame on channel 0, or on a channel that is not open.
 
-        Raises: ChannelFault (504) if decoding it raises a soft error, such as an illegal name:
+        Raises: ChannelFault (504) in place of a soft error, such as for an illegal name, because
         there is no channel to close.
         """
         data = self._reader.data
@@ -128,7 +128,7 @@ class FrameInput:
             self._channels.write_confirms()
             session = connection.publish_session
             if session is not None and method.reply_code == _REPLY_SUCCESS:
-                # The client will not reconnect and ask about its publishes.
+                # The client will not reconnect to ask about its publishes.
                 session.end()
             # This halt never ends: the connection parses no more input.
             connection.halt(HALT_WORK)
@@ -155,7 +155,7 @@ class FrameInput:
             raise ChannelFault("expected 'channel.open'")
         method = self._method_without_channel(start, end)
         if isinstance(method, ChannelCloseOk):
-            # The reply to a close that crossed the client's own.
+            # The client answers a close that crossed its own.
             return
         if not isinstance(method, ChannelOpen):
             raise ChannelFault("expected 'channel.open'")
@@ -184,7 +184,7 @@ class FrameInput:
             self._current.publish(channel.number, connection.published)
             channel.content.begin(data[start + 4 : end])
             return
-        # An illegal name, found by decoding the method, closes only the channel.
+        # Decoding may find an illegal name, which closes only the channel.
         self._current.method(channel.number, 0)
         if end - start > SHORT_METHOD_BYTES:
             cost = (end - start - SHORT_METHOD_BYTES) // METHOD_BYTES_PER_COST
@@ -192,16 +192,16 @@ class FrameInput:
         method = decode_method(data, start, end)
         self._current.method(channel.number, ids)
         if isinstance(method, ChannelClose):
-            # Pending confirms go first: nothing may follow the close-ok on this channel.
+            # Send pending confirms first: nothing may follow the close-ok on this channel.
             channel.confirms.write()
-            # Free the number now: after close-ok the client may use it again.
+            # Free the number now: after the close-ok the client may reuse it.
             self._channels.forget(channel)
             connection.start(close_channel(channel, ChannelCloseOk()))
             return
         core = connection.core
         core.syncs.reply_group = 0
         if core.scheduler.letters.any():
-            # Methods see the dead letters of earlier methods in this batch as already routed.
+            # To this method, dead letters of earlier methods in the batch must be routed already.
             core.scheduler.dead_letter(connection.slice_end - core.scheduler.spent)
         handle(channel, ids >> 16, method)
 
@@ -218,7 +218,7 @@ class FrameInput:
 
 
 def _open_channel(connection: ConnectionBase, channel: ServerChannel, method: ChannelOpen) -> None:
-    """Answer channel.open, with the progress of the lost channel if the client asks for it.
+    """Answer channel.open, with the progress of a lost channel if the client asks for it.
 
     `leveret.wire.content.publish_marks` encodes the question and the answer.
     """
@@ -243,7 +243,7 @@ def _answer_later(
         yield WAIT
     if not channel.awaits_reply():
         return
-    # The answer waits until the reported progress is durable.
+    # Hold the answer until the reported progress is durable.
     frame_max = int(connection.frame_bytes_max) or 0x7FFF_FFFF
     room = frame_max - FRAME_OVERHEAD_BYTES - _METHOD_BYTES
     core = connection.core

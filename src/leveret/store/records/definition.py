@@ -1,16 +1,16 @@
 """The layout of a definition in a record: its kind and its fields.
 
-    string kind | table of the fields that are no tables | n times (string name | table)
+    string kind | table of the fields that are not tables | n times (string name | table)
 
-Fields that are tables themselves (a queue's arguments, a policy's definition) are written
-separately, as the client sent them: inside one more table they could exceed its limits on depth and
-entries.
+Fields that are themselves tables (a queue's arguments, a policy's definition) are written
+separately, as the client sent them: nested in another table they could exceed its limits on depth
+and entries.
 
-New definitions are made as `Definition`.  It is encoded when it is made, and refused if the
-journal, a snapshot or a definitions file could not store every value of it, so the code that
-changes the broker makes it before any state changes.  Definitions that are on disk already are
-written by `write_definition` alone: an earlier release may have accepted values that a new
-definition must not have.
+A new definition is created as a `Definition`, which encodes it, and refuses it if the journal, a
+snapshot or a definitions file could not store all its values.  So code that changes the broker
+creates it before it changes any state.  Definitions that are already on disk are rewritten only
+with `write_definition`, because an earlier release may have accepted values that a new definition
+must not have.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from leveret.wire.tables import read_table, write_table
 _QUOTED_MAX: Final = 64
 
 
-#: The values that a field can hold, for error messages.
+#: The values that a field can have, for error messages.
 _HELD: Final = (
     "use texts, numbers of 64 bits, true, false, null, lists and objects, with names of at most "
     f"{SHORT_STRING_BYTES_MAX} bytes, {TABLE_ENTRIES_MAX} entries in all and {TABLE_DEPTH_MAX} "
@@ -45,12 +45,12 @@ _HELD: Final = (
 
 @final
 class Definition:
-    """An encoded definition that can be stored: `payload` is the payload of its record."""
+    """A valid, encoded definition; `payload` is the payload of its record."""
 
     def __init__(self, kind: str, fields: dict[str, object]) -> None:
         """Encode the definition.
 
-        Raises: PreconditionFailed (406): the journal, a snapshot or a definitions file cannot keep
+        Raises: PreconditionFailed (406): the journal, a snapshot or a definitions file cannot store
         a field; the text names the field, the cause and the remedy.
         """
         for name, value in fields.items():
@@ -72,7 +72,7 @@ class Definition:
 def _check_value(kind: str, name: str, value: object, depth: i64) -> None:
     """Refuse a value that a table would not return unchanged, or that JSON cannot represent.
 
-    Tables and arrays are examined down to `TABLE_DEPTH_MAX`; the table itself refuses deeper ones.
+    Tables and arrays are checked down to `TABLE_DEPTH_MAX`; encoding refuses deeper ones.
     """
     if isinstance(value, str):
         if not _is_text(value):
@@ -104,7 +104,7 @@ def _is_text(text: str) -> bool:
 
 
 def _culprit(fields: dict[str, object]) -> str:
-    """Return the first field that cannot be written by itself, or the one with the most entries."""
+    """Return the first field that cannot be encoded alone; if there is none, the largest field."""
     for name, value in fields.items():
         if not _is_written(value):
             return name + _inside(value)
@@ -112,7 +112,7 @@ def _culprit(fields: dict[str, object]) -> str:
 
 
 def _inside(value: object) -> str:
-    """Return the path to the value in a table that cannot be written, or an empty path."""
+    """Return the path to the value in a table that cannot be encoded, or "" if there is none."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if not _is_written({key: inner}):
@@ -121,7 +121,7 @@ def _inside(value: object) -> str:
 
 
 def _is_written(value: object) -> bool:
-    """Return whether `value` can be written in a table, or is a table that can be written."""
+    """Return whether `value` can be encoded: as a table if it is a dict, otherwise in a table."""
     table: dict[str, object] = {}
     if isinstance(value, dict):
         table = value
@@ -146,7 +146,7 @@ def _largest(fields: dict[str, object]) -> str:
 
 
 def _quoted(value: object) -> str:
-    """Return a name as an error quotes it."""
+    """Return a name as quoted in an error."""
     text = value if isinstance(value, str) else str(value)
     shown = text if _is_text(text) else ascii(text)[1:-1]
     return shown if len(shown) <= _QUOTED_MAX else shown[:_QUOTED_MAX] + "..."
@@ -160,8 +160,8 @@ def _unkept(kind: str, name: str, why: str) -> PreconditionFailed:
 def write_definition(writer: BytesWriter, kind: str, definition: dict[str, object]) -> None:
     """Append a definition.
 
-    Raises: ValueError: a field has a type that no table can hold, or a table exceeds its limits;
-    then `writer` may hold a part of it.
+    Raises: ValueError: a field has a type that tables cannot hold, or a table exceeds its limits;
+    `writer` may then contain part of the definition.
     """
     write_string(writer, kind.encode())
     write_table(writer, {k: v for k, v in definition.items() if not isinstance(v, dict)})
@@ -174,7 +174,7 @@ def write_definition(writer: BytesWriter, kind: str, definition: dict[str, objec
 def read_definition(data: bytes, position: i64, end: i64) -> tuple[str, dict[str, object]]:
     """Return the kind and the fields of the definition from `position` to `end`.
 
-    Raises: Damaged: the bytes are no definition.
+    Raises: Damaged: the bytes are not a definition.
     """
     try:
         kind, position = _read_string(data, position, end)

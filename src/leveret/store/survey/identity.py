@@ -1,13 +1,13 @@
 """The identity of a directory: the seed of its digests, found even if the file `format` is lost.
 
-Without the seed no record of journal or snapshots can be checked (chunks do not need it).  It is in
-both copies of `format`, in each snapshot (counter `seed`), and in the journal at each start and
-checkpoint (field `uuid` of the definition `start`; the checkpoint's record).  A candidate is
-accepted if a header of a journal file or of a snapshot matches it: a digest of 64 bits does not
-match by chance.  So a damaged `format`, a missing one, and one from another store are all handled
-alike: another candidate is tried.
+Without the seed, no record of the journal or of a snapshot can be checked; chunks do not need it.
+The seed is in both copies of `format`, in each snapshot (counter `seed`), and in the journal at
+each start and checkpoint (field `uuid` of the definition `start`; the checkpoint's record).  A
+candidate is accepted if the header of a journal file or of a snapshot matches it: a digest of 64
+bits does not match by chance.  So a damaged `format`, a missing one and one from another store are
+handled alike: the next candidate is tried.
 
-It only reads.  It cannot find a seed that is in none of these places.
+This module only reads.  It cannot find a seed that is in none of these places.
 """
 
 from __future__ import annotations
@@ -29,19 +29,22 @@ from leveret.store.records.record import GROUP_HEADER_BYTES, SEED_MASK, is_group
 from leveret.store.snapshot import snapshot_seed, state_generation
 from leveret.wire.buffer import read_i64_le
 
-#: The size searched for the seed in each file: the record of a start is the first of its start.
+#: How much of each file is searched for the seed: a start writes its own record first.
 _SEARCHED_BYTES: Final = 4 * 1024 * 1024
 
 #: The bytes that precede the seed in a snapshot.
 _COUNTER: Final = b"\x04seed"
-#: The bytes before the uuid in the record of a start, and with 8 bytes between in a checkpoint's.
+#: The bytes before the uuid in the record of a start; in a checkpoint's, 8 bytes lie between.
 _FIELD: Final = b"\x04uuidx\x00\x00\x00\x10"
 _CHECKPOINT: Final = b"\x18\x00\x00\x00\x0c"
 
 
 @final
 class Witness:
-    """A group's header, as the first bytes of a file; `seed_of` a snapshot's differs."""
+    """The group header at the start of a file, against which a candidate seed is checked.
+
+    The digests of a snapshot use a seed derived from the journal's.
+    """
 
     def __init__(self, head: bytes, number: i64, snapshot: bool) -> None:
         self._head: Final = head
@@ -56,10 +59,10 @@ class Witness:
 
 @final
 class Identity:
-    """The result: `seed` is None if none was found; `source` says where it was found.
+    """The result of the search: `seed` is None if not found; `source` says where it was found.
 
-    `uuid` is empty if only the seed is known.  `faults` describes the faults of the format file and
-    their places.
+    `uuid` is empty if only the seed is known.  `faults` has the offset and the description of each
+    fault of the format file.
     """
 
     def __init__(self) -> None:
@@ -73,7 +76,7 @@ class Identity:
 def identify(disk: Disk, given: bytes = b"") -> Identity:
     """Find the seed of the directory on `disk`; `given` is a known uuid.
 
-    Raises: UnknownFormat: the layout is unknown to this release.  StorageFailure.
+    Raises: UnknownFormat: this release does not know the layout.  StorageFailure.
     """
     found = Identity()
     witnesses = _witnesses(disk)
@@ -104,7 +107,7 @@ def seed_of(uuid: bytes) -> int:
 
 
 def _believed(seed: int, witnesses: list[Witness]) -> bool:
-    """Return whether a seed matches a file, or there is no file to check."""
+    """Return whether a seed matches any file, or there is no file to check."""
     for witness in witnesses:
         if witness.speaks_for(seed):
             return True
@@ -122,7 +125,7 @@ def _try_uuid(found: Identity, uuid: bytes, witnesses: list[Witness], source: st
 
 
 def _search(found: Identity, disk: Disk, witnesses: list[Witness]) -> None:
-    """Try the rest of the format file, then the values in snapshots and journal."""
+    """Try damaged copies of the format file, then the values in snapshots and the journal."""
     for block in _raw_copies(disk):
         for uuid in _neighbours(block[16:32]):
             if _try_uuid(found, uuid, witnesses, "a damaged copy of the format file"):
@@ -138,7 +141,7 @@ def _search(found: Identity, disk: Disk, witnesses: list[Witness]) -> None:
 
 
 def _search_counter(found: Identity, data: bytes, witnesses: list[Witness], path: str) -> bool:
-    """Try the seed in a snapshot's counter."""
+    """Try each seed in a counter of a snapshot."""
     at = data.find(_COUNTER)
     while at >= 0:
         if at + len(_COUNTER) + 8 <= len(data):
@@ -159,7 +162,7 @@ def _search_uuid(
     before: bytes,
     between: int,
 ) -> bool:
-    """Try each uuid that follows the bytes `before` at the distance `between`."""
+    """Try each uuid that follows the bytes `before`, with `between` other bytes in the middle."""
     at = data.find(before)
     while at >= 0:
         first = at + len(before) + between
@@ -170,7 +173,7 @@ def _search_uuid(
 
 
 def _neighbours(uuid: bytes) -> list[bytes]:
-    """Return a uuid and all that differ from it in one of the bytes that determine the seed."""
+    """Return a uuid, and every variant with one other byte among those that determine the seed."""
     if len(uuid) != 16:
         return []
     found = [uuid]
@@ -195,7 +198,7 @@ def _witnesses(disk: Disk) -> list[Witness]:
 
 
 def paths_in(disk: Disk, folder: str) -> list[str]:
-    """Return the paths in a folder; none if the folder does not exist."""
+    """Return the paths in a folder, or an empty list if it does not exist."""
     try:
         return [f"{folder}/{name}" for name in disk.list(folder)]
     except StorageFailure:
@@ -203,7 +206,7 @@ def paths_in(disk: Disk, folder: str) -> list[str]:
 
 
 def _raw_copies(disk: Disk) -> list[bytes]:
-    """Return both blocks of the format file unchanged."""
+    """Return both blocks of the format file as they are."""
     try:
         file = disk.open(FORMAT_PATH)
     except StorageFailure:
@@ -214,7 +217,7 @@ def _raw_copies(disk: Disk) -> list[bytes]:
 
 
 def _head_of(disk: Disk, path: str, size: int) -> bytes:
-    """Return the first bytes of a file; none if it cannot be read."""
+    """Return the first bytes of a file, or b"" if it cannot be read."""
     try:
         file = disk.open(path)
     except StorageFailure:
