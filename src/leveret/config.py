@@ -1,12 +1,12 @@
-"""The settings: one frozen object, created once at start from file < environment < flags.
+"""The settings: one frozen object, created at start from file < environment < flags.
 
-It declares the settings and checks their values; it starts nothing and is not read again while the
-broker runs.  Importing it costs about 0.1 s (pydantic), so only `serve` and `app` do.
+This module declares the settings and checks their values; it does not start anything.  Importing it
+takes about 0.1 s (pydantic), so only `serve` and `app` do.
 
 Invariants: a setting has one name everywhere (`port` in the file, `LEVERET_PORT` in the
 environment, `--port` as a flag); the error for an invalid value names the setting and the source
-of the value; no message made here contains a secret.  Secrets have no flag: every user of a machine
-can read the command lines of its processes.
+of the value; error messages never contain a secret.  Secrets have no flag, because every user of a
+machine can read the command lines of its processes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from leveret.sizes import read_size
 #: The prefix of environment variables.
 ENVIRONMENT_PREFIX: Final = "LEVERET_"
 
-#: RabbitMQ's variables that apply if ours is not set: its Docker image and testcontainers set them.
+#: RabbitMQ's variables, set for its Docker image and by testcontainers; they apply if ours are not.
 RABBITMQ_VARIABLES: Final = {
     "port": "RABBITMQ_NODE_PORT",
     "default_user": "RABBITMQ_DEFAULT_USER",
@@ -56,7 +56,7 @@ RABBITMQ_VARIABLES: Final = {
     "default_vhost": "RABBITMQ_DEFAULT_VHOST",
 }
 
-#: Variables with the prefix that are not settings: of commands, of the build, of tests.
+#: Variables with the prefix that are not settings, but are used by commands, the build or tests.
 OTHER_VARIABLES: Final = (
     "LEVERET_URI",
     "LEVERET_API",
@@ -80,11 +80,11 @@ _SERVICE_ADDRESS: Final = re.compile(r"(tcp|udp|sctp)://")
 #: The name of the management socket in the data directory.
 MANAGEMENT_SOCKET: Final = "management.sock"
 
-#: The share of the memory, after the program's own, that messages may fill before publishers are
+#: The share of the memory, less the program's own, that messages may use before publishers are
 #: blocked.
 MEMORY_SHARE: Final = 0.4
 
-#: The largest settings file; it bounds the read if the path is a device without an end.
+#: The maximum size of a settings file; it also limits the read if the path is an endless device.
 _FILE_BYTES_MAX: Final = 1024 * 1024
 
 #: A version in RabbitMQ's form, with numbers that every client can store.
@@ -95,7 +95,7 @@ _FOLLOWS: Final = "default_factory_not_called"
 
 
 class ConfigError(Exception):
-    """Invalid settings; `lines` has one line for each, with its name and source."""
+    """Invalid settings; `lines` has one line for each, with the name and the source."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))
@@ -103,14 +103,14 @@ class ConfigError(Exception):
 
 
 def _size(value: object) -> object:
-    """Return the bytes of a size such as `512 MiB`; other values unchanged."""
+    """Convert a size such as `512 MiB` to bytes; return other values unchanged."""
     if not isinstance(value, str):
         return value
     return read_size(value)
 
 
 def _names(value: object) -> object:
-    """Return the names in a text separated by commas; other values unchanged."""
+    """Split names separated by commas; return other values unchanged."""
     if isinstance(value, str):
         return tuple(name.strip() for name in value.split(",") if name.strip())
     return value
@@ -124,18 +124,18 @@ def _short_string(value: str) -> str:
 
 
 def _memory() -> int:
-    """Return `MEMORY_SHARE` of the memory of this process, after the program's own."""
+    """Return `MEMORY_SHARE` of the memory that this process may use, less the program's own."""
     return memory_share(machine.memory().amount)
 
 
 def memory_share(total: int) -> int:
     """Return the default of `memory_bytes_max` for a process that may use `total` bytes."""
-    # If the memory is little more than the program's own, take a share of the whole.
+    # If the memory is not much more than the program's own, use a share of all of it.
     return int(max(total - limits.PROGRAM_BYTES, total // 4) * MEMORY_SHARE)
 
 
 def _three_numbers(value: str) -> str:
-    """Check that clients of RabbitMQ can compare a version."""
+    """Check that RabbitMQ clients can compare a version with others."""
     if not _VERSION.fullmatch(value):
         raise ValueError(
             "should be three numbers, such as 3.13.7 or 4.3.6, each of at most four digits"
@@ -196,7 +196,7 @@ def _unacked_bytes(data: dict[str, Any]) -> int:
 
 
 def _message_bytes(data: dict[str, Any]) -> int:
-    """Return the default of `message_bytes_max`, which is lower if memory is short."""
+    """Return the default of `message_bytes_max`, which is lower if there is little memory."""
     return min(limits.MESSAGE_BYTES_MAX, int(data["memory_bytes_max"]) // limits.MESSAGE_SHARE)
 
 
@@ -596,8 +596,8 @@ class Settings(BaseSettings):
     @field_validator("message_bytes_max")
     @classmethod
     def _fits_memory(cls, value: int, info: ValidationInfo) -> int:
-        """Check that the memory has room for several messages of this size."""
-        # If `memory_bytes_max` is invalid, it is missing here.
+        """Check that memory has room for several messages of this size."""
+        # An invalid `memory_bytes_max` is missing here.
         memory = info.data.get("memory_bytes_max")
         if memory is not None and value > memory // limits.MESSAGE_SHARE:
             raise ValueError(
@@ -629,13 +629,13 @@ class Settings(BaseSettings):
 
 
 def _from_rabbitmq(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings of RabbitMQ's variables."""
+    """Return the settings from RabbitMQ's variables."""
     given = {name: environment.get(variable) for name, variable in RABBITMQ_VARIABLES.items()}
     return {name: value for name, value in given.items() if value}
 
 
 def read_settings_file(path: str | Path | None) -> dict[str, Any]:
-    """Return the settings of a TOML file; empty without one.  Raises: ConfigError."""
+    """Return the settings from a TOML file, or {} without one.  Raises: ConfigError."""
     if not path:
         return {}
     try:
@@ -654,7 +654,7 @@ def read_settings_file(path: str | Path | None) -> dict[str, Any]:
 
 
 def load(flags: Mapping[str, object] | None = None) -> Settings:
-    """Return the settings; `flags` contains those of the command line.
+    """Return the settings; `flags` contains those from the command line.
 
     Raises: ConfigError.
     """
@@ -675,7 +675,7 @@ def load(flags: Mapping[str, object] | None = None) -> Settings:
 
 
 class _GivenSettings(Settings):
-    """The settings that a program passes itself, without the environment and files."""
+    """Settings that only a program passes: environment and files are ignored."""
 
     @classmethod
     def settings_customise_sources(
@@ -686,12 +686,12 @@ class _GivenSettings(Settings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (as above)
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 (as above)
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return only the program's own source."""
+        """Return the arguments as the only source."""
         return (init_settings,)
 
 
 def given(settings: Mapping[str, object]) -> Settings:
-    """Return the settings that a program passes itself, ignoring the environment.
+    """Return settings that a program passes, without the environment and files.
 
     Raises: ConfigError.
     """
@@ -803,7 +803,7 @@ def _kind(name: str, field: FieldInfo) -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    """Return the default as text; empty if it is computed or there is none."""
+    """Return the default as text, or "" if it is computed or there is none."""
     value = field.default
     if value is None or value is PydanticUndefined:
         return ""

@@ -1,13 +1,13 @@
-"""A dict for very many entries that grows without moving all of them.
+"""A dict for millions of entries that grows without moving all of them at once.
 
-A dict of 350,000 names moves them all, in 40 ms, when it grows.  Here the first entries are in one
-dict, and later ones are spread over many, by the hashes of their keys.
+When a plain dict grows, it moves all its entries: with 350,000 names, this takes 40 ms.  Here the
+first entries are in one dict, and later ones are distributed over many by the hashes of their keys.
 
-It only has the methods of a dict that are needed.  Results with many entries are lists, a copy of
-the current state.
+Only the methods that the broker needs exist.  Those that return many entries return a list, a copy
+of the current state.
 
-Invariants: a key is in exactly one of the dicts; no dict has many more than `_FIRST_MAX` entries
-up to some millions of keys.
+Invariants: a key is in exactly one of the dicts; with up to some millions of keys, no dict has many
+more than `_FIRST_MAX` entries.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class LargeDict(Generic[K, V]):
 
     def __init__(self) -> None:
         self._first: dict[K, V] = {}
-        #: Empty as long as the first dict suffices.
+        #: Empty until the first dict is full.
         self._others: list[dict[K, V]] = []
         self._in_others: i64 = 0
-        #: The dict of the last `popitem`.
+        #: The dict from which `popitem` last took an entry.
         self._last: i64 = 0
 
     def _other(self, key: K) -> dict[K, V]:
-        """Return the further dict for a key that is not in the first one."""
+        """Return the dict for a key that is not in the first one."""
         code: i64 = hash(key)
-        # A dict itself places its keys by the lowest bits.
+        # The dict itself distributes its keys by the lowest bits.
         return self._others[((code >> 8) ^ (code >> 40)) & _MASK]
 
     def get(self, key: K) -> V | None:
@@ -90,7 +90,7 @@ class LargeDict(Generic[K, V]):
             del self._first[key]
 
     def pop(self, key: K) -> V | None:
-        """Delete a key and return its value; None if it does not exist."""
+        """Delete a key and return its value, or None if it does not exist."""
         found = self.get(key)
         if found is not None:
             del self[key]
@@ -126,7 +126,7 @@ class LargeDict(Generic[K, V]):
         return iter(self.keys())
 
     def parts(self) -> int:
-        """Return the number of dicts; each key stays in one of them."""
+        """Return the number of dicts; a key never moves from one to another."""
         return 1 + len(self._others)
 
     def part(self, number: i64) -> list[V]:

@@ -1,11 +1,11 @@
 """The memory, processors and threads that this process may use, and where each limit comes from.
 
-A control group may allow less than the machine has: that of a container, of a systemd unit, or of
-a slice above either, by version 1 or 2.  All groups are read, from the process's own up to the top
-of the mount, and the lowest limit applies.
+A control group (version 1 or 2) may allow less than the machine has: the group of a container, of a
+systemd unit, or of a slice that contains either.  All groups are read, from the process's own up to
+the top of the mount, and the lowest limit applies.
 
-Each function takes the root of the file system, below which it reads /proc and the mounts of
-control groups.  A file that cannot be read sets no limit.
+Each function takes the root of the file system, and reads /proc and the mounts of control groups
+below it.  A file that cannot be read sets no limit.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import Final
 
 from leveret.limits import THREADS_LEAST
 
-#: The files of a control group that limit memory; above `memory.high` a process is slowed down.
+#: The files of a control group that limit memory; above `memory.high` a process is throttled.
 _MEMORY_FILES: Final = ("memory.max", "memory.high", "memory.limit_in_bytes")
 
-#: The source of an amount that no control group limits.
+#: The source of a limit that is not set by a control group.
 _MACHINE: Final = "the machine"
 
-#: The escapes of mountinfo for a space, a tab, a line feed and a backslash.
+#: How mountinfo escapes a space, a tab, a line feed and a backslash.
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 ROOT: Final = Path("/")
 
 
 class TooFewThreads(Exception):
-    """The limit on threads is too low for a broker; the text says how to raise it."""
+    """The limit on threads is too low to run a broker; the text says how to raise it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -82,7 +82,7 @@ def threads(root: Path = ROOT) -> Bound:
 
 
 def check_threads(bound: Bound) -> None:
-    """Check that a broker can have its threads.  Raises: TooFewThreads."""
+    """Check that a broker can start all its threads.  Raises: TooFewThreads."""
     if bound.amount < THREADS_LEAST:
         raise TooFewThreads(
             f"the limit on threads is {bound}, but a broker needs {THREADS_LEAST}: raise it with "
@@ -91,14 +91,14 @@ def check_threads(bound: Bound) -> None:
 
 
 def _lower(least: Bound, amount: int | None, source: Path | str) -> Bound:
-    """Return the lower one of a bound and an amount, which may be None."""
+    """Return the lower of a bound and an amount; None means that the amount is unlimited."""
     if amount is None or amount >= least.amount:
         return least
     return Bound(amount, str(source))
 
 
 def _quotient(quota: str, period: str) -> int | None:
-    """Return the processors for a quota per period, or None without a quota."""
+    """Return the number of processors that a quota per period allows, or None without a quota."""
     try:
         return -(-int(quota) // int(period)) if int(quota) > 0 else None
     except (ValueError, ZeroDivisionError):
@@ -115,10 +115,10 @@ def _number(path: Path) -> int | None:
 
 
 def _text(path: Path) -> str:
-    """Return the text of a file; an empty string if it cannot be read.
+    """Return the text of a file, or an empty string if it cannot be read.
 
-    Only line feeds separate its lines: the name of a mount may contain any other character, and
-    anybody who may mount, such as a user of FUSE, chooses it.
+    Only line feeds separate its lines.  The name of a mount may contain any other character, and
+    any user who can mount, for example with FUSE, can choose it.
     """
     try:
         return path.read_bytes().decode("utf-8", "surrogateescape").strip(" \n")
@@ -132,12 +132,12 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
     for line in _text(root / "proc/self/cgroup").split("\n"):
         hierarchy, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
-        # Version 2 has one line, which names no controllers.
+        # Version 2 has one line, without names of controllers.
         if not hierarchy or (controllers and controller not in controllers.split(",")):
             continue
         for top, shown in _mounted(mounts, controller if controllers else ""):
-            # In a container, its own group may be the top of the mount, and the path of the
-            # process may lead out of it by "..".
+            # In a container, the container's own group may be at the top of the mount, and the
+            # path of the process may lead out of it with "..".
             inside = PurePosixPath(path)
             within = inside.relative_to(shown) if inside.is_relative_to(shown) else PurePosixPath()
             place = root / top.relative_to("/")
@@ -145,12 +145,12 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _mounted(mounts: list[str], controller: str) -> Iterator[tuple[PurePosixPath, PurePosixPath]]:
-    """Yield the mount points of control groups, and the group that each shows at its top.
+    """Yield the mount points of control groups, and the group at the top of each.
 
-    An empty `controller` means version 2, a name that controller of version 1.
+    An empty `controller` selects version 2; a name selects that controller of version 1.
     """
     for line in mounts:
-        # The optional fields before " - " vary in number.
+        # The number of optional fields before " - " varies.
         fields, system = (part.split(" ") for part in (line + " - ").split(" - ")[:2])
         if len(fields) < 5 or len(system) < 3:
             continue

@@ -191,11 +191,11 @@ class Handles:
         await ended(dissolving, runner.durable)
 
     async def http_port(self) -> int:
-        """Return the port for HTTP; 0 if the broker does not listen for it."""
+        """Return the port for HTTP, or 0 if the broker does not listen for HTTP."""
         return self._node.listeners.http.port
 
     async def tls_port(self) -> int:
-        """Return the port for AMQP over TLS; 0 if the broker does not listen for it."""
+        """Return the port for AMQP over TLS, or 0 if the broker does not listen for it."""
         return self._node.listeners.tls_port
 
     async def connections(self) -> int:

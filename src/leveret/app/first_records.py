@@ -24,12 +24,12 @@ from leveret.management.definitions import read_definitions
 from leveret.server.authentication import PasswordAuthenticator
 from leveret.store.disk import UNBOUNDED
 
-#: The largest definitions file that is loaded, enough for some hundred thousand queues.  It also
-#: bounds the read if the path is a device without an end.
+#: The maximum size of a definitions file, enough for some hundred thousand queues.  It also limits
+#: the read if the path is an endless device.
 DEFINITIONS_BYTES_MAX: Final = 256 * 1024 * 1024
 
 
-#: The limits of users of a new data directory; the limit on message bytes is a share of the disk.
+#: The default limits of users in a new data directory; for message bytes, a share of the disk.
 NEW_USER_LIMITS: Final = {
     MAX_CONNECTIONS: CONNECTIONS_PER_USER,
     MAX_QUEUES: QUEUES_PER_USER,
@@ -39,18 +39,18 @@ NEW_USER_LIMITS: Final = {
 
 
 class BadDefinitions(Exception):
-    """The definitions file of the settings cannot be loaded; the text says which and why."""
+    """The definitions file named in the settings cannot be loaded; the text says which, and why."""
 
 
 def journal_start(ground: Ground, authenticator: PasswordAuthenticator, uuid: bytes) -> None:
-    """Journal the start, so that the record of a clean stop counts only while it is the last.
+    """Journal the start: a clean stop counts only if its record is the last.
 
-    `uuid` belongs to the data directory.  Raises: BadDefinitions.
+    `uuid` is the data directory's.  Raises: BadDefinitions.
     """
     settings = ground.settings
     broker = ground.broker
     journal = broker.core.journal
-    # With the uuid, the journal can be read even if the file `format` is lost.
+    # With the uuid in it, the journal can be read even if the file `format` is lost.
     start = {"version": __version__, "time_ms": ground.clock.wall_ms(), "uuid": uuid}
     journal.define("start", start)
     capacity = ground.disk.capacity()
@@ -61,7 +61,7 @@ def journal_start(ground: Ground, authenticator: PasswordAuthenticator, uuid: by
     # One transaction: a crash must not leave a user without access to any vhost.
     journal.begin_tx()
     if not broker.vhosts and not broker.users.by_name:
-        # Data directories of earlier releases keep having no limits.
+        # Data directories from earlier releases continue without limits.
         broker.parameters.set_global(DEFAULT_USER_LIMITS, dict(NEW_USER_LIMITS))
     if not broker.vhosts and not definitions.get("vhosts"):
         broker.add_vhost(settings.default_vhost)
@@ -78,7 +78,7 @@ def journal_start(ground: Ground, authenticator: PasswordAuthenticator, uuid: by
 
 
 def _definitions(ground: Ground) -> Arguments:
-    """Return the definitions of the settings' file; empty without one."""
+    """Read the definitions file named in the settings; return {} if none is named."""
     path = ground.settings.load_definitions
     if path is None:
         return {}
@@ -97,7 +97,7 @@ def _definitions(ground: Ground) -> Arguments:
 
 
 def _load(ground: Ground, definitions: Arguments) -> None:
-    """Add the definitions of the settings to the existing ones, all or nothing."""
+    """Add the definitions in the file to the existing ones, all or nothing."""
     path = ground.settings.load_definitions
     log = ground.log
     try:

@@ -1,11 +1,11 @@
 """A broker's life: start, serve, stop.
 
-Order of start: lock and recover the data directory, restore the state, load definitions, journal
-new records, sync, listen.  Order of stop: stop listening, close connections, sync, mark the stop as
-clean.
+At start, it locks and recovers the data directory, restores the state, loads definitions, journals
+new records, syncs and listens.  At stop, it stops listening, closes connections, syncs and marks
+the stop as clean.
 
 A node does not change its process: garbage collection, signals, limits and the allocator belong to
-the program that runs the process (`cli.serving`), and one process may have several nodes.
+the program that runs the process (`cli.serving`), and a process may have several nodes.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ LETTERS_TOLD_MS: Final = 60_000
 #: How long a graceful stop waits for clients to answer its connection.close.
 STOP_SECONDS: Final = 2.0
 
-#: How long a stop may take after a storage failure or an unexpected exception.
+#: The maximum time of a stop after a storage failure or an unexpected exception.
 FAILED_SECONDS: Final = 0.6
 
 
 class RunningBroker:
     """One broker.
 
-    Before `start` it has the parts that follow from its settings (`Ground`); `start` restores its
-    state and creates its working parts (`Engine`), and then its listeners (`Listeners`).
+    Initially it has only the parts that depend on nothing but settings (`Ground`).  `start`
+    restores its state and creates the parts that do the work (`Engine`), and then `Listeners`.
     """
 
     def __init__(
@@ -84,18 +84,18 @@ class RunningBroker:
 
     @property
     def settings(self) -> Settings:
-        """The settings that are in effect."""
+        """The settings in effect."""
         return self._ground.settings
 
     @property
     def engine(self) -> Engine:
-        """The working parts of the broker; they exist after recovery."""
+        """The parts that do the broker's work; available after recovery."""
         assert self._engine is not None, "the broker is not recovered"
         return self._engine
 
     @property
     def listeners(self) -> Listeners:
-        """The broker's listeners; they exist once it listens."""
+        """The broker's listeners; available once it listens."""
         assert self._listeners is not None, "the broker does not listen"
         return self._listeners
 
@@ -113,7 +113,7 @@ class RunningBroker:
         CannotListen; TooFewDescriptors; BadCertificates.
         """
         asyncio.get_running_loop().set_exception_handler(self._handle_exception)
-        # Before recovery, which can take long.
+        # Report errors in these before recovery, which can take a long time.
         self._certificates = make_certificates(self.settings, self._say)
         self._codec = make_hare_codec(self.settings)
         recovered = recover(self._ground)
@@ -160,11 +160,11 @@ class RunningBroker:
         self._start_task(self.reload(read))
 
     def _handle_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Handle an error that the event loop caught; one from a callback ends the broker.
+        """Handle an error that the event loop caught; an error in a callback stops the broker.
 
-        Other errors are only logged: errors of the system on a socket (no descriptor left for
-        accept), errors of the HTTP protocol on hostile input, and futures that nobody awaited.
-        Errors of a request are handled where it is answered.
+        Other errors are only logged: system errors on a socket (no descriptor left for accept),
+        errors in the HTTP protocol on hostile input, and futures that were never awaited.  Errors
+        in a request are handled where it is answered.
         """
         error = context.get("exception")
         if isinstance(error, BaseException) and "handle" in context:
@@ -174,7 +174,7 @@ class RunningBroker:
             self.log.error("the event loop reports", reason=context["message"], error=what)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a task; if it ends with an exception, the broker ends too."""
+        """Start a task; if it fails with an exception, the broker stops."""
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(self._task_ended)
         self._tasks.append(task)
@@ -223,9 +223,9 @@ class RunningBroker:
         return self.ending.exit_code
 
     async def kill(self) -> None:
-        """End like a killed process: send and sync nothing more, and record no clean stop.
+        """Stop like a killed process: send and sync nothing more, and do not record a clean stop.
 
-        A broker that has not started only releases its resources.
+        If the broker has not started, only release its resources.
         """
         for task in self._tasks:
             task.cancel()
@@ -253,7 +253,7 @@ class RunningBroker:
         if self._listeners is not None:
             self._listeners.stop()
             with contextlib.suppress(TimeoutError):
-                # After a failure, requests may wait for syncs that never happen.
+                # After a failure, requests may be waiting for syncs that never happen.
                 wait = None if self.exit_code == 0 else FAILED_SECONDS / 2
                 await asyncio.wait_for(self._listeners.http.stop(), wait)
         if self.exit_code == 0:
@@ -262,7 +262,7 @@ class RunningBroker:
             lingers = _LINGER_STOP_MS / 1000 if self.exit_code == 0 else 0
             await end_lingering(lingers, *self._listeners.admissions)
         if self.exit_code == 0:
-            # Records caused by earlier syncs are journaled before the mark, which must be the last.
+            # First journal the records that earlier syncs cause: the mark must be the last record.
             await engine.runner.synced()
             self.broker.journal_stop(self.clock.wall_ms())
             await engine.runner.synced()
@@ -272,7 +272,7 @@ class RunningBroker:
         self._ground.disk.close()
 
     async def _close_connections(self, engine: Engine, grace_seconds: float) -> None:
-        """Send every client a connection.close and wait a moment for the answers."""
+        """Send connection.close to every client; wait up to `grace_seconds` for the answers."""
         runner = engine.runner
         for shell in runner.shells:
             shell.connection.force("broker forced connection closure with reason 'shutdown'")

@@ -1,22 +1,23 @@
-"""Quotas: the queues, bindings and messages of users and virtual hosts, and their limits.
+"""Quotas: limits on the queues, bindings and messages of users and virtual hosts.
 
 Everything that a client creates counts for its user, identified by name and number
 (`ownership.py`), and for its vhost.  A queue and a binding count for the user who declared them.  A
-message counts for the user of its queue, not for its publisher: that user is in the queue's record,
-so it is the same after a restart, and can purge the queue, delete it or limit its length.
+message counts for the owner of its queue, not for its publisher.  The owner is in the queue's
+record, so it is the same after a restart; and the owner can purge or delete the queue, or limit its
+length.
 
-A quota refuses new objects and never removes existing ones; imports by the operator are counted and
+A quota refuses new objects and never removes existing ones; imports by the operator are counted but
 not refused.
 
 Messages are not counted one by one.  Every queue knows how many it holds; its `QuotaShare` has the
 number at the last count.  While a quota is far from its limit, a queue is counted again after at
-most `QUOTA_SLACK_MESSAGES` messages or `_QUOTA_SLACK_BYTES` bytes, and its publishers pay nothing.
+most `QUOTA_SLACK_MESSAGES` messages or `_QUOTA_SLACK_BYTES` bytes, at no cost to publishers.
 If all queues together could reach the quota before they are counted again, it is *watched*: then
-each publish is checked, and counted as it is accepted.
+each publish is checked, and counted when it is accepted.
 
-Invariants: for a quota that is not watched, the use is below the limit, including everything
-published since the last count; for a watched quota, the use never exceeds the count, once all
-queues were counted.
+Invariants: if a quota is not watched, its use is below the limit, including everything published
+since the last count; if it is watched, its use never exceeds the count, once all queues have been
+counted.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ if TYPE_CHECKING:
     from leveret.broker.ownership import Owner
     from leveret.broker.scheduler.scheduler import Scheduler
 
-#: Messages and bytes that one queue takes at most between two updates of a quota's count: a classic
-#: queue updates it with each 64th message and each large one, a stream with each block.  As long as
-#: all queues of a user together cannot reach their quota, publishes are not checked.
+#: The maximum messages and bytes that a queue accepts between two updates of a quota's count: a
+#: classic queue updates it with every 64th message and with each large one, a stream with each
+#: block.  While all queues of a user together cannot reach the quota, publishes are not checked.
 QUOTA_SLACK_MESSAGES: Final = 4096
 _QUOTA_SLACK_BYTES: Final = 64 * 65_536
 
-#: Queues that are counted again in one budget of the scheduler before a quota refuses publishes,
-#: 0.7 ms in all.  With more queues, or more refusals meanwhile, some further publishes may be
-#: refused after messages have left.
+#: How many queues are counted again, per budget of the scheduler, before a quota refuses publishes;
+#: this takes 0.7 ms.  With more queues or more refusals, some publishes may still be refused after
+#: messages have left.
 QUOTA_RECOUNT_QUEUES: Final = 4096
 
 
@@ -57,12 +58,12 @@ QUOTAS: Final = (MAX_QUEUES, MAX_BINDINGS, MAX_MESSAGES, MAX_MESSAGE_BYTES)
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class QuotaShare:
-    """The part of one queue in the message counts of its user and its vhost."""
+    """The share of one queue in the message counts of its user and its vhost."""
 
     def __init__(self, vhost: Use, queues: i64) -> None:
         self.vhost: Final = vhost
-        #: The user who declared the queue, and that user's counts; None for a queue that was
-        #: imported or recorded by an earlier release.
+        #: The user who declared the queue, and their counts; None for a queue that was imported,
+        #: or recorded by an earlier release.
         self.owner: Owner | None = None
         self.user: Use | None = None
         #: The counts of its vhost, and of its user.
@@ -89,10 +90,10 @@ class QuotaShare:
 
     @abstractmethod
     def follow(self) -> None:
-        """Have each publish checked by `takes` if `watched` is set, otherwise none."""
+        """Have `takes` check every publish if `watched` is set, otherwise none."""
 
     def give(self, owner: Owner | None, user: Use | None) -> None:
-        """Count the queue and its messages for `owner`, with the counts `user`, from now on."""
+        """Transfer the queue and its messages to `owner`, whose counts are `user`."""
         self._take_away()
         self.owner = owner
         self.user = user
@@ -114,26 +115,26 @@ class QuotaShare:
             user.remove_share(self)
 
     def judge(self) -> None:
-        """Watch the quotas that are near their limit, and no others."""
+        """Watch exactly the quotas that are near their limit."""
         self.count()
         for use in self.uses:
             use.judge()
         self.look()
 
     def look(self) -> None:
-        """Check whether a quota of its user or its vhost is watched."""
+        """Set `watched` if a quota of the user or the vhost is watched."""
         watched = any(use.watched for use in self.uses)
         if watched != self.watched:
             self.watched = watched
             self.follow()
 
     def note(self) -> None:
-        """Update the counts: called before more messages than the slack have arrived."""
+        """Update the counts; must be called at least once per slack of new messages or bytes."""
         if any(use.counts_messages for use in self.uses):
             self.judge()
 
     def count(self) -> None:
-        """Count the messages that the queue holds now."""
+        """Update the counts to the messages that the queue holds now."""
         messages = self.messages_now() - self.messages
         size = self.bytes_now() - self.bytes
         if messages != 0 or size != 0:
@@ -161,7 +162,7 @@ class QuotaShare:
         return taken
 
     def admits(self, messages: i64, size: i64) -> bool:
-        """Return whether the quotas allow this much more; count a refusal.
+        """Return whether the quotas have room for this; count a refusal.
 
         A message that replaces another adds no message (`messages` is 0).
         """
@@ -173,13 +174,13 @@ class QuotaShare:
         return True
 
     def leaves(self, size: i64) -> None:
-        """Stop counting a message that moves on to other queues at once."""
+        """Stop counting a message that is moved to other queues immediately."""
         if self.watched:
             self.count()
             self._add(-1, -size)
 
     def end(self) -> None:
-        """Stop counting: the queue is deleted."""
+        """Stop counting, because the queue is deleted."""
         self._take_away()
         self.user = None
         self.vhost.messages -= self.messages
@@ -189,14 +190,14 @@ class QuotaShare:
 
 @final
 class Use:
-    """The use of quotas by one user or one vhost, and its limits; negative: no limit."""
+    """The quota use of one user or vhost, and its limits; a negative number means no limit."""
 
     def __init__(self, label: str, scheduler: Scheduler, owner: Owner | None = None) -> None:
         #: The owner of the limits, for errors.
         self.label: Final = label
         #: The user; None for a vhost.
         self.owner: Final = owner
-        #: True for a deleted user: their objects stay, without limits.
+        #: True for a deleted user, whose objects stay, without limits.
         self.is_gone = False
         self._scheduler: Final = scheduler
         self.queues: i64 = 0
@@ -214,18 +215,18 @@ class Use:
         self.counts_messages = False
         #: True while a message quota may be near its limit.
         self.watched = False
-        #: The queues whose messages count, and the index of the one to count again next.
+        #: The queues whose messages count, and the index of the next one to count again.
         self.shares: list[QuotaShare] = []
         self._next: i64 = 0
         #: True while all queues are being counted, and the queues left to count.
         self._counts_all = False
         self._uncounted: list[QuotaShare] = []
-        #: Queues that may still be counted again while `Scheduler.full_at` has this value.
+        #: How many queues may still be counted again while `Scheduler.full_at` has this value.
         self._recounts_left: i64 = QUOTA_RECOUNT_QUEUES
         self._recounts_until: i64 = 0
 
     def limit(self, limits: Mapping[str, int]) -> None:
-        """Apply limits, given by their names."""
+        """Apply limits, by name."""
         self.queues_max = limits.get(MAX_QUEUES, -1)
         self.bindings_max = limits.get(MAX_BINDINGS, -1)
         self.messages_max = limits.get(MAX_MESSAGES, -1)
@@ -240,7 +241,7 @@ class Use:
     def add_share(self, share: QuotaShare) -> None:
         """Count the messages of a queue from now on.
 
-        The shares are in a list: a very large dict would move all entries when it grows.
+        The shares are in a list, because a very large dict moves all its entries when it grows.
         """
         self._put(share, len(self.shares))
         self.shares.append(share)
@@ -273,7 +274,7 @@ class Use:
     # -- queues and bindings ----------------------------------------------------------------------
 
     def check_queues(self, name: str, count: i64) -> None:
-        """Check that there may be `count` more queues, `name` among them.
+        """Check that the quota allows `count` more queues, including `name`.
 
         Raises: PreconditionFailed (406).
         """
@@ -284,7 +285,7 @@ class Use:
             )
 
     def check_bindings(self, source: str, count: i64) -> None:
-        """Check that there may be `count` more bindings.
+        """Check that the quota allows `count` more bindings.
 
         Raises: PreconditionFailed (406).
         """
@@ -303,7 +304,7 @@ class Use:
             share.count()
 
     def _fits(self, messages: i64, size: i64) -> bool:
-        """Return whether this much more is within the quota; adding nothing always is."""
+        """Return whether this fits into the quota; nothing always does."""
         if messages > 0 and 0 <= self.messages_max < self.messages + messages:
             return False
         return messages + size == 0 or not 0 <= self.bytes_max < self.bytes + size
@@ -311,7 +312,7 @@ class Use:
     def has_room(self, messages: i64, size: i64) -> bool:
         """Return whether there is room for `messages` more messages of `size` bytes.
 
-        Called while the quota is watched.
+        Called only while the quota is watched.
         """
         if not self._fits(messages, size):
             # Messages may have left since their queues were counted.
@@ -321,7 +322,8 @@ class Use:
     def _recount(self, messages: i64, size: i64) -> None:
         """Count queues again until the message fits; the next call continues.
 
-        Their number is limited: one message may be routed to many queues, and each asks.
+        The number of queues per call is limited, because a message may be routed to many queues,
+        and each of them calls this.
         """
         if self._recounts_until != self._scheduler.full_at:
             self._recounts_until = self._scheduler.full_at
@@ -343,7 +345,7 @@ class Use:
 
     def judge(self) -> None:
         """Watch the quota if all queues together may reach it before they are counted again."""
-        # Hysteresis: do not switch with every message.
+        # Hysteresis, so as not to switch with every message.
         slack: i64 = (len(self.shares) + 1) * (2 if self.watched else 1)
         near = self.counts_messages and not self._fits(
             slack * QUOTA_SLACK_MESSAGES, slack * _QUOTA_SLACK_BYTES
@@ -355,7 +357,7 @@ class Use:
     def _recount_all(self) -> None:
         """Count all queues, have them follow `watched`, and check again.
 
-        Messages published meanwhile to queues that were not reached yet are not checked.
+        Messages published to a queue before it is reached are not checked.
         """
         self._uncounted = list(self.shares)
         self._scheduler.spent += len(self._uncounted) >> 6
@@ -376,22 +378,22 @@ class Use:
 
 @final
 class Quotas:
-    """The use of quotas by all users; vhosts keep their own."""
+    """The quota use of all users; each vhost keeps its own."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler: Final = scheduler
-        #: The limits of each user that has any (`Users.limits`).
+        #: The limits of each user who has any (`Users.limits`).
         self.user_limits: Final[dict[str, dict[str, int]]] = {}
-        #: Limits for users without limits of their own; empty for a broker with an old data
-        #: directory.
+        #: The limits of users without their own; empty if the data directory is from an earlier
+        #: release.
         self.defaults: dict[str, int] = {}
-        #: The default limit of message bytes, if there are defaults; negative: no limit.
+        #: The default limit on message bytes, if there are defaults; a negative number means none.
         self.message_bytes: i64 = -1
-        #: Users with any counted objects, by `Owner.key`.
+        #: The users with any counted objects, by `Owner.key`.
         self.users: dict[str, Use] = {}
 
     def of(self, owner: Owner | None) -> Use | None:
-        """Return a user's counts; None for no owner."""
+        """Return a user's counts, or None if there is no owner."""
         if owner is None:
             return None
         use = self.users.get(owner.key)
@@ -410,18 +412,18 @@ class Quotas:
                 use.limit(self.limits_of(use.owner.name))
 
     def limits_of(self, name: str) -> dict[str, int]:
-        """Return the limits of a user: their own, and the defaults for the others."""
+        """Return the limits of a user: the defaults, replaced by their own."""
         return {**self.defaults, **self.user_limits.get(name, {})}
 
     def forget_unused(self, use: Use | None) -> None:
-        """Drop the counts of a user who has no objects any more."""
+        """Drop the counts of a user who no longer has any objects."""
         if use is not None and use.owner is not None and use.is_empty():
             self.users.pop(use.owner.key, None)
 
 
 @final
 class BindingCounts:
-    """The bindings of one vhost and of its users, as their quotas count them."""
+    """Counts the bindings of one vhost for the quotas of the vhost and of its users."""
 
     def __init__(self, use: Use, quotas: Quotas) -> None:
         self._use: Final = use
@@ -430,7 +432,7 @@ class BindingCounts:
     def check(self, source: str, count: i64, by: Owner | None) -> None:
         """Check that the vhost and the user `by` may have `count` more bindings from `source`.
 
-        Bindings without a user, such as those of an import, are counted and not refused.
+        Bindings without a user, such as imported ones, are counted but never refused.
 
         Raises: PreconditionFailed (406).
         """

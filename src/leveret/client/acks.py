@@ -19,8 +19,8 @@ from mypy_extensions import i64
 from leveret.wire.buffer import BytesWriter, write_i32_be, write_i64_be
 from leveret.wire.frames import FRAME_END, FRAME_METHOD, write_frame_head
 
-#: Acks that a client sends out of the order of the deliveries while an older delivery is unacked.
-#: With more, the older one is assumed to stay, and acks of the channel are no longer combined.
+#: The maximum number of out-of-order acks while an older delivery is unacked.  Beyond it, the older
+#: delivery is assumed to stay unacked, and acks on the channel are no longer combined.
 CLIENT_EARLY_ACKS_MAX: Final = 65_536
 
 
@@ -36,14 +36,14 @@ ACK_FRAME_BYTES: Final = _ACK_BYTES + 8
 
 @final
 class Acks:
-    """The acks of a channel; its delivery tags are `base` above the broker's.
+    """The acks of a channel, whose delivery tags are the broker's plus `base`.
 
     `newest` is the tag of the last delivery received.
     """
 
     def __init__(self, channel: i64, base: i64) -> None:
         self.newest: i64 = base
-        #: Whether the next ack may join the buffered ones, as their frame will be written anyway.
+        #: Whether the next ack may join the buffered ones, because their frame is due anyway.
         self.is_due = False
         self._channel: Final[i64] = channel
         self._base: Final[i64] = base
@@ -68,8 +68,8 @@ class Acks:
     def joins(self, delivery_tag: i64) -> bool:
         """Buffer an ack if others are about to be written and it is the next in order.
 
-        The ack of the newest delivery never joins: the application may then be idle for a long
-        time.
+        The ack of the newest delivery never joins, because the application may then be idle for a
+        long time.
         """
         if (
             not self.is_due
@@ -82,7 +82,7 @@ class Acks:
         return True
 
     def takes(self, delivery_tag: i64) -> bool:
-        """Buffer an ack if it is the next in order; its frame is then due."""
+        """Buffer an ack if it is the next in order; the caller then has the output send it."""
         if not self._gathers or delivery_tag != self._settled + 1 or delivery_tag > self.newest:
             return False
         self._add(delivery_tag)

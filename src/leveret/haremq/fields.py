@@ -1,11 +1,11 @@
 """The fields of HareMQ's messages, in protobuf encoding.
 
-Four messages occur for each message that passes the broker: basicPublishRequest and
-basicAckRequest from clients, basicCommonResponse and basicConsumeResponse to them.  They are read
-and written here, because with protobuf's package a publish takes 4.4 us of the broker instead of
-1.9, and a publish with its delivery and ack 7.2 us instead of 4.6 (bench/haremq.py).  Requests in
-another form than protobuf's own output (each field at most once, in ascending order) are left to
-the package, which accepts every form: see `HareCodec`.
+Each message through the broker needs four protocol messages: clients send basicPublishRequest and
+basicAckRequest, and receive basicCommonResponse and basicConsumeResponse.  They are read and
+written here because the protobuf package is slower: with it, a publish takes 4.4 us instead of 1.9,
+and a publish with its delivery and ack 7.2 us instead of 4.6 (bench/haremq.py).  Requests in any
+other form than protobuf's own output (each field at most once, in ascending order) are left to the
+package, which accepts every form: see `HareCodec`.
 
 Invariant: `PublishFields` and `AckFields` find the same values as protobuf.
 """
@@ -21,7 +21,7 @@ from leveret.haremq.frames import Package
 from leveret.haremq.scan import FieldScan
 from leveret.wire.buffer import BytesWriter
 
-#: Tags: the number of a field, and its type: 2 for length-delimited bytes or 0 for a number.
+#: Tags: the number of a field and its type, 2 for length-delimited bytes or 0 for a number.
 _FIELD_1: Final = 0x0A
 _FIELD_2: Final = 0x12
 _FIELD_3: Final = 0x1A
@@ -29,13 +29,13 @@ _FIELD_4: Final = 0x22
 _FIELD_5: Final = 0x2A
 _NUMBER_2: Final = 0x10
 
-#: The delivery modes of a message that may be lost at a restart, and of one that must survive.
+#: The delivery modes of a transient message and of a persistent one.
 UNDURABLE: Final = 1
 DURABLE: Final = 2
 
 
 def is_text(raw: bytes) -> bool:
-    """Return whether bytes are UTF-8, as every string of a message must be."""
+    """Return whether bytes are valid UTF-8, as protobuf requires of every string."""
     if raw.isascii():
         return True
     try:
@@ -86,7 +86,7 @@ class PublishFields(FieldScan):
         self.body = self.first
         self.body_end = self.last
         if at == end:
-            # Omitted properties differ from empty ones: only the queue decides on durability.
+            # Omitted properties differ from empty ones: then the queue alone decides on durability.
             self.id = self.id_end = self.routing_key = self.routing_key_end = end
             self.delivery_mode = DURABLE
             return True
@@ -151,7 +151,7 @@ class AckFields(FieldScan):
 
 
 def write_field(w: BytesWriter, tag: i64, value: bytes) -> None:
-    """Write a field of bytes; omit an empty one, as in protobuf."""
+    """Write a field of bytes; omit it if it is empty, as protobuf does."""
     size: i64 = len(value)
     if size == 0:
         return

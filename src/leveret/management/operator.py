@@ -1,7 +1,7 @@
-"""What a route needs to change the broker: the time, a sync to wait for, and slow hashes.
+"""The operations by which routes change the broker: set its time, wait for syncs, hash passwords.
 
-The core has no clock and does no I/O.  Each caller from outside gives it the time first and
-executes its effects afterwards, as the server does for each batch of input.
+The core has no clock and does no I/O.  Each caller from outside sets its time first and executes
+its effects afterwards, as the server does for each batch of input.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Waiter(EndWaiter):
 
 
 async def ended(work: Task, durable: Callable[[], Awaitable[None]]) -> None:
-    """Wait until a running long operation is over and its records are `durable`."""
+    """Wait until a running long operation has ended and its records are `durable`."""
     await durable()
     if not work.over:
         waiter = _Waiter(asyncio.get_running_loop().create_future())
@@ -65,7 +65,7 @@ async def ended(work: Task, durable: Callable[[], Awaitable[None]]) -> None:
 async def in_slices(core: Core, operation: Generator[int, None, T]) -> T:
     """Run a long operation that ends with the request; return its result or raise its error.
 
-    If the client disconnects or loses the right before the end, the operation is closed.
+    If the client disconnects or loses its permission before the end, the operation is closed.
     """
     outcome: list[T] = []
     task = Task(core.scheduler, _noting(operation, outcome))
@@ -92,14 +92,14 @@ def _keeping(
 
 @dataclass(frozen=True)
 class Operator:
-    """The means of a route to change a broker.
+    """The operations by which routes change a broker.
 
-    `begin` gives the core the time, `durable` returns once everything recorded is synced,
-    `hash_password` hashes a password off the loop, `hold_files` keeps all files of the data
-    directory from then on, and `release_files` ends that.  `broken` stops the broker for an
-    unexpected exception.  `counts` returns the counters of the sockets, by the names of the API;
-    `scrapes` builds the totals of metrics, if they are served.  `sampler` knows rates, `addresses`
-    returns the listening addresses.
+    `begin` sets the core's time; `durable` returns once everything recorded is synced.
+    `hash_password` hashes a password outside the event loop.  `hold_files` prevents the removal of
+    files of the data directory until `release_files` is called.  `broken` stops the broker after an
+    unexpected exception.  `counts` returns the counters of the sockets by their names in the API;
+    `scrapes` builds the totals of metrics, if they are served.  `sampler` computes rates;
+    `addresses` returns the listening addresses.
     """
 
     begin: Callable[[], object]
@@ -112,7 +112,7 @@ class Operator:
     counts: Callable[[], Mapping[str, int]] = dict
     scrapes: Scrapes | None = None
     addresses: Callable[[], Sequence[ListenAddress]] = tuple
-    #: Opens an AMQP channel as a user in a vhost.
+    #: Opens an AMQP channel to a vhost on behalf of a user.
     direct: OpenDirect | None = None
     #: Returns the settings in effect, without secrets.
     settings: Callable[[], Mapping[str, object]] = dict
@@ -122,24 +122,24 @@ class Operator:
     queries: StreamQueries = field(default_factory=StreamQueries)
     #: Alternates the slices of all requests.
     slices: Slices = field(default_factory=Slices)
-    #: The backups made over HTTP; None if they are not possible.
+    #: The backups made over HTTP, or None if they are not possible.
     backups: Backups | None = None
-    #: The value of `Strict-Transport-Security` over TLS; empty for none.
+    #: The value of `Strict-Transport-Security` over TLS, or "" to omit the header.
     hsts: str = ""
     #: The version of RabbitMQ that the broker reports.
     rabbitmq_version: str = RABBITMQ_VERSION
-    #: When it was created, in seconds of a monotonic clock.
+    #: The time of its creation, in seconds of a monotonic clock.
     started: float = field(default_factory=time.monotonic)
 
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[None]:
-        """Give the core the time, let the caller change it, and wait until that is synced."""
+        """Set the core's time, run the caller's changes, and wait until they are synced."""
         self.begin()
         yield
         await self.durable()
 
     async def ended(self, work: Task) -> None:
-        """Wait until a running long operation is over and its records are synced."""
+        """Wait until a running long operation has ended and its records are synced."""
         await ended(work, self.durable)
 
     async def performed(self, core: Core, asked: Generator[int, None, T]) -> T:
@@ -158,7 +158,7 @@ class Operator:
 
     @asynccontextmanager
     async def holding(self) -> AsyncIterator[None]:
-        """Prevent the removal of any file of the data directory meanwhile."""
+        """Prevent the removal of files of the data directory during the body."""
         try:
             await self.hold_files()
             yield

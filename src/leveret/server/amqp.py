@@ -1,4 +1,4 @@
-"""The asyncio shell around one client's session: socket I/O and backpressure both ways.
+"""The asyncio shell around a client's session: socket I/O, and backpressure in both directions.
 
 If a peer does not read, the broker stops writing: above the high-water mark of the transport's
 buffer the core is asked for no more output, and above a second mark the peer's input is not read
@@ -40,7 +40,7 @@ FULL_READ_BYTES = 131_072
 Log = Callable[[str, ClientSession, str], None]
 
 
-#: Stands in for the transport until the event loop passes one; all its methods raise.
+#: A placeholder until the event loop passes a transport; all its methods raise.
 _NO_TRANSPORT: Final = asyncio.Transport()
 
 
@@ -69,7 +69,7 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the session of a new connection."""
-        # uvloop's transports are no subclasses of asyncio's.
+        # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=OUTPUT_BYTES_HIGH)
         try:
@@ -114,7 +114,7 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
         return self._session
 
     def _is_authenticated(self) -> bool:
-        """Return whether the client has logged in and entered a vhost."""
+        """Return whether the client has logged in and opened a vhost."""
         return self._session is not None and self._session.is_authenticated()
 
     def _is_authenticating(self) -> bool:
@@ -143,9 +143,9 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
     def eof_received(self) -> None:
         """Close after the peer has closed its side, with the usual time limit to read the rest.
 
-        The event loop would send the rest without a time limit, and nothing could end that.
+        Otherwise the event loop would send the rest without a time limit, and could not be stopped.
         """
-        # Deliver nothing more: it would not be sent.
+        # Deliver nothing more, because it would not be sent.
         self.pause_writing()
         self._close()
 
@@ -177,7 +177,7 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
         self._judge_reading()
 
     def flush(self) -> None:
-        """Write the session's output, as far as the transport has room."""
+        """Write as much of the session's output as the transport has room for."""
         connection = self._session
         assert connection is not None
         for part in connection.take_output():
@@ -212,10 +212,11 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
     def _judge_reading(self, insists: bool = False) -> None:
         """Pause or resume reading: the session may have enough input, or its peer may not read.
 
-        If it `insists`, a session that waits for its turn is not read until then.  It insists if
-        its peer has sent more meanwhile or filled a read: an event loop that reads as long as the
-        socket has data would otherwise starve the others.  If not, reading stays on, because most
-        peers have sent everything by then, and a pause until the turn would cost two system calls.
+        If the session waits for its turn and `insists` is set, pause reading until then.  It is set
+        if the peer has sent more in the meantime or filled a read: otherwise an event loop that
+        reads as long as the socket has data would starve the other connections.  If it is not
+        set, continue reading, because most peers have sent everything by then, and a pause would
+        cost two system calls.
         """
         connection = self._session
         assert connection is not None
@@ -244,7 +245,7 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
             return
         if self.connection.finished:
             if self._finished_ms and now_ms - self._finished_ms > LINGER_SECONDS_MAX * 1000:
-                # The peer does not read, so the rest of the output would never be sent.
+                # The peer does not read, so the rest of the output could never be sent.
                 self.abort()
         elif self._unsent:
             self._judge_reading()

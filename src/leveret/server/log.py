@@ -148,7 +148,7 @@ def forward_log(name: str, level: str, keep: Keep) -> structlog.typing.Filtering
 def _bound(
     logger: object, level: str, processors: list[Any]
 ) -> structlog.typing.FilteringBoundLogger:
-    """Return a logger of our own, independent of structlog's settings in this process."""
+    """Return a logger that does not depend on the process's global structlog settings."""
     bound: structlog.typing.FilteringBoundLogger = structlog.wrap_logger(
         logger,
         processors=processors,

@@ -1,10 +1,10 @@
-"""The runner of effects: after each batch of input it runs the effects that the core recorded.
+"""Runs effects: after each batch of input, those that the core has recorded.
 
 The core decides, the runner acts: it flushes connections, passes sealed groups to the sync thread,
 reads chunks, and calls the core again when unfinished work remains.  One sync is in flight at a
-time; records written meanwhile form the next group.
+time; records written in the meantime form the next group.
 
-Interpreted on purpose: it belongs to the asyncio side.
+This module is deliberately not compiled: it belongs to the asyncio side.
 
 Unexpected exceptions (any that the code does not raise on purpose) are not caught in the callbacks
 of timers, syncs, reads and checkpoints: the event loop passes them to its exception handler, which
@@ -213,7 +213,7 @@ class Runner:
         self._observer = observer
 
     def fail(self) -> None:
-        """Stop running effects: the broker ends.  Callers waiting in start or stop continue."""
+        """Stop running effects because the broker failed; release callers in start or stop."""
         self.failed = True
         self._disarm()
         _resolve(self._idle)
@@ -348,7 +348,7 @@ class Runner:
         return done
 
     def _found_no_room(self, full: DiskFull, again: Callable[[], None]) -> None:
-        """Try again after a delay: nothing depends on the write yet, and no write follows it."""
+        """Try again after a delay: nothing depends on this write yet, and no other follows it."""
         if not self.failed:
             self._observer.no_room(full)
             self._loop.call_later(NO_ROOM_SECONDS, again)

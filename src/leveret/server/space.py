@@ -5,7 +5,7 @@ acks and deletes free space only when old files are removed; above it, the balla
 If the disk is full despite the reserve, because other programs fill it too, the writing thread
 releases the ballast (`store/journal/files.py`), and this module logs that.
 
-Interpreted on purpose: it belongs to the asyncio side.
+This module is deliberately not compiled: it belongs to the asyncio side.
 """
 
 from __future__ import annotations

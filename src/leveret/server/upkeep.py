@@ -1,10 +1,10 @@
-"""Maintenance of a data directory while the broker runs: checkpoints, compaction, space and damage.
+"""Maintains a data directory while the broker runs: checkpoints, compaction, space and damage.
 
-A checkpoint begins when the journal is long, memory or disk fill up, dead chunks can be freed, or
-damage can be dropped.  Compaction is planned between checkpoints and done by the next one.  Chunks
-that fail their check on a read are reported once, and `quarantine/` keeps their bytes.
+A checkpoint begins when the journal is long, memory or disk is filling up, dead chunks can be
+freed, or damage can be dropped.  Compaction is planned between checkpoints and done by the next
+one.  Chunks that fail their check on a read are reported once, and `quarantine/` keeps their bytes.
 
-Interpreted on purpose: it belongs to the asyncio side.
+This module is deliberately not compiled: it belongs to the asyncio side.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from leveret.store.damage import Damage, quarantine
 from leveret.store.disk import Disk, DiskFull, StorageFailure
 from leveret.store.format import JOURNAL_DIR
 
-#: Dead bytes in excess of the live ones for which checkpoints are taken to free them.
+#: Checkpoints are taken to free dead bytes when they exceed the live ones by more than this.
 _RECLAIM_BYTES_MIN: Final = 64 * 1024 * 1024
 
 
-#: Creates the source of the broker's state for a checkpoint, with a planned compaction if any.
+#: Creates the source of the broker's state for a checkpoint, with a compaction if one is planned.
 MakeSource = Callable[[Compaction | None], CheckpointSource]
 
-#: Checkpoints of a round: one chooses the files to copy from, two more free them.
+#: The checkpoints of a round: one chooses the files to copy from, two more free them.
 _ROUND: Final = 4
 
 
 @dataclass(frozen=True)
 class UpkeepLimits:
-    """Thresholds for upkeep, from the settings of the same names."""
+    """Thresholds for maintenance, from the settings of the same names."""
 
     journal_bytes_max: int
     compact_records_min: int
@@ -51,7 +51,7 @@ class Upkeep(Observer):
     """Maintains one data directory.
 
     Set `wanted` to request a checkpoint as soon as one can begin.  `stopping` returns whether the
-    broker is about to end, and `failed` is called if the disk is full and the broker cannot wait.
+    broker is stopping, and `failed` is called if the disk is full and the broker cannot wait.
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class Upkeep(Observer):
         self._files = CheckpointFiles(disk)
         self._reclaim = Reclaim(broker)
         self._compaction: Compaction | None = None
-        #: Segments from this number on are newer than the checkpoint on which compaction is
+        #: Segments from this number on are newer than the checkpoint by which compaction is
         #: planned.
         self._compact_below = 0
-        #: Chunks found damaged on a read, by path and position.
+        #: Chunks found to be damaged on a read, by path and position.
         self._reported: set[tuple[str, int]] = set()
 
     # -- the runner's observer ---------------------------------------------------------------------
@@ -105,7 +105,7 @@ class Upkeep(Observer):
         self._look_at_room()
 
     def no_room(self, full: DiskFull) -> None:
-        """Wait for disk space; a broker that starts or stops cannot wait for ever."""
+        """Wait for disk space, but fail during start or stop, which cannot wait forever."""
         if not full.path.startswith(JOURNAL_DIR):
             self._space.no_room_for_chunks(full)
         elif self.started and not self._stopping():
@@ -114,7 +114,7 @@ class Upkeep(Observer):
             self._failed(full)
 
     def checkpoint_ended(self) -> None:
-        """Check the space that a checkpoint freed, and plan the next compaction."""
+        """Check the disk space after a checkpoint, and plan the next compaction."""
         counts = self._broker.core.counts
         counts.checkpoints += 1
         counts.checkpoint_ms += self._clock.monotonic_ms() - counts.checkpoint_since_ms
@@ -140,7 +140,7 @@ class Upkeep(Observer):
             damage = Damage(ref.path, ref.position, ref.size, chunk.what, chunk.records)
             place = (ref.path, int(ref.position))
             if place not in self._reported:
-                # A stream's chunk is read again and again, but reported once.
+                # A stream's chunk may be read again and again; report it once.
                 self._reported.add(place)
                 self._runner.submit(partial(self._quarantine, damage, chunk.data))
 
@@ -163,12 +163,12 @@ class Upkeep(Observer):
     # -- checkpoints -------------------------------------------------------------------------------
 
     def _begin_checkpoint(self) -> None:
-        """Begin a checkpoint if the journal is long, memory or disk fill up, or one is wanted."""
+        """Begin a checkpoint if one is wanted, the journal is long, or memory or disk fills up."""
         broker = self._broker
         journal = broker.core.journal
         long = journal.bytes_since_roll > self.limits.journal_bytes_max
         wanted = self.wanted or broker.wants_chunks() or self._reclaim.wants()
-        # The stop record must stay the last one.
+        # The record of a clean stop must remain the last one.
         busy = self._runner.in_checkpoint or self._runner.failed or self._stopping()
         if not (long or wanted) or busy:
             return
@@ -190,7 +190,7 @@ class Upkeep(Observer):
         self._runner.run()
 
     def _write(self, work: CheckpointWork) -> None:
-        """Do a checkpoint's work if that leaves enough space; runs in the sync thread."""
+        """Write a checkpoint if enough disk space remains for it; runs in the sync thread."""
         size = work.size
         self._space.check_checkpoint(size)
         self._files.run(work)
@@ -201,7 +201,7 @@ class Upkeep(Observer):
     def _quarantine(self, damage: Damage, data: bytes) -> Callable[[], None]:
         """Keep the bytes of a damaged chunk; runs in the sync thread.
 
-        No guarantee depends on the copy, so the broker continues if it fails.
+        If copying fails, the broker continues, because no guarantee depends on the copy.
         """
         said = "damage found and quarantined"
         try:
@@ -218,9 +218,9 @@ class Upkeep(Observer):
 class Reclaim:
     """Decides when to take checkpoints to free dead bytes in segment files.
 
-    A file is removed after two checkpoints in a row did not name it, and its live messages may have
-    to be copied forward first: so a round is a few checkpoints.  After a round that freed nothing,
-    the next round waits until many more bytes are dead.
+    A file is removed after two consecutive checkpoints without it, and its live messages may have
+    to be copied first, so a round takes a few checkpoints.  After a round that freed nothing, the
+    next one waits until many more bytes are dead.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -230,7 +230,7 @@ class Reclaim:
         self._floor = 0
 
     def wants(self) -> bool:
-        """Return whether more bytes are dead than live, and a checkpoint may change that."""
+        """Return whether dead bytes far exceed live ones, and a checkpoint may free some."""
         use = self._broker.core.spill.use
         dead = int(use.dead())
         if dead - self._floor <= int(use.bytes_live) + _RECLAIM_BYTES_MIN:
@@ -238,7 +238,7 @@ class Reclaim:
         return self._left > 0
 
     def checkpoint_ended(self) -> None:
-        """Count a checkpoint of the round; at the end of the round, check if it freed anything."""
+        """Count a checkpoint of the round; at the end of the round, check if enough was freed."""
         use = self._broker.core.spill.use
         dead = int(use.dead())
         self._floor = min(self._floor, dead)

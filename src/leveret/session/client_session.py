@@ -1,11 +1,11 @@
 """The base of client connections of either protocol, as the broker and the shell see them.
 
-A session is sans-IO: `receive` takes bytes, `take_output` returns bytes; the shell around it owns
-the socket and the clock.  A session can be *halted*: it stops parsing until a sync is done, output
-has room or an alarm is over.  Input is always handled in order.
+A session is sans-IO: `receive` takes input, `take_output` returns output; the shell around it owns
+the socket and the clock.  A session can be *halted*: then it does not parse until a sync is done,
+the output has room, or an alarm is over.  Input is always handled in order.
 
-`Connection` speaks AMQP 0-9-1 and `HareConnection` HareMQ's protocol; both extend this class, so
-that vhosts, alarms, limits and listings deal with one kind of client.
+`AmqpConnection` speaks AMQP 0-9-1 and `HareConnection` HareMQ's protocol; both extend this class,
+so that vhosts, alarms, limits and listings deal with one kind of client.
 
 Invariant: only the session itself changes its halt reasons.
 """
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from leveret.broker.vhost.vhost import Vhost
     from leveret.session.settings import Peer, SessionSettings
 
-#: Input kept while a connection waits for the end of an alarm, which may take hours on many
-#: connections; beyond it the socket is not read.
+#: The maximum unparsed input during an alarm, which may last for hours and affect many connections;
+#: beyond it the socket is not read.
 INPUT_BYTES_BLOCKED_MAX: Final = 16_384
 
 
@@ -67,27 +67,27 @@ class ClientSession(Link):
         self.now_ms: i64 = now_ms
         #: Log lines with their levels, until the shell takes them.
         self.log: list[tuple[str, str]] = []
-        #: The reasons why no input is parsed; see `states`.
+        #: The reasons for a halt; see `states`.
         self.halted: i64 = 0
         #: True once the shell must close the socket after flushing the output.
         self.finished = False
         self.current = CurrentMethod(broker.core)
         #: The running long operation, if any.
         self.work: ClientTask | None = None
-        #: The user's permissions; they allow nothing until a vhost is entered.
+        #: The user's permissions; they allow nothing before a vhost is opened.
         self.access = Access(broker.users, "", "")
         self.vhost: Vhost | None = None
         #: Its exclusive queues by their ids.
         self.exclusive_queues: LargeDict[i64, Queue] = LargeDict()
-        #: Bytes of incomplete contents and of uncommitted transactions.
+        #: The bytes of incomplete messages and of uncommitted transactions.
         self.assembling_bytes: i64 = 0
         self.assembling_bytes_max: i64 = ASSEMBLING_BYTES_MAX
         # Wall time, and counters.
         self.connected_at_ms: i64 = broker.core.now_ms
         self.published: i64 = 0
-        #: All counters but `published`; of confirms, only those of ended channels.
+        #: All counters except `published`; for confirms, only those of ended channels.
         self.counts: Final = LinkCounts()
-        #: The last walk over all connections that counted it (`counters`); 0 for none.
+        #: The last pass over all connections that counted this one (`counters`); 0 for none.
         self.walk: i64 = 0
         #: The number of long deliveries in progress: no other delivery starts before their end.
         self.preparing: i64 = 0
@@ -103,7 +103,7 @@ class ClientSession(Link):
 
     @abstractmethod
     def take_output(self) -> list[bytes | memoryview]:
-        """Return the bytes to send, in order, if any."""
+        """Return the bytes to send, in order."""
 
     def flushed(self, transport_full: bool) -> None:
         """Resume after the transport took the output, or pause deliveries if its buffer is full."""
@@ -123,7 +123,7 @@ class ClientSession(Link):
 
     @abstractmethod
     def resume_deliveries(self) -> None:
-        """Schedule the queues of all consumers, because there is room for deliveries."""
+        """Schedule the queues of all consumers, because the output has room for deliveries."""
 
     @abstractmethod
     def input_bytes_held(self) -> int:
@@ -134,11 +134,11 @@ class ClientSession(Link):
         """Return whether the client has logged in, or (HareMQ) made a request."""
 
     def is_authenticating(self) -> bool:
-        """Return whether the login is being verified, or was accepted and is being completed."""
+        """Return whether the login is being verified, or the client has yet to open a vhost."""
         return False
 
     def set_reading(self, reading: bool, now_ms: i64) -> None:
-        """Start or stop counting silence: the shell reads the socket or does not, from `now_ms`."""
+        """Start or stop counting silence: from `now_ms` the shell reads the socket, or does not."""
 
     @abstractmethod
     def tick(self, now_ms: i64) -> None:
@@ -149,12 +149,12 @@ class ClientSession(Link):
 
     @abstractmethod
     def lost(self) -> None:
-        """End the connection: its socket is lost."""
+        """End the connection because its socket is lost."""
 
     # -- its end -----------------------------------------------------------------------------------
 
     def release(self, answers: bool) -> None:
-        """Requeue unacked messages, end the consumers and delete the exclusive queues.
+        """Requeue unacked messages, cancel the consumers and delete the exclusive queues.
 
         This happens before the close is answered (behaviour 13: exclusive queues are deleted
         before close-ok), in several slices if necessary.  If `answers`, `answer_close` is called
@@ -174,7 +174,7 @@ class ClientSession(Link):
         """
         before = self.work
         if before is not None:
-            # It need not wait for a sync any longer: nobody waits for its reply.
+            # It no longer needs to wait for a sync, because the client is not waiting for a reply.
             self.scheduler.wake(before)
         yield from after(before)
         for ending in endings:
@@ -218,9 +218,9 @@ class ClientSession(Link):
     def untie(self) -> None:
         """Break the reference cycles between the connection and its parts, to free it at once.
 
-        The garbage collector hardly ever examines old objects, so each connection would leave
-        7 kB behind.  An ended connection may still be called, so it then shares the parts of
-        another ended one, which the broker keeps.
+        Otherwise each connection would leave 7 kB behind, because the garbage collector hardly ever
+        examines old objects.  An ended connection may still be called, so it then shares the parts
+        of another ended one, which the broker keeps.
         """
 
     # -- its input ---------------------------------------------------------------------------------
@@ -265,9 +265,9 @@ class ClientSession(Link):
     def start(self, operation: Iterator[int]) -> None:
         """Run a long operation for this client (`Task`).
 
-        If the first slice does not complete it, no input is parsed before its end.  The operation
-        itself replies to the client, if the client still waits (`awaits_reply`).  An AmqpError from
-        a later slice reaches the client like one from the first.
+        If the first slice does not complete it, no input is parsed until it ends.  The operation
+        itself replies to the client, if the client is still waiting (`awaits_reply`).  An AmqpError
+        in a later slice reaches the client like one in the first.
         """
         task = ClientTask(self, operation)
         self.core.scheduler.begin(task)
@@ -276,7 +276,7 @@ class ClientSession(Link):
             self.halt(HALT_WORK)
 
     def survives(self, bug: Exception) -> bool:
-        """Log an unexpected exception and return True, if the current method changed nothing."""
+        """If the current method changed nothing, log an unexpected exception and return True."""
         if isinstance(bug, MemoryError) or self.current.changed(self.published):
             return False
         self.log.append(("error", f"internal error: {unquoted(bug)}"))
@@ -287,13 +287,13 @@ class ClientSession(Link):
         """Report the failure of the long operation to the client."""
 
     def awaits_reply(self) -> bool:
-        """Return whether the client still waits for a reply: the connection is open."""
+        """Return whether the client may be waiting for a reply, because the connection is open."""
         return not self.finished
 
     # -- calls to the broker -----------------------------------------------------------------------
 
     def enter_vhost(self, name: str) -> None:
-        """Enter a vhost as its user.  Raises: NotAllowed (530) as `Broker.enter`."""
+        """Open a vhost for the user.  Raises: NotAllowed (530) as `Broker.enter`."""
         self.vhost = self.broker.enter(self, name)
         self.access = Access(self.broker.users, self.user, name)
         self.as_owner = self.access.owner
@@ -302,7 +302,7 @@ class ClientSession(Link):
     def access_changed(self) -> None:
         """Read the user's permissions again (behaviour 74: permissions are cached).
 
-        The publishes of a transaction are checked once more when it is committed.
+        The publishes of a transaction are checked again when it is committed.
         """
         self.access.forget()
 
@@ -318,7 +318,7 @@ class ClientSession(Link):
     def check_publisher(self, recorded: bool) -> None:
         """Halt after a publish if an alarm is on, or too many bytes wait to be synced or written.
 
-        `recorded` tells that the publish added a record to the journal.
+        `recorded` is True if the publish added a record to the journal.
         """
         if recorded and self.core.journal.unsynced_bytes > UNSYNCED_BYTES_MAX:
             self.halted |= HALT_SYNC
@@ -355,10 +355,10 @@ class ClientSession(Link):
         counts.published += self.published
 
     def assemble(self, size: i64) -> None:
-        """Count bytes of an incomplete content or an uncommitted transaction.
+        """Count bytes of an incomplete message or an uncommitted transaction.
 
-        Raises: ResourceFault (506) if the connection holds too many of them, or the broker has no
-        memory left even for those begun before an alarm.
+        Raises: ResourceFault (506) if the connection holds too many such bytes, or the broker has
+        no memory left even to finish those begun before an alarm.
         """
         self.assembling_bytes += size
         self.core.memory.assemble(size)
@@ -371,12 +371,12 @@ class ClientSession(Link):
             self.check_memory()
 
     def end_assembly(self, size: i64) -> None:
-        """Stop counting the bytes of a content or transaction that has ended."""
+        """Stop counting the bytes of a message or a transaction that has ended."""
         self.assembling_bytes -= size
         self.core.memory.end_assembly(size)
 
     def check_memory(self) -> None:
-        """Refuse more content if the memory is used up despite the alarm.
+        """Refuse more content if memory is used up despite the alarm.
 
         Raises: ResourceFault (506).
         """
@@ -384,9 +384,10 @@ class ClientSession(Link):
             raise ResourceFault("no memory left to finish messages begun before the alarm")
 
     def reads_on(self) -> bool:
-        """Return whether the shell should read the socket: little unparsed input is held.
+        """Return whether the shell should read the socket: not if much unparsed input is held.
 
-        The limit is lower for a publisher blocked by an alarm: it may be one of many, for long.
+        The limit is lower for a publisher blocked by an alarm, because there may be many such
+        publishers for a long time.
         """
         halted = self.halted
         if halted == 0:
@@ -407,7 +408,7 @@ class ClientSession(Link):
         self.exclusive_queues[queue.queue_id] = queue
 
     def lose_exclusive(self, queue_id: i64) -> None:
-        """Forget a deleted exclusive queue: a client may use many, one after the other."""
+        """Forget a deleted exclusive queue, because a client may create many in succession."""
         self.exclusive_queues.pop(queue_id)
 
     def drop_exclusive(self) -> Iterator[int]:
@@ -446,7 +447,7 @@ class ClientTask(Task):
         error = self._error
         if error is not None:
             self._error = None
-            # The method that started the operation is still the current one.
+            # The method that started the operation is still the current method.
             session.operation_failed(error)
         # Handling the failure may be a long operation too, which resumes parsing when it ends.
         if session.halted & HALT_WORK and not session.is_at_work():

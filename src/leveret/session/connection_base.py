@@ -1,6 +1,6 @@
-"""The base of `Connection` that its channels and parts use: output, replies, state, closing.
+"""The base of `AmqpConnection` that its channels and parts use: output, replies, state, closing.
 
-`Connection` extends this class and assembles the parts.  They know each other only through this
+`AmqpConnection` extends this class and assembles the parts.  They know each other only through this
 class and `ClientSession`.
 
 Invariant: `state` and `halted` change only in these two classes.
@@ -49,12 +49,12 @@ class Capabilities:
         self.cancel_notify = said.get("consumer_cancel_notify") is True
         self.blocked = said.get("connection.blocked") is True
         self.failure_close = said.get("authentication_failure_close") is True
-        #: The client is told about duplicates of messages accepted before (`ALREADY_TAKEN`).
+        #: The client accepts reports of duplicates of earlier messages (`ALREADY_TAKEN`).
         self.already_taken = said.get("leveret.already_taken") is True
 
 
 class ConnectionBase(ClientSession):
-    """A connection without the parts that `Connection` is composed of."""
+    """A connection without the parts that `AmqpConnection` adds."""
 
     def __init__(
         self, broker: Broker, settings: SessionSettings, tokens: Tokens, peer: Peer, now_ms: i64
@@ -70,7 +70,7 @@ class ConnectionBase(ClientSession):
         self.output = FrameOutput(FRAME_BYTES_MIN - FRAME_OVERHEAD_BYTES)
         self.held_reply = b""
         self.held_cancels: CancelledConsumers | None = None
-        #: Tells a client that asks for it which publishes of a lost connection succeeded.
+        #: Tells the client, if it asks, which publishes of a lost connection succeeded.
         self.publish_session: PublishSession | None = None
         # Negotiated values.
         self.capabilities = Capabilities({})
@@ -81,7 +81,7 @@ class ConnectionBase(ClientSession):
 
     @abstractmethod
     def fail_channel(self, number: i64, error: AmqpError) -> None:
-        """Close a channel with an error that no method of the client caused."""
+        """Close a channel with an error that was not caused by a method of the client."""
 
     @abstractmethod
     def close(self, error: AmqpError) -> None:
@@ -141,7 +141,7 @@ class ConnectionBase(ClientSession):
             core.scheduler.cancels.notify()
 
     def write_held(self) -> None:
-        """Write the held reply and send the cancels that follow it: their sync is done."""
+        """Write the held reply and the cancels that follow it, because their sync is done."""
         if self.held_reply:
             self.output.writer.write(self.held_reply)
             self.held_reply = b""

@@ -1,7 +1,7 @@
-"""A broker in its own thread, with its own event loop, from start to end.
+"""Runs a broker from start to end in its own thread, with its own event loop.
 
-The process gets additional threads and no other changes: one for the loop, four for the disk and
-one or two for passwords.  All of them end with the broker.
+The process gets additional threads, and is not changed otherwise: one thread for the loop, four for
+the disk, and one or two for passwords.  All of them end with the broker.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from leveret.app.node import RunningBroker
 
 T = TypeVar("T")
 
-#: The time for clients to answer connection.close at a stop.  A client left open by a test no
-#: longer reads, so that the broker waits this long.
+#: How long a stop waits for clients to answer connection.close.  A client that a test left open no
+#: longer reads, so the broker waits all this time for it.
 GRACE_SECONDS: Final = 0.1
 
-#: The maximum time for a thread to end, in seconds.
+#: How long to wait for a thread to end, in seconds.
 JOIN_SECONDS: Final = 30.0
 
 
@@ -36,7 +36,7 @@ class BrokerThread:
         self.port = 0
         #: Done when the broker accepts connections, or could not start.  It must not be cancelled.
         self.ready: Future[None] = Future()
-        #: Done when nothing remains but the end of the thread.
+        #: Done when only the end of the thread remains.
         self.ended: Future[None] = Future()
         self._parts = parts
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -62,7 +62,7 @@ class BrokerThread:
         return self._failure
 
     def request_end(self, kill: bool) -> None:
-        """Ask the broker to stop, in order or as if killed; repeated calls have no effect."""
+        """Ask the broker to shut down, or to end as if killed; repeated calls have no effect."""
         self._killed = self._killed or kill
         node, loop = self._node, self._loop
         if node is not None and loop is not None:
@@ -79,9 +79,9 @@ class BrokerThread:
             raise RuntimeError(f"the broker's thread did not end within {JOIN_SECONDS} s")
 
     def call(self, work: Callable[[Handles], Awaitable[T]]) -> T:
-        """Run `work` in the broker's loop; return its result.
+        """Run `work` in the broker's loop, and return its result.
 
-        Raises: Ended: the broker ended meanwhile.  Also the exceptions of `work`.
+        Raises: BrokerEnded: the broker ended in the meantime.  Also the exceptions of `work`.
         """
         if self._loop is None or self._handles is None:
             raise BrokerEnded from self._failure
@@ -131,11 +131,11 @@ class BrokerThread:
         try:
             await node.stop(GRACE_SECONDS)
         except BaseException:
-            # No part of the node may stay in the process.
+            # No part of the node may remain in the process.
             await node.kill()
             raise
 
 
 async def _work(work: Callable[[Handles], Awaitable[T]], handles: Handles) -> T:
-    """Wrap `work` in a coroutine, as needed to pass it to a loop from another thread."""
+    """Wrap `work` in a coroutine, which can be passed to the loop from another thread."""
     return await work(handles)

@@ -108,7 +108,7 @@ _GIVEN = {"timestamp": "int | datetime"}
 
 
 def _properties_class() -> Iterator[str]:
-    """Yield the class of the properties."""
+    """Yield the lines of the classes of properties."""
     yield "class PropertyFields(TypedDict, total=False):"
     yield '    """The arguments of `BasicProperties`."""'
     yield ""

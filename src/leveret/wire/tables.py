@@ -314,7 +314,7 @@ def _text(raw: bytes) -> object:
 
 
 def _decimal(data: bytes, at: i64) -> Decimal:
-    """Return the decimal at `at`, exact whatever the ambient decimal context."""
+    """Return the exact decimal at `at`, regardless of the current decimal context."""
     number = int(i64(read_i32_be(data, at + 1)) & 0xFFFF_FFFF)
     return _DECIMALS.scaleb(Decimal(number), -int(data[at]))
 

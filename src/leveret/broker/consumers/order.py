@@ -212,11 +212,11 @@ class Tiers:
 
     def __init__(self) -> None:
         self.orders: Final[list[RoundRobin]] = []
-        #: Their priorities, negated so that they ascend.
+        #: The priorities of the orders, negated so that they ascend.
         self._places: Final[list[int]] = []
 
     def of(self, priority: int) -> RoundRobin:
-        """Return the order of a priority; create it if it is new."""
+        """Return the round-robin order for a priority, creating it if necessary."""
         at = bisect_left(self._places, -priority)
         if at < len(self._places) and self._places[at] == -priority:
             return self.orders[at]

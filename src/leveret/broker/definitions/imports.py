@@ -1,14 +1,14 @@
-"""Importing definitions into a broker: first into a private copy, then into the broker itself.
+"""Imports definitions into a broker: first into a private copy, then into the broker itself.
 
 The copy (the stage) is a separate broker with copies of the objects that the definitions affect.
-Every error occurs there, with the position of the entry, so that definitions are applied as a whole
-or not at all.  Both passes run the same code.
+Errors occur there, with the position of the entry, so that definitions are applied as a whole or
+not at all.  Both passes run the same code.
 
 Definitions are added to the existing configuration: users, permissions, parameters and policies
 replace those of the same name; an existing queue or exchange is not changed, and a note reports
-differences.  Entries that no broker can apply are left out with a note: RabbitMQ's files contain
-bindings of queues that ended with their connection.  Parameters of unknown components, and unknown
-keys of policies, are kept with a note; they have no effect and are exported again.
+differences.  Entries that no broker can apply are skipped with a note: RabbitMQ's files contain
+bindings of queues that were deleted with their connection.  Parameters of unknown components and
+unknown keys of policies are kept with a note; they have no effect and are exported again.
 
 Invariants: importing the same definitions again changes nothing and journals nothing; nothing is
 deleted.
@@ -62,11 +62,11 @@ _OF_VHOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
 
 @final
 class ImportReport:
-    """The result of an import: how many entries changed something, and which have no effect."""
+    """The result of an import: how many entries made a change, and which have no effect."""
 
     def __init__(self) -> None:
         self.changed: dict[str, int] = {}
-        #: The entries that were left out, each with its position.
+        #: The skipped entries, each with its position.
         self.notes: list[str] = []
         #: The entries that were kept without effect, each with its position.
         self.kept: list[str] = []
@@ -77,8 +77,8 @@ def import_definitions(
 ) -> ImportReport:
     """Add definitions to a broker at once and by one record: see `add_definitions`.
 
-    Raises: NotFound (404) without the vhost; PreconditionFailed (406), with the position, for an
-    entry that cannot be applied; then nothing is changed.
+    Raises: NotFound (404) if the vhost does not exist; PreconditionFailed (406), with the position,
+    for an entry that cannot be applied.  In both cases nothing is changed.
     """
     operation = add_definitions(broker, definitions, salt, vhost, one_record=True)
     while True:
@@ -102,15 +102,15 @@ def add_definitions(
     """Add definitions to a broker, or to one vhost regardless of the vhost that they name.
 
     All of them are tried on the stage before the first is applied, so that a refusal changes
-    nothing.  If a change made meanwhile prevents an entry from being applied later, the entry is
-    left out with a note.
+    nothing.  If another change then prevents an entry from being applied, the entry is skipped with
+    a note.
 
-    Several entries are applied at once, by one journal record: after a crash the first records are
-    applied, in order, and importing the same file again completes them.  With `one_record` all
-    entries are one record.  `salt` is random bytes, for passwords in clear text.
+    Entries are applied in groups, each with one journal record.  A crash may lose the last groups;
+    importing the same file again adds them.  With `one_record` all entries are in one group.
+    `salt` is random bytes, for passwords in clear text.
 
-    Raises: NotFound (404) without the vhost; PreconditionFailed (406), with the position, for an
-    entry that cannot be applied.
+    Raises: NotFound (404) if the vhost does not exist; PreconditionFailed (406), with the position,
+    for an entry that cannot be applied.
     """
     found: list[DefinitionsEntry] = []
     yield from _read(broker, definitions, vhost, found)
@@ -123,7 +123,7 @@ def add_definitions(
         refusal.append(error.with_traceback(None))
     yield from _take_down(stage)
     if refusal:
-        # An error that is referred to by its own frame would keep all entries in memory.
+        # An error that its own frame refers to would keep all entries in memory.
         raise refusal.pop()
     real = _Import(broker, salt)
     yield from _apply(broker, real, [found] if one_record else records, one_record)
@@ -176,7 +176,7 @@ def _try(
 def _apply(
     broker: Broker, real: _Import, records: list[list[DefinitionsEntry]], must_apply: bool
 ) -> Iterator[int]:
-    """Apply all entries; leave out those that now fail, unless `must_apply` is set."""
+    """Apply all entries; skip those that fail now, unless `must_apply` is set."""
     journal = broker.core.journal
     for entries_at_once in records:
         journal.begin_tx()
@@ -192,7 +192,7 @@ def _apply(
             journal.end_tx()
         yield DEFINING_METHOD * len(entries_at_once)
     for exchange in real.bound:
-        # Bindings of this import are completely indexed at its end.
+        # At the end of the import, all its bindings are indexed.
         yield from exchange.index_on()
 
 
@@ -200,7 +200,7 @@ def _apply(
 
 
 def _stage(broker: Broker, stage: Broker, found: list[DefinitionsEntry]) -> Iterator[int]:
-    """Copy all existing entities that the entries affect to a stage."""
+    """Copy all existing objects that the entries affect to a stage."""
     for name, vhost in list(broker.vhosts.items()):
         yield DEFINING_METHOD
         copy = stage.restore_vhost(name)
@@ -225,9 +225,9 @@ def _stage(broker: Broker, stage: Broker, found: list[DefinitionsEntry]) -> Iter
     for entry in found:
         before: i64 = stage.core.scheduler.spent
         yield from _bring(broker, stage, entry)
-        # Policies apply to a copy as to any queue.
+        # Policies apply to a copied queue as to any other.
         yield IMPORTED_ENTRY + stage.core.scheduler.spent - before
-    # Existing definitions count as in the broker.
+    # Existing definitions count as they do in the broker.
     theirs, ours = broker.core.accounts, stage.core.accounts
     ours.definition_bytes = theirs.definition_bytes
     ours.definition_bytes_max = theirs.definition_bytes_max
@@ -236,8 +236,8 @@ def _stage(broker: Broker, stage: Broker, found: list[DefinitionsEntry]) -> Iter
 def _take_down(stage: Broker) -> Iterator[int]:
     """Free the objects on the stage one by one, as deletions do, before the import needs memory.
 
-    Otherwise they would stay in memory: they are cycles of an old generation, which the garbage
-    collector hardly ever examines.
+    Otherwise they would stay in memory, because they contain reference cycles, and the garbage
+    collector hardly ever examines old objects.
     """
     core = stage.core
     for vhost in stage.vhosts.values():
@@ -252,7 +252,7 @@ def _take_down(stage: Broker) -> Iterator[int]:
 
 @final
 class _Room:
-    """Checks the limits for new and existing entities together, as many are not on the stage."""
+    """Checks limits for new and existing objects together: many of these are not on the stage."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker: Final = broker
@@ -312,7 +312,7 @@ def _bring_queue(vhost: Vhost, copy: Vhost, name: object) -> None:
 
 
 def _bring_exchange(vhost: Vhost, copy: Vhost, name: object) -> Iterator[int]:
-    """Copy an exchange with its bindings, which limit the types that it may have."""
+    """Copy an exchange with its bindings, which restrict the types that it can have."""
     exchange = vhost.exchanges.by_name.get(name) if isinstance(name, str) else None
     if exchange is None:
         return
@@ -333,11 +333,11 @@ def _bring_exchange(vhost: Vhost, copy: Vhost, name: object) -> Iterator[int]:
         yield IMPORTED_ENTRY
         if binding.has_ended():
             continue
-        # It keeps the broker's destination: nothing is published on a stage.
+        # It keeps the destination in the broker, because nothing is published on a stage.
         image = Binding(
             made, binding.queue, binding.exchange, binding.binding_key, binding.arguments
         )
-        # The points of a hash ring are not created: nothing is looked up on a stage.
+        # Do not create the points of a hash ring, because nothing is looked up on a stage.
         made.add(image)
         made.bindings[image.identity] = image
 

@@ -76,13 +76,13 @@ class BrokerCheckpoint(CheckpointSource):
             queue.boundary_group = self.group
 
     def chunked(self, chunk: NewChunk) -> None:
-        """Report the chunk of its messages to a queue."""
+        """Tell a queue that a new chunk contains messages of it."""
         queue = self.queues[chunk.queue_id]
         if isinstance(queue, (WaitingQueue, DelayedMessages)) and not queue.deleted:
             _take_in(queue, chunk)
 
     def hand_over(self, out: CheckpointOutput) -> Iterator[int]:
-        """Write the state; yield the number of items since the last time."""
+        """Write the state; yield the number of items since the last yield."""
         out.counter("queue_id", self.broker.ids.last_queue_id)
         out.counter("user_number", self.broker.users.last_number)
         vhosts = self.broker.all_vhosts()

@@ -1,13 +1,13 @@
-"""Restoring the broker's state before its stop from snapshot and journal.
+"""Restores the broker's state from snapshot and journal, as it was before the stop.
 
-The store replays records one by one (`Replay`); they are gathered by id, and `finish` builds the
-queues.  Because they are gathered first, their order does not matter: a snapshot may already
-contain a queue that replaced another one of the same name, whose records are replayed again.
+The store replays records one by one (`Replay`); they are collected by id, and then `finish` builds
+the queues.  So their order does not matter: a snapshot may already contain a queue that replaced
+another one of the same name, and the records of the old one are replayed afterwards.
 
 Invariants: this module journals only data missing from old or damaged directories (a name for
-messages without a queue record, a stream's id), and the end of unfinished operations (the deletion
-of a vhost), so that they are the same at the next start; messages are dropped only by a record, and
-messages without a queue record are put into a separate queue.
+messages without a queue record, a stream's id) and the end of unfinished operations (the deletion
+of a vhost), so that the next start finds the same state.  A message is dropped only because of a
+record; messages without a queue record are put into a separate queue.
 """
 
 from __future__ import annotations
@@ -53,21 +53,21 @@ ORPHANS: Final = "leveret.recovered."
 POLICY_KINDS: Final = ("policy", "operator_policy")
 PARAMETER_KINDS: Final = ("parameter", "global_parameter")
 
-#: The deletions of vhosts in older journals have no id, and apply to every queue.
+#: In older journals, the deletion of a vhost has no queue id, and applies to every queue.
 _ANY_ID: Final[i64] = 1 << 62
 
-#: The kinds of records with the owners of client names.
+#: The kinds of records with the owners of names that clients chose.
 OWNED_KINDS: Final = ("publisher", "stream_consumer")
 
 
 @final
 class Restore(Replay):
-    """Gathers the replayed records; `finish` applies them to the broker."""
+    """Collects the replayed records; `finish` applies them to the broker."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.queues: dict[i64, RestoredQueue] = {}
-        #: Bindings, which are deleted with either of their ends.
+        #: Bindings, each of which is deleted with its source or its destination.
         self.bindings = Catalog()
         self.keys = LearnedKeys()
         self.publishers: dict[i64, Publishers] = {}
@@ -177,11 +177,10 @@ class Restore(Replay):
             self._publishers(number(definition, "id")).forget(raw(definition, "name"))
 
     def _delete_vhost(self, name: str, last_queue_id: i64 = _ANY_ID) -> None:
-        """Delete a vhost with everything in it, including queues with ids up to `last_queue_id`.
+        """Delete a vhost with everything in it, but only queues with ids up to `last_queue_id`.
 
         A snapshot may contain objects that were created again while it was taken.  Objects
-        identified by their name are defined again by later records; a deleted queue does not come
-        back.
+        identified by name are defined again by later records; queues are not, so newer ones stay.
         """
         self._dissolving.pop(name, None)
         vhost = self.broker.vhosts.pop(name, None)
@@ -218,7 +217,7 @@ class Restore(Replay):
                 queue.messages[sequence] = RequeuedMessage(sequence, message, 0)
 
     def _learn(self, message: Message, targets: list[tuple[int, int]]) -> None:
-        """Record the publisher's number of a message with publisher deduplication."""
+        """Record the publishing id of a message with publisher deduplication."""
         numbered = read_numbered(message.properties)
         if numbered is not None:
             for queue_id, _ in targets:
@@ -229,7 +228,7 @@ class Restore(Replay):
     def publisher_sequence(
         self, queue_id: i64, publisher: bytes, sequence: i64, time_ms: i64
     ) -> None:
-        """Set a publisher's highest number."""
+        """Set the highest publishing id of a publisher."""
         self._publishers(queue_id).learn(publisher, sequence, time_ms)
 
     def _publishers(self, queue_id: i64) -> Publishers:
@@ -240,7 +239,7 @@ class Restore(Replay):
         return publishers
 
     def ack(self, queue_id: i64, first: i64, last: i64) -> None:
-        """Remove messages for good."""
+        """Remove messages permanently."""
         self._queue(queue_id).ack(first, last)
 
     def requeue(self, queue_id: i64, sequence: i64, delivery_count: i64) -> None:
@@ -275,7 +274,7 @@ class Restore(Replay):
         self.broker.publish_sessions.restore(progress)
 
     def records_lost(self) -> None:
-        """Record damage in the journal: any queue may have had later records."""
+        """Mark all queues as uncertain: damage in the journal may have destroyed their records."""
         for queue in self.queues.values():
             queue.unsure = True
 
@@ -286,13 +285,13 @@ class Restore(Replay):
         self._queue(queue_id).took(next_sequence - 1)
 
     def acked(self, queue_id: i64, first: i64, last: i64) -> None:
-        """Remember the removed messages of a queue's chunks, for the next checkpoint."""
+        """Record the removed messages of a queue's chunks, for the next checkpoint."""
         self._queue(queue_id).dead.add(first, last)
 
     def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
-        """Record a chunk; a queue takes its messages now, a stream reads them on demand."""
+        """Record a chunk; a queue loads its messages now, a stream on demand."""
         queue = self._queue(queue_id)
-        # It may have been added after the queue's next sequence was written.
+        # The chunk may have been added after the queue's next sequence was written.
         queue.took(ref.last)
         queue.add_chunk(ref)
         return False
@@ -306,7 +305,7 @@ class Restore(Replay):
         return [int(queue_id) for queue_id in self.queues]
 
     def chunk_lost(self, queue_id: i64, ref: ChunkRef) -> None:
-        """Drop the damaged chunk: its remaining messages must be written again."""
+        """Drop a damaged chunk, whose remaining messages must be written again."""
         self._queue(queue_id).lose_chunk(ref)
 
     def spill(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> None:
@@ -333,14 +332,14 @@ class Restore(Replay):
     # -- completion --------------------------------------------------------------------------------
 
     def finish(self, unclean: bool) -> None:
-        """Build queues and bindings; after an unclean stop every message counts as redelivered."""
+        """Build queues and bindings; after an unclean stop, mark every message as redelivered."""
         for name in list(self._dissolving):
-            # All its contents are known now, regardless of the order of the records.
+            # Only now are all its contents known, because records come in any order.
             self._delete_vhost(name)
             self.broker.core.journal.delete("vhost", {"name": name})
         for queue_id in sorted(self.queues):
             self.broker.ids.used(queue_id)
-            # Frees the data read for earlier queues before the next one is built.
+            # Free the data read for earlier queues before the next one is built.
             queue = self.queues.pop(queue_id)
             if queue.deleted:
                 continue
@@ -382,7 +381,7 @@ class Restore(Replay):
         if "delays" in definition:
             exchange = vhost.exchanges.by_name.get(text(definition, "delays"))
             if exchange is None or exchange.delayed is not None:
-                # Only damage separates a store from its exchange: one record deletes both.
+                # One record deletes both, so a store without its exchange is a sign of damage.
                 self._explain(restored)
                 self._build(restored, unclean)
                 return
@@ -441,21 +440,21 @@ class Restore(Replay):
             self.keys.give_queued(queue, queue.queued_keys)
 
     def _identify(self, stream: Stream) -> None:
-        """Give a stream an id and journal it, because it has none or an uncertain one.
+        """Give a stream a new id and journal it, because it has none or its id is uncertain.
 
-        If its last messages may be lost, their offsets may be used again, so that for its readers
-        it is no longer the same stream.
+        If its last messages may be lost, their offsets may be reused, so to its readers it is no
+        longer the same stream.
         """
         stream.stream_id = self.broker.ids.stream_ids.new_id()
         record: dict[str, object] = {
             "id": int(stream.queue_id),
             STREAM_ID_FIELD: stream.stream_id,
         }
-        # Separate from the definition, which may contain values that are no longer accepted.
+        # Not as part of the definition, which may contain values that are no longer accepted.
         self.broker.core.journal.define(STREAM_ID_FIELD, record)
 
     def _bind(self, definition: dict[str, object]) -> None:
-        """Restore a binding if its ends exist (their deletions were replayed before)."""
+        """Restore a binding if its source and its destination still exist."""
         vhost = self.broker.restore_vhost(text(definition, "vhost"))
         source = vhost.exchanges.by_name.get(text(definition, "source"))
         to_queue = text(definition, "destination_type") == "queue"

@@ -1,26 +1,26 @@
-"""Account for memory that is not messages: definitions, and the state of connections.
+"""Accounts for memory other than messages, such as definitions and the state of connections.
 
-`Memory` counts messages.  Everything else that a client can make grow is booked here, in bytes,
-when it is created, and booked out when it is removed:
+`Memory` counts messages.  Everything else that clients can make grow is booked here, in bytes, when
+it is created, and released when it is removed:
 
 - *definitions*: vhosts, queues, exchanges, bindings, policies and parameters, with their names,
-  arguments and indexes, and users with their permissions.  Each vhost has an `Account` of its own.
-  Definitions cannot be moved to disk, so they may take only a share of the memory; a declaration
-  beyond it is refused.
-- *connections*: their channels, consumers and cached routes, deliveries that wait for their ack,
-  input that is not parsed and output that the peer does not read; and state kept for clients that
-  lost their connection;
-- *marks*: state that queues and streams keep in addition to their messages: publishers' numbers,
-  deduplication keys, stored consumer offsets.  They have a share of the memory: beyond it a new
-  mark is refused, or replaces the oldest;
+  arguments and indexes, and users with their permissions.  Each vhost has its own `Account`.
+  Definitions cannot be moved to disk, so they may use only a share of the memory; a declaration
+  beyond it is refused;
+- *connections*: their channels, consumers and cached routes, unacked deliveries, input that is not
+  parsed yet and output that the peer has not read; and state kept for clients that lost their
+  connection;
+- *marks*: state that queues and streams keep in addition to their messages: publishing ids,
+  deduplication keys, stored consumer offsets.  They have a share of the memory, beyond which a new
+  mark is refused or replaces the oldest one;
 - *requests*: the bodies of HTTP requests, from before they are read until they are answered, and
-  the memory of their responses.
+  their responses.
 
 The sizes of objects are measured (`tests/hostile/test_memory.py` measures them again), and rounded
 up to the size in the plain build where the compiled one needs less.
 
-Invariants: when an owner ends, everything it booked is booked out, to the byte; an account that has
-ended takes no more bookings.
+Invariants: when an owner is removed, everything it booked is released, to the byte; an account that
+has ended ignores further bookings.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from mypy_extensions import i64
 
 from leveret.errors import PreconditionFailed
 
-#: Memory of definitions and connections that does not count for the memory alarm: the use of a
-#: broker with some hundred queues or fifty clients, so that small settings only count messages.
+#: Memory of definitions and connections that does not count for the memory alarm: as much as some
+#: hundred queues or fifty clients use, so that with a low memory limit only messages count.
 ACCOUNTS_FREE_BYTES: Final = 1024 * 1024
 
 
-#: Objects of the broker in bytes, without names and arguments.  Compiled and plain builds take, as
-#: `tracemalloc` counts: a vhost 7,300 and 9,500, a queue 2,550 and 4,550, an exchange 600 and 700,
-#: a binding 300 and 320, a policy 600 and 700 plus its pattern's states.
+#: The sizes of the broker's objects in bytes, without names and arguments.  In the compiled and the
+#: plain build, `tracemalloc` counts: a vhost 7,300 and 9,500, a queue 2,550 and 4,550, an exchange
+#: 600 and 700, a binding 300 and 320, a policy 600 and 700 plus the states of its pattern.
 VHOST_BYTES: Final = 9_000
 QUEUE_BYTES: Final = 2_800
-#: Additional bytes of a staging queue: its place among the queues of its sink, which may have only
-#: this one, and its places in the lists of messages that pass through them.
+#: The additional bytes of a staging queue: its entries in the table of its sink's queues, which may
+#: have no others, and in the lists of messages that pass through them.
 STAGED_BYTES: Final = 700
 #: A sink's record, without its names.
 SINK_BYTES: Final = 600
@@ -51,14 +51,14 @@ EXCHANGE_BYTES: Final = 850
 BINDING_BYTES: Final = 420
 POLICY_BYTES: Final = 700
 
-#: A user with all limits, and a permission, each with its table entry; a permission without the
-#: states of its patterns.
+#: A user with all limits, and permissions without the states of their patterns, each with its table
+#: entry.
 USER_BYTES: Final = 900
 PERMISSION_BYTES: Final = 900
 TOPIC_PERMISSION_BYTES: Final = 500
 
-#: A connection takes 2,950 and 4,650 before it is open, plus some for its shell; a publish that
-#: waits for its commit 200 and 270, a cached route 590 and 700.
+#: A connection takes 2,950 and 4,650 before it is open, plus some for its shell; a publish in a
+#: transaction 200 and 270, a cached route 590 and 700.
 CONNECTION_BYTES: Final = 5_500
 CHANNEL_BYTES: Final = 1_700
 CONSUMER_BYTES: Final = 450
@@ -67,16 +67,15 @@ TX_PUBLISH_BYTES: Final = 250
 ROUTE_BYTES: Final = 700
 
 #: The same for HareMQ connections, without names and ids: a channel, the additional bytes of a
-#: consumer compared with an AMQP one, and a delivery that waits for its ack, with its entries in
-#: two tables.
+#: consumer compared with an AMQP one, and an unacked delivery with its entries in two tables.
 HARE_CHANNEL_BYTES: Final = 350
 HARE_CONSUMER_BYTES: Final = 150
 HARE_UNACKED_BYTES: Final = 250
 
-#: The names in a HareMQ connection's replies if its package is not HareMQ's own.
+#: The names in a HareMQ connection's replies if its protobuf package is not HareMQ's own.
 HARE_PACKAGE_BYTES: Final = 1_000
 
-#: Bytes of a decimal or a timestamp in a table beyond those that `sys.getsizeof` reports.
+#: The bytes of a decimal or a timestamp in a table that `sys.getsizeof` does not report.
 _VALUE_BYTES: Final = 64
 
 
@@ -85,18 +84,18 @@ class Accounts:
 
     def __init__(self) -> None:
         self.definition_bytes: i64 = 0
-        #: The limit for definitions; negative: no limit.
+        #: The limit for definitions; a negative number means no limit, here and below.
         self.definition_bytes_max: i64 = -1
         self.connection_bytes: i64 = 0
-        #: The limit for connections; negative: no limit.
+        #: The limit for connections.
         self.connection_bytes_max: i64 = -1
         self.mark_bytes: i64 = 0
-        #: The limit for marks; negative: no limit.
+        #: The limit for marks.
         self.mark_bytes_max: i64 = -1
 
-        #: Memory of HTTP requests that are being read or answered.
+        #: The memory of HTTP requests that are being read or answered.
         self.request_bytes: i64 = 0
-        #: The limit for all requests together; negative: no limit.
+        #: The limit for all requests together.
         self.request_bytes_max: i64 = -1
 
     def total(self) -> i64:
@@ -104,7 +103,7 @@ class Accounts:
         return self.definition_bytes + self.connection_bytes + self.mark_bytes + self.request_bytes
 
     def counted(self) -> i64:
-        """Return the total without `ACCOUNTS_FREE_BYTES`: this part counts with the messages."""
+        """Return the total beyond `ACCOUNTS_FREE_BYTES`, which counts for the memory alarm."""
         return max(self.total() - ACCOUNTS_FREE_BYTES, 0)
 
     def is_crowded(self) -> bool:
@@ -112,7 +111,7 @@ class Accounts:
         return 0 <= self.connection_bytes_max < self.connection_bytes
 
     def check_definition(self, size: i64) -> None:
-        """Check that definitions may take `size` bytes more.
+        """Check that definitions may use `size` more bytes.
 
         Raises: PreconditionFailed (406).
         """
@@ -131,13 +130,13 @@ class Account:
 
     def __init__(self, accounts: Accounts) -> None:
         self.bytes: i64 = 0
-        #: The vhost's own limit; negative: no limit.
+        #: The vhost's own limit; a negative number means no limit.
         self.bytes_max: i64 = -1
         self._accounts: Final = accounts
         self._ended = False
 
     def check(self, vhost: str, size: i64) -> None:
-        """Check that the definitions of vhost `vhost` may take `size` bytes more.
+        """Check that the definitions of vhost `vhost` may use `size` more bytes.
 
         Raises: PreconditionFailed (406).
         """
@@ -185,12 +184,12 @@ class MarkAccount:
 
 @final
 class ConnectionAccount:
-    """The memory of one connection apart from messages; `bytes` is the total."""
+    """The memory of one connection without messages; `bytes` is the total."""
 
     def __init__(self, accounts: Accounts) -> None:
         self.bytes: i64 = 0
-        #: Included: input that is not parsed, output that the transport has not sent, and state
-        #: that grows with every message and is therefore counted only once a second.
+        #: These are part of the total: unparsed input, unsent output, and state that grows with
+        #: every message and is therefore counted only once a second.
         self.input_bytes: i64 = 0
         self.output_bytes: i64 = 0
         self._growing_bytes: i64 = 0
@@ -205,31 +204,31 @@ class ConnectionAccount:
             self._accounts.connection_bytes += size
 
     def hold_input(self, size: i64) -> None:
-        """Book the memory of input, replacing the previous booking."""
+        """Book the memory of input in place of the previous booking."""
         self.book(size - self.input_bytes)
         self.input_bytes = size
 
     def hold_output(self, size: i64) -> None:
-        """Book the memory of output, replacing the previous booking."""
+        """Book the memory of output in place of the previous booking."""
         self.book(size - self.output_bytes)
         self.output_bytes = size
 
     def hold_growing(self, size: i64) -> None:
-        """Book the memory that grows with every message, replacing the previous booking."""
+        """Book the memory that grows with every message in place of the previous booking."""
         self.book(size - self._growing_bytes)
         self._growing_bytes = size
 
     def end(self) -> None:
-        """Book out everything: the connection ended."""
+        """Release everything, because the connection ended."""
         self.book(-self.bytes)
         self._ended = True
 
 
 def table_bytes(table: dict[str, object]) -> i64:
-    """Return the bytes of memory that a decoded table takes, including its contents.
+    """Return the memory of a decoded table in bytes, including its contents.
 
-    That may be five times its size on the wire, as many small entries are many small objects.
-    Equal tables have equal sizes in one build, so a booking can be taken back by counting the table
+    It may be five times the size on the wire, because many small entries are many small objects.
+    Equal tables have equal sizes in one build, so a booking can be released by counting the table
     again.
     """
     return _bytes_of(table) if table else 0

@@ -9,8 +9,8 @@
     password_file = "/home/ann/.leveret-prod"
 
 The file is `contexts.toml` in the directory `leveret` of the user's configuration directory
-(`XDG_CONFIG_HOME`, else `~/.config`).  It may contain passwords, so it is refused if other users
-can read it.
+(`XDG_CONFIG_HOME`, by default `~/.config`).  It may contain passwords, so it is refused if other
+users can read it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import msgspec
 
 from leveret.cli.exits import CANNOT_CREATE, CONFIG, USAGE, Failure
 
-#: The largest accepted file.
+#: The maximum size of the file.
 _FILE_BYTES_MAX: Final = 1024 * 1024
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -58,7 +58,7 @@ FIELDS: Final = tuple(one.name for one in fields(Context))
 
 @dataclass
 class Contexts:
-    """All contexts of a user, and the name of the current one; empty for none."""
+    """All contexts of a user, and the name of the current one, or "" if there is none."""
 
     path: Path
     by_name: dict[str, Context] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Contexts:
         return self.by_name[name]
 
     def save(self) -> None:
-        """Replace the file atomically, readable by its user only.  Raises: Failure."""
+        """Replace the file atomically, with read access only for its owner.  Raises: Failure."""
         lines = [f"current = {json.dumps(self.current, ensure_ascii=False)}\n"]
         for name, context in sorted(self.by_name.items()):
             lines.append(f"\n[context.{json.dumps(name, ensure_ascii=False)}]\n")

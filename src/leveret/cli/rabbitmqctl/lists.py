@@ -1,4 +1,4 @@
-"""The lists: RabbitMQ's columns, from the answers of the HTTP API."""
+"""The `list_…` commands: RabbitMQ's columns, filled from the HTTP API."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Row = Mapping[str, object]
 
 @dataclass(frozen=True)
 class Listing:
-    """One list: its place in the API, and its columns.
+    """One list: its path in the API, and its columns.
 
-    In `path`, `{vhost}` stands for the vhost of the command, and `{0}` for the first argument.
-    `named` are columns with another name in the API, or computed from other columns.
+    In `path`, `{vhost}` stands for the command's vhost, and `{0}` for its first argument.  `named`
+    contains the columns that have another name in the API or are computed from its fields.
     """
 
     path: tuple[str, ...]
     columns: tuple[str, ...]
     banner: str
     named: Mapping[str, str | Callable[[Row], object]]
-    #: Whether arguments select columns.
+    #: Whether the user can select columns with arguments.
     choosing: bool = True
     more: tuple[str, ...] = ()
 
@@ -193,9 +193,9 @@ def print_list(line: CommandLine, broker: BrokerAddress) -> int:
 
 
 def _only(listing: Listing, columns: tuple[str, ...]) -> dict[str, str] | None:
-    """Return the query for these columns only; None if they cannot be named.
+    """Return the query that selects only these columns, or None if that is not possible.
 
-    A row of a queue has two kilobytes, and there may be very many rows.
+    A row for a queue has two kilobytes, and there may be very many rows.
     """
     names = [listing.named.get(column, column) for column in columns]
     wanted = ",".join(name for name in names if isinstance(name, str))
@@ -205,7 +205,7 @@ def _only(listing: Listing, columns: tuple[str, ...]) -> dict[str, str] | None:
 
 
 def _value(listing: Listing, row: Row, column: str) -> object:
-    """Return the value of a row in a column."""
+    """Return the value of a column in a row."""
     named = listing.named.get(column, column)
     return field(row, named) if isinstance(named, str) else named(row)
 

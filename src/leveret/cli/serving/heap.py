@@ -1,9 +1,9 @@
-"""The memory that the C library keeps for objects of more than 512 bytes, adapted to a broker.
+"""Tunes the heap of the C library, which holds objects of more than 512 bytes, for a broker.
 
-glibc allocates blocks of less than `MAPPED_BYTES` from one heap.  It trims the heap when the end is
-free, all at once: an ack of 300 messages of 1.5 MB blocked the event loop for 29 ms, because the
-system takes back each page.  So automatic trimming is turned off, and `Heap.give_back` trims the
-heap in pieces.
+glibc allocates blocks of less than `MAPPED_BYTES` from one heap.  When the end of the heap is free,
+glibc trims all of it at once: an ack of 300 messages of 1.5 MB blocked the event loop for 29 ms,
+because the system has to reclaim each page.  So automatic trimming is turned off, and
+`Heap.give_back` trims the heap in pieces.
 
 Without glibc, nothing is changed.
 """
@@ -19,9 +19,9 @@ from typing import Final, final
 
 #: Memory blocks of this size or more are mapped separately; smaller ones are reused.
 MAPPED_BYTES: Final = 8 * 1024 * 1024
-#: The piece of the heap's end that is trimmed at once: it takes about a millisecond.
+#: The size of the pieces in which the heap is trimmed; each takes about a millisecond.
 PIECE_BYTES: Final = 2 * MAPPED_BYTES
-#: The free end of the heap that is kept for new blocks.
+#: How much of the heap's free end is kept for new blocks.
 KEPT_BYTES: Final = 2 * MAPPED_BYTES
 
 #: The parameters of `mallopt` (malloc.h), and their default values.
@@ -48,7 +48,7 @@ class Heap:
     """
 
     def __init__(self) -> None:
-        # Calls by PyDLL keep the GIL.
+        # Calls through PyDLL keep the GIL.
         library = ctypes.PyDLL(None)
         self._mallopt: Final = library.mallopt
         self._malloc: Final = library.malloc

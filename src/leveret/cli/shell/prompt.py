@@ -31,11 +31,11 @@ except ImportError as error:
 if TYPE_CHECKING:
     from leveret.cli.shell.session import ShellState
 
-#: Names offered for completion: more than anybody reads.
+#: The maximum number of names offered for completion, more than anyone reads.
 _COMPLETIONS_MAX: Final = 1_000
 
 
-#: How long completion uses one answer of the broker with names of queues and exchanges.
+#: How long completion reuses an answer of the broker with names of queues and exchanges.
 _FRESH_SECONDS: Final = 2.0
 
 
@@ -74,7 +74,7 @@ def run_prompt(session: ShellState) -> int:
 
 
 def _fault(fault: Exception) -> exits.Failure:
-    """Return a bug of the shell as a failure."""
+    """Convert an unexpected exception to a failure that asks the user to report it."""
     frame = traceback.extract_tb(fault.__traceback__)[-1]
     place = f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
     text = f"a bug in leveret, please report it: {type(fault).__name__}: {fault} ({place})"
@@ -126,7 +126,7 @@ class NameCompleter(Completer):
             yield from (command.path for command in COMMANDS)
         elif kind in ("queue", "exchange"):
             for name in self._listed(kind):
-                # A name that would change the display of the terminal is not offered.
+                # Do not offer a name that would change the display of the terminal.
                 if name.isprintable():
                     yield shlex.quote(name)
 
@@ -140,7 +140,7 @@ class NameCompleter(Completer):
 
 
 def _command_of(words: list[str]) -> ShellCommand | None:
-    """Return the command that the words begin with, or None if they do not name one yet."""
+    """Return the command with which the words begin, or None if they do not name one yet."""
     for command in COMMANDS:
         path = command.path.split()
         if words[: len(path)] == path:

@@ -19,7 +19,7 @@ from leveret.limits import SHELL_LINE_BYTES_MAX
 
 
 class ShellExit(Exception):
-    """The line requests the end of the shell."""
+    """Raised when a line ends the shell."""
 
 
 def _help(_session: ShellState, given: Given) -> int:
@@ -59,7 +59,7 @@ COMMANDS: Final[tuple[ShellCommand, ...]] = (
 
 
 def run_line(session: ShellState, line: str) -> int:
-    """Run one line; return its exit code.  Raises: Failure; Ended."""
+    """Run one line; return its exit code.  Raises: Failure; ShellExit."""
     if "\0" in line:
         raise exits.Failure("the line contains a NUL character", exits.USAGE)
     words = [] if line.lstrip().startswith("#") else split(line)
@@ -70,9 +70,9 @@ def run_line(session: ShellState, line: str) -> int:
 
 
 def run_lines(session: ShellState, source: BinaryIO, *, keep_going: bool) -> int:
-    """Run the lines of a pipe; return the code of the first failed line, else of the last line.
+    """Run the lines of a pipe; return the code of the first failed line, or of the last line.
 
-    Without `keep_going` the first failed line is the last one to run.
+    Without `keep_going`, stop after the first failed line.
     """
     code = failed = exits.OK
     for number, raw in enumerate(_lines(source), 1):

@@ -1,11 +1,11 @@
 """A lane takes messages from one consumer, passes them to the handler and settles them, in order.
 
-A partition has one lane, so its messages are handled one after the other.  A shared queue has as
-many lanes as the member handles messages at once.
+A partition has one lane, so its messages are handled one at a time.  A shared queue has a lane for
+each message that the member may handle concurrently.
 
-A message to be retried is requeued if the broker delays it there and order does not matter.
-Otherwise it is retried *in place*: the lane holds it, waits, and calls the handler again before it
-takes a newer message.
+To be retried, a message is requeued if the broker delays it and order does not matter.  Otherwise
+it is retried *in place*: the lane holds it, waits, and calls the handler again before it takes a
+newer message.
 
 Invariant: messages that a lane has not settled when it ends stay unacked, and the broker requeues
 them when the channel ends.
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("leveret.client")
 
-#: The headers with the number of redeliveries from a quorum queue, in order of preference (RabbitMQ
-#: has the first from 4.3 on, where the second counts only failures).
+#: The headers that count redeliveries from a quorum queue, in order of preference: RabbitMQ has the
+#: first since 4.3, where the second counts only failures.
 _COUNTS = ("x-acquired-count", "x-delivery-count")
 
 
 class Lane:
-    """The work of one task; `stopping` tells it to take no more messages."""
+    """A lane, run by one task; once `stopping` is set, it takes no more messages."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Lane:
             self._handler.close()
 
     async def _gather(self) -> list[Message]:
-        """Return the next message or batch; empty when the consumer has ended."""
+        """Return the next message or batch, or an empty list if the consumer has ended."""
         batch: list[Message] = []
         size = self._settings.max_batch or 1
         loop = asyncio.get_running_loop()
@@ -82,7 +82,7 @@ class Lane:
         return batch
 
     async def _next(self, deadline: float | None) -> Message | None:
-        """Return the next message; None at the deadline (the loop's time) or the end."""
+        """Return the next message; None at the deadline (in loop time) or at the end."""
         try:
             async with asyncio.timeout_at(deadline):
                 return await anext(self._source)
@@ -132,7 +132,7 @@ class Lane:
         return True
 
     async def _pause(self, seconds: float) -> bool:
-        """Wait before a retry in place; return False if the lane must stop instead."""
+        """Wait before a retry in place; return False if the lane must stop."""
         try:
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()

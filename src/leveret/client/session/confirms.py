@@ -1,18 +1,18 @@
-"""The confirms of one channel: which publishes are unconfirmed, and the outcome of the others.
+"""The confirms of one channel: its unconfirmed publishes, and the outcome of the others.
 
 Sequences start at 1 with confirm.select and count every publish (behaviour 30: confirm numbering).
 A mandatory message is returned before its confirm (behaviour 24: return before ack).  The return
-does not contain the sequence, so it is matched by exchange, routing key and body with the oldest
-such publish.
+does not contain the sequence, so it is matched with the oldest unconfirmed publish that has the
+same exchange, routing key and body.
 
-On a recovering connection, publishes are kept until they settle (`kept`).  After a loss the broker
-counts from 1 again, starting with the repeated publishes: its numbers are translated to the
+On a recovering connection, publishes are kept until they settle (`kept`).  After a loss they are
+repeated and the broker counts from 1 again, so its delivery tags are translated to the
 application's sequences.
 
-Invariants: a sequence settles once; all below `_lowest` have settled, and of those from it on
-exactly `_early` have; `waiting` contains the unconfirmed publishes with a token and those that may
-be returned; failures without a token are kept, up to a limit, until `take_failure`; `lost` is True
-if the channel ended with unconfirmed publishes.
+Invariants: a sequence settles once; all below `_lowest` have settled, and above it exactly those in
+`_early`; `waiting` contains the unconfirmed publishes with a token and those that may be returned;
+failures without a token are kept, up to a limit, until `take_failure`; `lost` is True if the
+channel ended with unconfirmed publishes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from leveret.client.session.kept import KeptPublishes, SentPiece
     from leveret.wire.content.publish_marks import PublishMarks
 
-#: Refused or returned publishes that are kept until the program asks for them.
+#: The maximum number of nacked or returned publishes that are kept until the program takes them.
 CLIENT_FAILURES_MAX: Final = 1024
 
 
@@ -42,7 +42,7 @@ Identity = tuple[str, str, bytes]
 
 
 class Unconfirmed:
-    """A publish with a waiting `token`, or that may be returned (`identity`)."""
+    """An unconfirmed publish that has a `token`, or may be returned (`identity`), or both."""
 
     __slots__ = ("identity", "returned", "settled", "token")
 
@@ -62,12 +62,11 @@ class PublisherConfirms:
         self.waiting: dict[int, Unconfirmed] = {}
         self._lowest = 1
         self._early: set[int] = set()
-        #: The shares of kept output, and the last sequence in them.
+        #: This channel's shares of the kept output, and the last sequence in them.
         self._shares: deque[ChannelPublishes] = deque()
         self._kept_to = 0
-        #: The sequences of repeated publishes, indexed by the broker's number - 1, and the offset
-        #: from
-        #: the broker's number to the sequence of all later publishes.
+        #: The sequences of repeated publishes, indexed by delivery tag - 1, and the difference
+        #: between sequence and delivery tag of all later publishes.
         self._resent: list[int] = []
         self._shift = 0
         self._mandatory: dict[Identity, deque[Unconfirmed]] = {}
@@ -112,7 +111,7 @@ class PublisherConfirms:
         return sequence < self._lowest or sequence in self._early
 
     def send_again(self) -> list[ChannelPublishes]:
-        """Restart the broker's numbers from 1; return the shares with unconfirmed publishes."""
+        """Prepare for delivery tags that restart at 1; return the shares to publish again."""
         unsettled = range(self._lowest, self.last + 1)
         self._resent = [number for number in unsettled if number not in self._early]
         self._shift = self.last - len(self._resent)
@@ -126,20 +125,20 @@ class PublisherConfirms:
         return shares
 
     def _sequence(self, number: int) -> int:
-        """Return the sequence for a number of the broker."""
+        """Return the sequence of the publish with the broker's delivery tag `number`."""
         if number <= len(self._resent):
             return self._resent[number - 1] if number > 0 else number
         return number + self._shift
 
     def _number(self, sequence: int) -> int:
-        """Return the broker's number of a sequence."""
+        """Return the broker's delivery tag for a sequence."""
         index = bisect_left(self._resent, sequence)
         if index < len(self._resent) and self._resent[index] == sequence:
             return index + 1
         return sequence - self._shift
 
     def settle_marks(self, marks: PublishMarks) -> list[tuple[Token, PublishFailed | None]]:
-        """Settle by the broker's report on a lost connection, before `send_again`.
+        """Settle publishes by the broker's report on a lost connection, before `send_again`.
 
         Returned messages are published again, so that the application receives the return.
         """
@@ -159,7 +158,7 @@ class PublisherConfirms:
         return outcomes
 
     def returned(self, message: ReturnedMessage) -> bool:
-        """Record a return; return False when it matches no unconfirmed publish."""
+        """Record a returned message; return False if it matches no unconfirmed publish."""
         identity = (message.exchange, message.routing_key, message.body)
         entries = self._mandatory.get(identity)
         if not entries:
@@ -171,10 +170,11 @@ class PublisherConfirms:
     def settle(
         self, sequence: int, multiple: bool, acked: bool
     ) -> list[tuple[Token, PublishFailed | None]]:
-        """Settle by basic.ack or basic.nack; return the resolved tokens with their outcome.
+        """Settle publishes after basic.ack or basic.nack; return the resolved tokens with outcomes.
 
-        A settled sequence is ignored.  Raises: PreconditionFailed (406) for a sequence that was
-        never published.
+        Sequences that have already settled are ignored.
+
+        Raises: PreconditionFailed (406) for a sequence that was never published.
         """
         if self._shift or self._resent:
             sequence = self._sequence(sequence)
@@ -217,7 +217,7 @@ class PublisherConfirms:
             self._shares[index].settled_early()
 
     def _moved(self) -> None:
-        """Advance `_lowest` over sequences that settled early, and release finished shares."""
+        """Advance `_lowest` past sequences that settled early, and release settled shares."""
         while self._lowest in self._early:
             self._early.remove(self._lowest)
             self._lowest += 1
@@ -244,13 +244,13 @@ class PublisherConfirms:
             self._nacked.append(sequence)
 
     def _forget(self, entry: Unconfirmed) -> None:
-        """Remove a settled entry from those that may be returned."""
+        """Remove a settled entry from the publishes that may be returned."""
         entry.settled = True
         if entry.identity is not None:
             self._drop_settled(entry.identity)
 
     def _drop_settled(self, identity: Identity) -> None:
-        """Remove settled entries, so that the oldest entry of an identity may still be returned."""
+        """Remove settled entries until the oldest entry of an identity is unconfirmed."""
         entries = self._mandatory.get(identity)
         while entries and entries[0].settled:
             entries.popleft()
@@ -270,7 +270,7 @@ class PublisherConfirms:
         return Returned(returned) if returned else None
 
     def abandon(self) -> list[Token]:
-        """Clear everything when the channel has ended; return the unresolved tokens."""
+        """Clear everything because the channel has ended; return the unresolved tokens."""
         self.lost = self.unconfirmed > 0
         tokens = [one.token for one in self.waiting.values() if one.token is not None]
         while self._shares:

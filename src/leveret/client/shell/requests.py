@@ -1,8 +1,9 @@
 """The requests of a channel: each function returns a method and a reader of its reply.
 
-The calls of both shells are built from these functions (`awaited`, `waited_for`), so that
-arguments, contract and result are written once; a shell's call returns or raises the result.  The
-session has matched the reply with its request (`Method.REPLIES`), so its class is known here.
+Both shells build their calls from these functions (`awaited`, `waited_for`), so that arguments,
+contract and result are written only once; a shell's call returns the result or raises the error.
+The session has already matched the reply with its request (`Method.REPLIES`), so its class is known
+here.
 
 Invariant: a name that cannot be sent raises `TypeError` or `ValueError` with the argument's name.
 """

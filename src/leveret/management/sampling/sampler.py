@@ -294,9 +294,9 @@ class SharedAnswer:
 class SharedAnswers:
     """Recent answers, shared by all pages that make the same request.
 
-    The broker's page is often open on several screens and in several tabs, and each makes the same
-    requests every other second.  An answer to one of them is reused for the others for a moment,
-    and compressed only once.  `now_ms` returns the wall time.
+    The broker's page is often open on several screens and in several tabs, each of which makes the
+    same requests every other second.  An answer to one of them is reused for a short time for the
+    others, and compressed only once.  `now_ms` returns the wall time.
 
     Invariants: only answers that are the same for all permitted users are kept here; there are
     never more answers than `most`.

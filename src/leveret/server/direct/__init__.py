@@ -1,1 +1,1 @@
-"""Clients of the broker within its own process."""
+"""Clients in the same process as the broker, without sockets."""

@@ -1,13 +1,13 @@
-"""An AMQP client within the broker's process, for requests that come by another protocol.
+"""An in-process AMQP client of the broker, for requests that arrive by another protocol.
 
-It has a `AmqpConnection` like every client, and speaks AMQP with it byte by byte, without a socket.
-So its publishes, gets and declares have the same checks, limits and confirms, and take their turns
-among those of other clients.  The caller has already authenticated the user: no password is needed.
+Like every client it has an `AmqpConnection` and exchanges AMQP bytes with it, but without a socket.
+So the same checks, limits, confirms and scheduling apply to its publishes, gets and declares as to
+those of other clients.  It needs no password: the caller has already authenticated the user.
 
 One request is in progress at a time.
 
-Received bodies are those of the queue, without a copy.  A published body is written frame by frame
-as the connection takes input, so that other connections get their turns in between.
+Bodies are received from the queue without a copy.  A published body is written frame by frame, as
+the connection accepts input, so that other connections are served in between.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ from leveret.wire.methods import (
     decode_method,
 )
 
-#: The only channel that it opens.
+#: The number of its only channel.
 _CHANNEL: Final = 1
 
 #: The host in its peer address; it is not a network address.
 _HOST: Final = "direct"
 
-#: The largest body that is received in one frame: any.
+#: The maximum size of a body received in one frame: unlimited.
 _ANY_BYTES: Final = 0x7FFF_FFFF
 
 #: Its client properties, with the capability to receive a close after a failed login.
@@ -96,7 +96,7 @@ class Runs(Protocol):
 
 
 class _LetIn(Authenticator):
-    """Accepts every login: the caller has authenticated the user."""
+    """Accepts every login, because the caller has authenticated the user."""
 
     def begin(self, login: Login) -> None:
         """Accept the login."""
@@ -127,7 +127,7 @@ class DirectClients:
 
     @asynccontextmanager
     async def channel(self, user: str, vhost: str) -> AsyncIterator[DirectClient]:
-        """Open a channel as a user in a vhost, until the block ends.
+        """Open a channel to a vhost on behalf of a user, until the block ends.
 
         Raises: AmqpError for each error that a client would receive.
         """
@@ -197,7 +197,7 @@ class DirectClient(ClientSocket):
         self._send(0, ConnectionStartOk(dict(_PROPERTIES), "PLAIN", response, "en_US"))
         tune = (await self._expect(ConnectionTune)).method
         assert isinstance(tune, ConnectionTune)
-        # It needs no heartbeats: it is never idle for long, and shares the broker's clock.
+        # No heartbeats: the connection is never idle for long, and shares the broker's clock.
         self._send(0, ConnectionTuneOk(tune.channel_max, tune.frame_max, 0))
         self._send(0, ConnectionOpen(vhost))
         await self._expect(ConnectionOpenOk)
@@ -222,7 +222,7 @@ class DirectClient(ClientSocket):
         body: bytes,
         *answers: type[Method],
     ) -> list[ServerMethod]:
-        """Publish as mandatory; return all answers up to the first of `answers`.
+        """Publish with `mandatory`; return all answers up to the first of `answers`.
 
         Raises: AmqpError.
         """
@@ -267,7 +267,7 @@ class DirectClient(ClientSocket):
         self._runner.run()
 
     def _return_all(self) -> None:
-        """Requeue unacked messages: requeued by the channel's end, they would count as failed."""
+        """Requeue unacked messages, which the channel's end would count as failed."""
         if self._open:
             self._open = False
             self._send(_CHANNEL, BasicNack(0, True, True))
@@ -349,9 +349,9 @@ class DirectClient(ClientSocket):
 
 
 def _frames(parts: list[bytes | memoryview]) -> Iterator[tuple[int, bytes, int, int]]:
-    """Yield the frames of an output: kind, and the bytes, start and end of the payload.
+    """Yield the frames of an output, each as kind, data, and the payload's start and end in it.
 
-    The output ends with a complete frame.  A long payload is a separate part (`FrameOutput`), which
+    The output ends with a complete frame.  A long payload is a separate part (`FrameOutput`), and
     is not copied.
     """
     left = iter(parts)

@@ -50,13 +50,13 @@ class Route(Destinations):
         self.exchange: Final = exchange
         self.address = address
         self.routing_key: Final = routing.routing_key
-        #: True if the headers decide: each message is routed individually.
+        #: True if the route depends on headers, so that each message is routed individually.
         self.dynamic: Final = routing.dynamic
         self.mandatory: Final = mandatory
         self.revision: i64 = revision
         #: True if the message must still be routed, because CC or BCC may add keys.
         self.unrouted = False
-        #: The staging queue that the default exchange routes to, if any.
+        #: The staging queue to which the default exchange routes, if any.
         self.staging: StagingQueue | None = None
         #: True for the commit of a batch.
         self.commits = False
@@ -78,7 +78,7 @@ def resolve(channel: ServerChannel, raw: bytes, properties: bytes) -> Route:
     """Resolve the arguments of a publish, as `route_of` does.
 
     Raises: SyntaxFault (502), FrameError (501) for a name that is not UTF-8; NotImplementedFault
-    (540) for `immediate` to RabbitMQ's clients; NotFound (404), AccessRefused (403) and
+    (540) for `immediate` from RabbitMQ clients; NotFound (404), AccessRefused (403) and
     PreconditionFailed (406) as `writable`.
     """
     exchange, routing_key, flags = publish_arguments(raw)
@@ -106,8 +106,8 @@ def route_of(
     """Return the route of a user's publish to an exchange with a routing key.
 
     `properties` are those of the current message; a `dynamic` route is valid only for it.  If CC or
-    BCC may add keys, the message is not routed yet (`Route.unrouted`) but once with all its keys,
-    because each routing may use up the limit of one message.
+    BCC may add keys, the message is not routed yet (`Route.unrouted`).  It is routed later, once
+    for all its keys, because a single routing may use up the limit of a message.
 
     Raises: FrameError (501) for a name that is not UTF-8; NotFound (404), AccessRefused (403) and
     PreconditionFailed (406) as `writable`, and if routing would take too long.
@@ -127,21 +127,21 @@ def route_of(
 
 
 def decoded(vhost: Vhost, exchange: bytes, routing_key: bytes) -> tuple[Name, str]:
-    """Return an exchange's name, cleaned, and a routing key, as texts.
+    """Decode an exchange's name, and clean it, and a routing key.
 
-    Raises: FrameError (501) for one that is not UTF-8.
+    Raises: FrameError (501) if either is not UTF-8.
     """
     text, key = from_utf8(exchange, routing_key)
     # The name of an existing exchange is clean, and looking it up costs less than searching for
-    # line ends in each publish with a new routing key.
+    # line ends with each new routing key.
     known = vhost.exchanges.by_name.get(text)
     return known.name if known is not None else cleaned(text), key
 
 
 def from_utf8(exchange: bytes, routing_key: bytes) -> tuple[str, str]:
-    """Return an exchange's name and a routing key as texts.
+    """Decode an exchange's name and a routing key.
 
-    Raises: FrameError (501) for one that is not UTF-8.
+    Raises: FrameError (501) if either is not UTF-8.
     """
     try:
         return exchange.decode("utf-8"), routing_key.decode("utf-8")
@@ -177,7 +177,7 @@ def check_copies(
 ) -> Routing | None:
     """Check that the user may also publish with the keys of CC and BCC.
 
-    Return the routing of the message if the check needed it, else None.
+    Return the routing of the message if the check required it, otherwise None.
 
     Raises: AccessRefused (403); PreconditionFailed (406) for one that is not strict.
     """
@@ -193,7 +193,7 @@ def found_for(
 ) -> Destinations:
     """Return the destinations of a message; `more_keys` are those of the headers CC and BCC.
 
-    Routing may end the connection's slice.
+    Routing may use up the connection's slice.
 
     Raises: AccessRefused (403); PreconditionFailed (406) for a key or header that is refused.
     """

@@ -1,14 +1,15 @@
 """A disk in memory that records all changes, and computes the states that a crash could leave.
 
-It models a file system that promises what POSIX does and no more: bytes are durable if their file
-was synced after they were written, names if their directory was synced after they changed.  Of
-everything else a crash keeps any part: nothing, everything, the first few writes with the last one
-torn, single pages of a write without those before them, or a length without its bytes.
+It models a file system that guarantees no more than POSIX does: bytes are durable if their file was
+synced after they were written, names if their directory was synced after they changed.  A crash may
+keep any part of all other changes: nothing, everything, the first few writes with the last one
+torn, single pages of a write without the pages before them, or a length without its bytes.
 
-It can be given a size, and is full then like a real disk: what fits is written, the rest fails.
+With a limited size it fills up like a real disk: a write that does not fit is written in part, and
+fails.
 
-It does not model bytes that change by themselves (tests flip them) and disks that report a sync
-falsely.  Random choices are injected: `draw(n)` returns an integer from 0 to n - 1.
+It does not model bytes that change by themselves (tests flip them), nor disks that falsely report a
+sync as done.  Random choices are injected: `draw(n)` returns an integer from 0 to n - 1.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Final
 
 from leveret.store.disk import UNBOUNDED, Disk, DiskLocked, StorageFailure, StoreFile
 
-#: The unit that a device writes atomically, and the kernel's.
+#: The units that a device and the kernel write atomically.
 SECTOR_BYTES: Final = 512
 PAGE_BYTES: Final = 4096
 
@@ -46,9 +47,9 @@ class Operation:
 
 
 class RecordingDisk(Disk):
-    """A disk in memory that begins with `image`; `trace` is the list of all operations.
+    """A disk in memory with the initial contents `image`; `trace` lists all operations.
 
-    `bytes_max` is the total size that its files may have; it may be changed at any time.
+    `bytes_max` is the maximum total size of its files; it can be changed at any time.
     """
 
     def __init__(self, image: Image | None = None, bytes_max: int = UNBOUNDED) -> None:
@@ -65,7 +66,7 @@ class RecordingDisk(Disk):
             self.contents.append(bytearray(image.files[path]))
 
     def image(self) -> Image:
-        """Return the current contents, as a stop without a crash leaves them."""
+        """Return the current contents, which remain after a stop without a crash."""
         files = {path: bytes(self.contents[number]) for path, number in self._names.items()}
         return Image(files, self._folders - {""})
 
@@ -113,24 +114,24 @@ class RecordingDisk(Disk):
         self.trace.append(Operation("fsync_dir", path))
 
     def free(self) -> int:
-        """Return the free space; a file takes space while it has a name."""
+        """Return the free space; a file uses space as long as it has a name."""
         if self.bytes_max == UNBOUNDED:
             return UNBOUNDED
         used = sum(len(self.contents[number]) for number in self._names.values())
         return max(0, self.bytes_max - used)
 
     def lock(self, path: str) -> None:
-        """Take the lock; a disk in memory has one user."""
+        """Take the lock.  Raises: DiskLocked if it is held."""
         if path in self._locked:
             raise DiskLocked("in memory", path)
         self._locked.add(path)
 
     def unlock(self) -> None:
-        """Release all locks, as the end of a process does."""
+        """Release all locks, as when a process ends."""
         self._locked.clear()
 
     def _need_folder(self, verb: str, path: str) -> None:
-        """Fail as a disk does if there is no such folder."""
+        """Fail like a real disk if the folder does not exist."""
         if path not in self._folders:
             raise _missing(verb, path)
 
@@ -149,7 +150,7 @@ class RecordingFile(StoreFile):
         return self._disk.contents[self._number]
 
     def append(self, parts: list[bytes]) -> None:
-        """Write at the end: one operation, which a crash may tear anywhere."""
+        """Append all parts in one write, which a crash may tear at any byte."""
         self._write("append", b"".join(parts), self._end)
 
     def pwrite(self, data: bytes, position: int) -> None:
@@ -165,7 +166,7 @@ class RecordingFile(StoreFile):
             self._end = end
 
     def _write(self, verb: str, data: bytes, position: int) -> None:
-        """Write as much as fits.  Raises: StorageFailure: not everything fitted."""
+        """Write as much as fits.  Raises: StorageFailure if that is not everything."""
         grown = position + len(data) - len(self._content)
         missing = grown - self._disk.free() if grown > 0 else 0
         fitting = data[: max(0, len(data) - missing)] if missing > 0 else data
@@ -178,7 +179,7 @@ class RecordingFile(StoreFile):
             raise StorageFailure(verb, self._path, "No space left on device", errno.ENOSPC)
 
     def read(self, position: int, size: int) -> bytes:
-        """Read."""
+        """Read up to `size` bytes at a position."""
         return bytes(self._content[position : position + size])
 
     def size(self) -> int:
@@ -186,13 +187,13 @@ class RecordingFile(StoreFile):
         return len(self._content)
 
     def truncate(self, size: int) -> None:
-        """Cut the file."""
+        """Truncate the file to `size` bytes."""
         _cut(self._content, size)
         self._end = size
         self._disk.trace.append(Operation("truncate", self._path, self._number, size))
 
     def allocate(self, size: int) -> None:
-        """Extend the file by zeros, which take space."""
+        """Extend the file with zeros, which use space."""
         missing = size - len(self._content)
         if missing > self._disk.free():
             raise StorageFailure("allocate", self._path, "No space left on device", errno.ENOSPC)
@@ -204,7 +205,7 @@ class RecordingFile(StoreFile):
         self._disk.trace.append(Operation("sync", self._path, self._number))
 
     def close(self) -> None:
-        """Do nothing: closing makes nothing durable."""
+        """Do nothing, because closing a file makes nothing durable."""
 
 
 @dataclass
@@ -221,8 +222,8 @@ def crash_states(
 ) -> Iterator[CrashState]:
     """Yield states that a crash could have left, at each point of the disk's trace from `since` on.
 
-    At each point: all unsynced changes lost, all kept, names without bytes, bytes without names,
-    and `per_point` random ones, in which each file and folder keeps a part of its own.
+    At each point these are: all unsynced changes lost, all kept, names without bytes, bytes without
+    names, and `per_point` random states, in which each file and folder keeps a random part.
     """
     model = CrashModel(disk.start)
     for done in range(len(disk.trace) + 1):
@@ -233,7 +234,7 @@ def crash_states(
 
 
 class CrashModel:
-    """The durable contents of a disk and its pending changes, while a trace is processed."""
+    """The durable contents and the pending changes of a disk at one point of a trace."""
 
     def __init__(self, start: Image) -> None:
         self.operations = 0
@@ -272,7 +273,7 @@ class CrashModel:
             self._changes.setdefault(_folder(operation.path), []).append(operation)
 
     def states(self, draw: Callable[[int], int], per_point: int) -> Iterator[CrashState]:
-        """Yield the states that a crash now could leave, as `crash_states` describes."""
+        """Yield the states that a crash at this point could leave: see `crash_states`."""
         done = self.operations
         if not self.pending():
             yield CrashState(done, "nothing was under way", self._image(_Keep("all", "all", draw)))
@@ -286,7 +287,7 @@ class CrashModel:
             yield CrashState(done, f"drawn, number {number}: {'; '.join(keep.notes)}", image)
 
     def _image(self, keep: _Keep) -> Image:
-        """Return the contents that remain if a crash keeps these parts."""
+        """Return the contents that remain if a crash keeps the given parts."""
         names = dict(self._names)
         folders = set(self._folders)
         for folder in sorted(self._changes):
@@ -313,7 +314,7 @@ class _Keep:
 
 
 def _kept_changes(folder: str, changes: list[Operation], keep: _Keep) -> list[Operation]:
-    """Return which changes of a folder's names a crash keeps: the first few, or any."""
+    """Return the changes of a folder's names that a crash keeps: the first few, or any."""
     if keep.names != "some":
         return changes if keep.names == "all" else []
     if keep.draw(4) == 0:
@@ -347,7 +348,7 @@ def _crashed(durable: bytes, writes: list[Operation], keep: _Keep) -> bytes:
 
 
 def _apply_torn(content: bytearray, write: Operation, draw: Callable[[int], int]) -> str:
-    """Apply a part of one write: a piece from its start, some of its pages, or its length alone.
+    """Apply part of a write: its first bytes, some of its pages, or only its length.
 
     Returns a description of the part that was kept.
     """
@@ -383,20 +384,20 @@ def _apply(content: bytearray, write: Operation) -> None:
 
 
 def _overwrite(content: bytearray, position: int, data: bytes) -> None:
-    """Put `data` at `position`; a gap before it reads as zeros."""
+    """Write `data` at `position`; fill a gap before it with zeros."""
     if len(content) < position:
         content.extend(bytes(position - len(content)))
     content[position : position + len(data)] = data
 
 
 def _cut(content: bytearray, size: int) -> None:
-    """Make a content `size` bytes long."""
+    """Truncate or extend a content to `size` bytes."""
     del content[size:]
     content.extend(bytes(size - len(content)))
 
 
 def _rename(names: dict[str, int], folders: set[str], change: Operation) -> None:
-    """Apply a change of names, unless its file does not exist."""
+    """Apply a change of names if its file exists."""
     if change.verb == "create":
         names[change.path] = change.file
     elif change.verb == "unlink":

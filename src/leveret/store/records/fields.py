@@ -1,4 +1,4 @@
-"""Fields of definitions in records, tolerant of damage and of older releases."""
+"""Reads the fields of definitions in records; tolerates damage and records of older releases."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.tables import write_table
 
-#: A longer table is identified by a digest: the identity is stored for each binding, and many
-#: bindings may have arguments of 128 KiB.
+#: A longer table is identified by a digest, because the identity is stored for each binding, and
+#: many bindings may have arguments of 128 KiB.
 _IDENTITY_BYTES_MAX: Final = 64
 
 
 def text(definition: dict[str, object], field: str) -> str:
-    """Return a field as text, empty if it is absent."""
+    """Return a field as text, or "" if it is missing."""
     value = definition.get(field, "")
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
@@ -22,7 +22,7 @@ def text(definition: dict[str, object], field: str) -> str:
 
 
 def raw(definition: dict[str, object], field: str) -> bytes:
-    """Return a field as bytes, empty if it is absent."""
+    """Return a field as bytes, or b"" if it is missing."""
     value = definition.get(field)
     return value if isinstance(value, bytes) else text(definition, field).encode()
 
@@ -40,17 +40,17 @@ def table(definition: dict[str, object], field: str) -> dict[str, object]:
 
 
 def table_identity(value: dict[str, object]) -> bytes:
-    """Return the identity of a table, such as a binding's arguments, whatever the order of entries.
+    """Return the identity of a table, such as a binding's arguments, regardless of entry order.
 
-    Raises: ValueError: no table can hold one of its values.
+    Raises: ValueError: a value has a type that tables cannot hold.
     """
     return identity_of(encoded_table(value))
 
 
 def encoded_table(value: dict[str, object]) -> bytes:
-    """Return a table encoded as in a record, its entries sorted by name; b"" for an empty one.
+    """Encode a table as in a record, with its entries sorted by name; an empty one becomes b"".
 
-    Raises: ValueError: no table can hold one of its values.
+    Raises: ValueError: a value has a type that tables cannot hold.
     """
     if not value:
         return b""
@@ -60,8 +60,8 @@ def encoded_table(value: dict[str, object]) -> bytes:
 
 
 def identity_of(encoded: bytes) -> bytes:
-    """Return the identity of a table that `encoded_table` encoded."""
+    """Return the identity of a table from the result of `encoded_table`."""
     if len(encoded) <= _IDENTITY_BYTES_MAX:
         return encoded
-    # No encoded table begins so: the first byte of its length is 0.
+    # Encoded tables never begin with "#": the first byte of their length is 0.
     return b"#" + hashlib.sha256(encoded).digest()

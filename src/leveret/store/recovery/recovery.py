@@ -3,13 +3,13 @@
 Recovery succeeds from every state that a crash can leave and despite any damaged byte, and its
 report says what was found.  It does not change intact data: it writes to `quarantine/`, cuts off a
 tail in which no group is intact and that was never durable, and syncs the last journal file, so
-that the recovered state cannot be lost any more.  A recovery that is interrupted at any point is
-therefore simply repeated.
+that the recovered state can no longer be lost.  So a recovery that was interrupted at any point is
+simply repeated.
 
 A bad group is damage if an intact later group calls it durable; otherwise a crash tore it.  A
-damaged snapshot loses nothing, because the generation before it still exists.  Other copies of what
-a damaged chunk or record held are searched for (`copies.py`).  Chunks whose messages may have such
-copies are verified now, before the copies are removed; the others when they are read.
+damaged snapshot loses nothing, because the generation before it still exists.  If a chunk or
+record is damaged, `copies.py` searches for other copies of its messages.  Chunks whose messages may
+have copies are verified now, before the copies are removed; other chunks when they are read.
 
 It runs before the broker listens, but in slices; it holds one file in memory at a time.
 """

@@ -1,10 +1,10 @@
 """Counts a broker's output without decoding it: the reading side of a load test.
 
 A `Scanner` counts deliveries, returns and confirms in pieces of input, remembers the last delivery
-tag, and keeps every other method for its user.  It is not a client: nothing is decoded, no state is
-checked.  At some 50 ns per delivery it does not distort the measurement of a broker.
+tag, and collects all other methods in a list.  It is not a client: it decodes nothing and checks no
+state.  At some 50 ns per delivery it does not distort the measurement of a broker.
 
-Invariants: a publish counts as settled once, whatever the order and multiples of the confirms;
+Invariants: a publish counts as settled once, regardless of the order of confirms and of `multiple`;
 input may be split anywhere.
 """
 
@@ -29,10 +29,10 @@ from leveret.wire.methods.ids import BASIC_ACK, BASIC_DELIVER, BASIC_NACK, BASIC
 
 _ACK_IDS: Final = b"\x00\x3c\x00\x50"
 
-#: Ids, delivery tag and bits.
+#: The size of a payload with ids, delivery tag and bits.
 _ACK_BYTES: Final = 13
 
-#: Each power of two of a latency is divided into this many steps: an error of at most 3 %.
+#: The number of buckets for each power of two, which gives an error of at most 3 %.
 _STEP_BITS: Final = 5
 _STEPS: Final = 1 << _STEP_BITS
 _BUCKETS: Final = 64 * _STEPS
@@ -40,7 +40,7 @@ _BUCKETS: Final = 64 * _STEPS
 
 @final
 class Latencies:
-    """A histogram of latencies in ns, with buckets that grow with the latency."""
+    """A histogram of latencies in ns, whose buckets grow with the latency."""
 
     def __init__(self) -> None:
         self.count: i64 = 0
@@ -63,7 +63,7 @@ class Latencies:
         self._buckets[exponent * _STEPS + step] += 1
 
     def quantile(self, share: float) -> int:
-        """Return the latency that `share` (0 to 1) of all do not exceed; 0 if there are none."""
+        """Return the quantile `share` (0 to 1) of the latencies, or 0 if there are none."""
         rank: i64 = i64(share * float(self.count))
         seen: i64 = 0
         place: i64 = 0
@@ -85,7 +85,7 @@ class Latencies:
 
 @final
 class Scanner:
-    """Counts the input of one connection with one channel in use."""
+    """Counts the input of one connection, on which only one channel is used."""
 
     def __init__(self, frame_max: i64, latencies: Latencies | None) -> None:
         self._reader: Final = FrameReader(frame_max)
@@ -98,7 +98,7 @@ class Scanner:
         self.nacked: i64 = 0
         #: Payloads of all methods except deliveries, returns and confirms: (channel, payload).
         self.others: list[tuple[int, bytes]] = []
-        #: Every publish up to this one is settled, and those in `_early`.
+        #: All publishes up to this one are settled, and later ones in `_early`.
         self._settled_to: i64 = 0
         self._early: set[i64] = set()
         self._delivering = False
@@ -161,7 +161,7 @@ class Scanner:
             self.others.append((int(reader.channel), data[start:end]))
 
     def _settle(self, tag: i64, multiple: bool) -> None:
-        """Handle a confirm; most tags are in order, so the set of early ones is usually empty."""
+        """Handle a confirm; most arrive in order, so `_early` is usually empty."""
         if multiple and tag > self._settled_to:
             self._settled_to = tag
             if self._early:
@@ -178,8 +178,8 @@ class Scanner:
 def write_acks(channel: i64, first: i64, last: i64, every: i64) -> bytes:
     """Return the acks of the deliveries `first` to `last`, one for `every` of them.
 
-    With `every` above 1 an ack is multiple and its tag a multiple of `every`: the remainder at the
-    end is acked by a later call.
+    If `every` is above 1, acks have `multiple` set and their tags are divisible by `every`; a
+    later call acks the rest.
     """
     w = BytesWriter()
     tag: i64 = (first + every - 1) // every * every

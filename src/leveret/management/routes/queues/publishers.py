@@ -1,7 +1,7 @@
 """The publishers of a queue that use publisher deduplication: `/api/publishers/{vhost}/{queue}`.
 
-GET returns the last number of each publisher and the owner of its name.  DELETE forgets a
-publisher, which may then start again with any number.  PUT of an owner transfers the name.
+GET returns the last publishing id of each publisher and the owner of its name.  DELETE forgets a
+publisher, which may then start again with any publishing id.  PUT of an owner transfers the name.
 
 Over TCP, reading needs any permission on the queue; only its owner and administrators can forget
 or transfer a name.
@@ -72,7 +72,7 @@ async def give(request: web.Request) -> web.Response:
 
 
 def _queue(request: web.Request) -> Queue:
-    """Return the queue that the path names.
+    """Return the queue named in the path.
 
     Raises: AccessRefused (403), NotFound (404).
     """
@@ -85,7 +85,7 @@ def _queue(request: web.Request) -> Queue:
 
 
 def _named(request: web.Request, queue: Queue) -> list[tuple[bytes, PublisherProgress]]:
-    """Return the publishers of a queue that the path names.  Raises: NotFound (404)."""
+    """Return the publishers of a queue that are named in the path.  Raises: NotFound (404)."""
     text = request.match_info["publisher"]
     publishers = queue.target.publishers
     names = [] if publishers is None else publishers.called(text)

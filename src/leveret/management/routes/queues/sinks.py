@@ -48,7 +48,7 @@ from leveret.management.routes.users.owners import (
 )
 from leveret.names import Name
 
-#: Sinks of a name judged per slice, and the steps that each costs.
+#: How many sinks of a name are checked per slice, and the cost of each.
 _JUDGED_AT_ONCE: Final = 1024
 _CLAIMED_STEPS: Final = 2
 
@@ -64,7 +64,7 @@ async def sinks(request: web.Request) -> web.StreamResponse:
             seen = await permitted(vhost.core, whole, lambda stats: _may_see(request, stats))
             if seen:
                 return seen
-            # One sink may take many slices, and there may be many invisible ones.
+            # Finding one sink may take many slices, because many others may be invisible.
             await next_slice()
         return []
 
@@ -113,9 +113,10 @@ async def give(request: web.Request) -> web.Response:
 
 
 async def _claimed(request: web.Request, judged: Callable[[Sink], str]) -> list[Claim]:
-    """Return the sinks of a request, each with its outcome by `judged`; search in slices.
+    """Return the sinks that a request names, each with the outcome that `judged` returns for it.
 
-    Nothing is changed before all are judged.  `judged` is called once for each pair of owners.
+    The search runs in slices and changes nothing.  Sinks with the same owner that are offered to
+    the same user have the same outcome, so `judged` is called only once for them.
 
     Raises: the errors of `judged`; AccessRefused (403); NotFound (404).  A caller without access
     to the sinks of that name does not learn whether one exists.
@@ -136,7 +137,7 @@ async def _claimed(request: web.Request, judged: Callable[[Sink], str]) -> list[
                 sinks.core.scheduler.spent += _CLAIMED_STEPS * _JUDGED_AT_ONCE
                 await next_slice()
             if sinks.known(sink.name, sink.destination) is not sink:
-                # Forgotten meanwhile.
+                # The sink was forgotten in the meantime.
                 continue
             if by is not None and not sees_all and not foreign:
                 foreign = not (by.is_same(sink.owner) or by.is_same(sink.offered))

@@ -37,7 +37,7 @@ _TIMESTAMP_MAX: Final = 2**60
 
 _OFFSET_MAX: Final = 2**62
 
-#: The number of a query's run, and its id.
+#: The ids of a Spark query and of its run.
 _ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
@@ -80,7 +80,7 @@ async def offset(request: web.Request) -> web.Response:
 
 
 def found_stream(request: web.Request) -> Stream:
-    """Return the stream that the path names, if the user may read it.
+    """Return the stream named in the path, if the user may read it.
 
     Raises: AccessRefused (403); NotFound (404); PreconditionFailed (400) for another queue.
     """
@@ -96,9 +96,9 @@ def found_stream(request: web.Request) -> Stream:
 
 
 def note_query(request: web.Request, stream: Stream) -> None:
-    """Note what a request for a stream tells of the query that sends it.
+    """Record the Spark query that sent a request for a stream, if it identifies itself.
 
-    These are the parameters `run`, and optionally `query_id`, `query_name` and `position`.
+    It does so with the parameters `run`, and optionally `query_id`, `query_name` and `position`.
 
     Raises: PreconditionFailed (400 in HTTP).
     """
@@ -115,7 +115,7 @@ def note_query(request: web.Request, stream: Stream) -> None:
 
 
 def _id_in(request: web.Request, parameter: str) -> str | None:
-    """Return an id in the query; None if there is none.  Raises: PreconditionFailed (400)."""
+    """Return an id from the query string, or None.  Raises: PreconditionFailed (400)."""
     text = request.query.get(parameter)
     if text is not None and _ID.fullmatch(text) is None:
         raise PreconditionFailed(

@@ -1,7 +1,7 @@
 """Super streams: `/api/super-streams/{vhost}` and `…/{name}`.
 
 Over TCP the user needs the same permissions as in AMQP: to *read* the super stream, or to declare
-and delete its parts.
+and delete its partitions.
 """
 
 from __future__ import annotations
