@@ -279,6 +279,20 @@ def test_an_exchange_may_lead_to_the_queue(kind: str) -> None:
     assert node.vhost.exchanges.by_name["amq.topic"].published_in == MANY
 
 
+@pytest.mark.in_memory
+def test_a_batch_is_moved_to_disk_queue_by_queue() -> None:
+    node = Node()
+    prepared(node, "classic", MANY, queues=3)
+    committed(node, 3)
+    group = node.journal.seal()
+    assert group is not None
+    node.files.write(group)
+    node.core.syncs.synced(group.number)
+    node.waiting("a0").dispatch(1)
+    # A batch may have hundreds of queues, for which others do not wait.
+    assert node.waiting("a2").stored.items == []
+
+
 # -- what is released in parts ---------------------------------------------------------------------
 
 

@@ -315,15 +315,15 @@ class Release(SyncWaiter):
     def _release_at_once(self) -> bool:
         """Move all messages by one record; return whether this must be called again."""
         core = self.vhost.core
+        if 0 < self._stored < len(self.queues):
+            return self._store()
         heir = heir_of(self.vhost, self.queues)
         if heir is None:
             return self._release_in_parts()
         is_copied = can_be_copied(self.queues)
         if not is_copied:
-            while self._stored < len(self.queues):
-                if self.queues[self._stored].evict():
-                    return True
-                self._stored += 1
+            if self._stored == 0:
+                return self._store()
             if not are_durable(self.queues):
                 # Pages leave the memory once they are.
                 self._stored = 0
@@ -344,6 +344,12 @@ class Release(SyncWaiter):
             return self._release_in_parts()
         self._finish()
         return False
+
+    def _store(self) -> bool:
+        """Move some messages of one queue to disk; return True."""
+        if not self.queues[self._stored].evict():
+            self._stored += 1
+        return True
 
     def _release_in_parts(self) -> bool:
         """Move the messages in parts from now on; return whether this must be called again."""
