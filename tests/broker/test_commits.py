@@ -418,6 +418,28 @@ def test_a_commit_is_confirmed_when_its_batch_is_released() -> None:
         assert (ack.name, ack.delivery_tag) == ("basic.ack", last)
 
 
+def test_a_repeated_commit_is_confirmed_though_nothing_else_happens() -> None:
+    node = Node()
+    assert released(start(node, "a"), "a") == ["basic.ack"]
+    peer = node.connect()
+    stage_queue(peer, "again")
+    peer.call(1, "confirm.select")
+    gone = [f"gone{number}" for number in range(STAGING_QUEUES_PER_COMMIT_MAX - 1)]
+    fields = {"sink": "s", "batch": 1, "queues": ["again", *gone]}
+    peer.receive(publish(1, "", COMMIT_KEY, json.dumps(fields).encode()))
+    while not node.rests():
+        node.settle()
+        # The deletion of the queue is synced while the commit looks for the others.
+        if node.begin_sync():
+            node.write()
+            group, node.group = node.group, None
+            assert group is not None
+            node.core.syncs.synced(group.number)
+    node.sync()
+    assert "again" not in node.vhost.queues.by_name
+    assert peer.names() == ["basic.ack"]
+
+
 # -- what readers of a stream see ------------------------------------------------------------------
 
 

@@ -38,9 +38,8 @@ def group_of(journal: Journal, outcome: i64) -> i64:
 
     `outcome` is the result of `Vhost.publish`.
     """
-    if outcome & RECORDED:
-        return journal.group
-    if outcome & DUPLICATE:
+    if outcome & (RECORDED | DUPLICATE):
+        # The records of a long publish, or of a repeated commit, may be synced already.
         group = journal.group if journal.has_records() else journal.group - 1
         return group if group > journal.durable_group else 0
     return 0
