@@ -397,10 +397,6 @@ COMMIT_BYTES_MAX: Final = 2 * 1024 * 1024
 #: Committed batches of one sink that are not released yet: a faster committer is refused.
 RELEASES_PER_SINK_MAX: Final = 64
 
-#: How long a stream waits for the rest of a batch, in ms, once the release waits for room: a queue
-#: that another client keeps full must not hold back the readers of a stream for ever.
-STREAM_HELD_BACK_MS_MAX: Final = 10_000
-
 #: Bytes of acked messages that a queue retains if only a time is set: they are in memory.
 RETAINED_BYTES_MAX: Final = 256 * 1024 * 1024
 

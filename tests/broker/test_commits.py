@@ -10,7 +10,7 @@ import pytest
 
 from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.sinks.commit import COMMIT_KEY, read_command
-from leveret.broker.sinks.release import Sink
+from leveret.broker.sinks.release import STREAM_HELD_BACK_MS_MAX, Sink
 from leveret.broker.stream.chunks import next_part
 from leveret.broker.stream.stream import Stream
 from leveret.errors import PreconditionFailed
@@ -20,7 +20,6 @@ from leveret.limits import (
     RELEASES_PER_SINK_MAX,
     SINKS_PER_VHOST_MAX,
     STAGING_QUEUES_PER_COMMIT_MAX,
-    STREAM_HELD_BACK_MS_MAX,
 )
 from leveret.names import SAVE_PREFIX, Name
 from leveret.store.disks.recording import RecordingDisk

@@ -40,7 +40,6 @@ from leveret.limits import (
     ROUTE_TARGETS_CACHED_MAX,
     ROUTES_CACHED_MAX,
     SPILL_BYTES_MAX,
-    STREAM_HELD_BACK_MS_MAX,
     TABLE_BYTES_PER_COST,
 )
 from leveret.message import Address, Message
@@ -64,6 +63,10 @@ DEAD_LETTER: Final = "dead-letter:"
 #: Length of short properties in bytes: the two headers alone take some 80.
 _SHORT_PROPERTIES: Final = 96
 
+
+#: How long a stream waits for the rest of a batch, in ms, once the release waits for room: a queue
+#: that another client keeps full must not hold back the readers of a stream for ever.
+STREAM_HELD_BACK_MS_MAX: Final = 10_000
 
 #: The reason in `x-death`.
 UNROUTABLE: Final = "unroutable"
