@@ -343,7 +343,7 @@ def test_a_queue_that_is_not_there_is_an_error(broker: Broker, spool: Path) -> N
     with pytest.raises(NotFound):
         run.batch()
     run.planner.stop()
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match=r"no queue 'nobody-made-this' in vhost '/' at amqp"):
         batch_rows(absent.options)
 
 
@@ -357,6 +357,8 @@ def test_a_stream_is_refused(broker: Broker, name: str, spool: Path) -> None:
     with pytest.raises(OptionError, match="is a stream"):
         run.batch()
     run.planner.stop()
+    with pytest.raises(OptionError, match="is a stream"):
+        batch_rows(queue.options)
     stream.delete()
 
 

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from leveret.client import ConsumerCancelled, InputFull, Message
 from leveret.client.blocking import Channel, Consumer
-from leveret.errors import NotFound
+from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import SPARK_BATCH_BYTES, SPARK_BATCH_RECORDS
 from leveret.spark.columns.messages import BatchBuilder
 from leveret.spark.columns.projection import Projection
@@ -38,12 +38,15 @@ from leveret.spark.connection.connecting import (
 from leveret.spark.connection.retries import ask
 from leveret.spark.entries import entries
 from leveret.spark.options.read import OptionError, Options
-from leveret.spark.queue.feed import DOUBT_SECONDS, check_kind
+from leveret.spark.queue.feed import DOUBT_SECONDS, check_kind, is_a_stream
 from leveret.spark.queue.ready import ready_count
 from leveret.spark.transport import Interrupted
 
 #: The largest prefetch count in AMQP; larger counts are unlimited.
 _PREFETCH_MAX: Final = 65_535
+
+#: Brokers name this argument when they refuse such a consumer of a stream.
+_STREAM_OFFSET: Final = "x-stream-offset"
 
 
 @dataclass(frozen=True)
@@ -107,11 +110,16 @@ class QueueBatchReader(DataSourceReader):
         """Yield `count` messages, or fewer if others take some meanwhile."""
         with self._channel() as channel:
             channel.qos(count if count <= _PREFETCH_MAX else 0)
-            consumer = channel.consume(
-                self._queue,
-                arguments={"x-browse": True} if is_leveret(channel.connection) else None,
-                inactivity_timeout=DOUBT_SECONDS,
-            )
+            try:
+                consumer = channel.consume(
+                    self._queue,
+                    arguments={"x-browse": True} if is_leveret(channel.connection) else None,
+                    inactivity_timeout=DOUBT_SECONDS,
+                )
+            except PreconditionFailed as error:
+                if _STREAM_OFFSET in error.text:
+                    raise is_a_stream(self._queue) from None
+                raise
             for number in range(count):
                 message = self._next(channel, consumer)
                 if message is None:

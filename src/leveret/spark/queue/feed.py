@@ -70,7 +70,12 @@ log = logging.getLogger("leveret.spark")
 def check_kind(queue: str, message: Message) -> None:
     """Refuse a stream, which cannot be consumed destructively.  Raises: OptionError."""
     if STREAM_OFFSET in message.headers:
-        raise OptionError(f"option 'queue': {queue!r} is a stream, which option 'stream' reads")
+        raise is_a_stream(queue)
+
+
+def is_a_stream(queue: str) -> OptionError:
+    """Return the error for a stream that is named as a queue."""
+    return OptionError(f"option 'queue': {queue!r} is a stream, which option 'stream' reads")
 
 
 class QueueFeed:

@@ -233,7 +233,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if isinstance(number, int) and isinstance(spool, str):
                 return SpoolOffset(spool, number)
         raise OffsetsError(
-            f"the checkpoint is not one of queue {self._queue!r}: it holds {json.dumps(stored)}"
+            f"the checkpoint is not one of queue {self._queue!r}: it holds {json.dumps(stored)}; "
+            "for another source, use another checkpointLocation"
         )
 
     # -- on the executors --------------------------------------------------------------------------

@@ -91,7 +91,8 @@ def _partitions(options: Options, super_stream: str) -> tuple[str, ...]:
     if not names:
         place = address_of(options.parameters())
         raise NotFound(
-            f"no super stream '{super_stream}' at {place}: there is no stream '{super_stream}-0'"
+            f"no super stream '{super_stream}' at {place}: there is no stream "
+            f"'{super_stream}-0'. Declare it first, or correct its name in the options"
         )
     return _limited(names)
 

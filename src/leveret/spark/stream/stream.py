@@ -160,7 +160,8 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         named = self._options.names
         if named is not None and offsets and not set(named).intersection(offsets):
             raise OffsetsError(
-                f"the checkpoint is not one of {self._options.title}: it holds {dict(offsets)}"
+                f"the checkpoint is not one of {self._options.title}: it holds {dict(offsets)}; "
+                "for another source, use another checkpointLocation"
             )
 
     def _is_another(self, name: str, stored: Stored, tail: Tail) -> bool:
