@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from kept.filling import Publisher, Sent, body, uri_of
 from leveret.client import BasicProperties
 from leveret.client.blocking import connect
+from leveret.spark import start_available
 from support.brokers.broker_process import BrokerProcess
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ TARGETS: Final = {COPY: {"stream": "copied"}, SELL: {"queue": "sold"}}
 def run_query(spark: SparkSession, broker: BrokerProcess, name: str, checkpoints: Path) -> None:
     """Let a query go on from its checkpoint until it has read what is there."""
     uri = uri_of(broker, "/")
-    query = (
+    query = start_available(
         spark.readStream.format("leveret")
         .options(uri=uri, startingOffsets="earliest", maxOffsetsPerTrigger="30", **SOURCES[name])
         .load()
@@ -41,8 +42,6 @@ def run_query(spark: SparkSession, broker: BrokerProcess, name: str, checkpoints
         .options(uri=uri, **TARGETS[name])
         .option("checkpointLocation", str(checkpoints / name))
         .queryName(name)
-        .trigger(availableNow=True)
-        .start()
     )
     query.awaitTermination()
 

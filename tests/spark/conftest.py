@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 if importlib.util.find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]
+else:
+    from leveret.spark.versions import HAS_FILTERS
+
+    collect_ignore = [] if HAS_FILTERS else ["test_pruning.py"]
 
 
 PASSWORD_ENV = "LEVERET_SPARK_TEST_PASSWORD"

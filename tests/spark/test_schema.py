@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -26,6 +25,7 @@ from leveret.spark.columns.schema import (
     default_schema,
 )
 from leveret.spark.options.read import OptionError, parse_options
+from leveret.spark.versions import arrow_schema
 from support.spark.memory_stream import Delivery
 
 
@@ -106,7 +106,7 @@ def test_a_copy_has_the_property_bytes() -> None:
 def test_a_part_of_the_columns_is_built_as_asked_for(schema: StructType) -> None:
     check_schema(schema, parse_options(OPTIONS))
     batch = BatchBuilder("s", schema).build(5, [Delivery(b"x")])
-    assert to_arrow_schema(schema, timezone="UTC").equals(batch.schema)
+    assert arrow_schema(schema).equals(batch.schema)
     assert batch.num_rows == 1
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from leveret.client.blocking import connect
+from leveret.spark import start_available
 from leveret.spark.listener import watch_writes
 from leveret.spark.write.result import WriteResult, read_results
 from support.brokers.brokers import Broker
@@ -40,13 +41,11 @@ def count_and_distinct(spark: SparkSession, live: LiveStream) -> tuple[int, int]
 
 def copy(source: DataFrame, target: LiveStream, checkpoint: Path, **more: str) -> StreamingQuery:
     """Run a query that writes what is there, to its end."""
-    query = (
+    query = start_available(
         source.writeStream.format("leveret")
         .options(**target.options, **more)
         .option("checkpointLocation", str(checkpoint))
         .queryName(f"copy to {target.name}")
-        .trigger(availableNow=True)
-        .start()
     )
     query.awaitTermination()
     return query
@@ -166,16 +165,10 @@ def test_foreach_batch_writes_to_two_destinations_and_is_told_when_it_begins_ane
 
     def run(checkpoint: str) -> None:
         options = {**stream.options, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "50"}
-        query = (
-            spark.readStream.format("leveret")
-            .options(**options)
-            .load()
-            .writeStream.foreachBatch(save)
-            .option("checkpointLocation", str(tmp_path / checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        rows = spark.readStream.format("leveret").options(**options).load()
+        writer = rows.writeStream.foreachBatch(save)
+        writer = writer.option("checkpointLocation", str(tmp_path / checkpoint))
+        start_available(writer).awaitTermination()
 
     with connect(broker.uri) as connection, connection.channel() as channel:
         for one in queues:

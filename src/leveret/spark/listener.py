@@ -20,7 +20,6 @@ batch:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +33,8 @@ from pyspark.sql.streaming.listener import (
 )
 
 from leveret.spark.lag import Lag, LagMetrics, metrics_at, metrics_in
-from leveret.spark.offsets import Stored, from_json
+from leveret.spark.offsets import Stored, from_json, latest_of
+from leveret.spark.versions import offset_in_progress
 from leveret.spark.write.result import WriteResult, read_results
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def lag_of(progress: StreamingQueryProgress) -> Lag | None:
     streams: dict[str, int] = {}
     sizes: dict[str, int] = {}
     for source in progress.sources:
-        latest, read = _stored(source.latestOffset), _stored(source.endOffset)
+        latest, read = _latest(source.latestOffset), _stored(source.endOffset)
         if latest is not None and read is not None:
             for name, end in latest.offsets.items():
                 count = max(0, end - read.offsets.get(name, 0))
@@ -183,8 +183,17 @@ def lag_of(progress: StreamingQueryProgress) -> Lag | None:
 
 def _stored(text: str | None) -> Stored | None:
     """Return what Spark stored of a source; None for other sources."""
+    found = offset_in_progress(text)
     try:
-        found = json.loads(text or "")
-        return from_json(found) if isinstance(found, dict) else None
+        return None if found is None else from_json(found)
+    except ValueError:
+        return None
+
+
+def _latest(text: str | None) -> Stored | None:
+    """Return the ends of the streams, which before Spark 4.2 are in the end of the batch."""
+    found = offset_in_progress(text)
+    try:
+        return None if found is None else from_json(latest_of(found) or found)
     except ValueError:
         return None

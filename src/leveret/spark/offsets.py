@@ -8,7 +8,9 @@ some wait; otherwise it is alphabetical.  Spark stores the text unchanged.
 An offset refers to a certain stream, which may be deleted and another declared under its name.  So
 the ids of the streams, from brokers that have them, are next to the offsets under the empty name:
 `{"orders-0": 1200, "": {"ids": {"orders-0": "9f86d081884c7d65"}}}`.  A stream without an id there,
-as older releases stored it, gets the id of the stream that is found.
+as older releases stored it, gets the id of the stream that is found.  A Spark before 4.2 does not
+ask for the ends of the streams, so for it they are there too, `"": {"latest": {"orders-0": 1500}}`;
+nothing but the lag depends on them.
 
 In options -2 means the earliest and -1 the latest, as in Spark's Kafka source; a moment means the
 first message that the broker received at or after it.  Options may also have Kafka's form, which
@@ -39,6 +41,7 @@ _PARTITION_DIGITS_MAX: Final = 9
 _OWN: Final = ""
 _IDS: Final = "ids"
 _SIZES: Final = "mean_bytes"
+_LATEST: Final = "latest"
 
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 
@@ -191,6 +194,20 @@ class Stored:
         ids = {name: self.ids[name] for name in sorted(self.ids) if name in self.offsets}
         own = {key: of for key, of in ((_IDS, ids), (_SIZES, self.mean_bytes)) if of}
         return {**self.offsets, _OWN: own} if own else {**self.offsets}
+
+
+def with_latest(stored: Mapping[str, object], latest: Mapping[str, object]) -> dict[str, object]:
+    """Return offsets in Spark's form with the latest ones, which `latest_of` returns."""
+    own = stored.get(_OWN, {})
+    assert isinstance(own, dict)
+    return {**stored, _OWN: {**own, _LATEST: {**latest}}}
+
+
+def latest_of(stored: Mapping[str, object]) -> dict[str, object] | None:
+    """Return the latest offsets in offsets of Spark's form; None if they are not there."""
+    own = stored.get(_OWN)
+    latest = own.get(_LATEST) if isinstance(own, dict) else None
+    return latest if isinstance(latest, dict) else None
 
 
 def refusal(text: str) -> dict[str, object]:

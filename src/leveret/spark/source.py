@@ -20,7 +20,9 @@ from leveret.spark.queue.stream import QueueStreamReader
 from leveret.spark.redaction import hide_uris
 from leveret.spark.stream.batch import BatchReader, PrunedBatchReader
 from leveret.spark.stream.finder import STREAM_ACCESS, StreamAccess
+from leveret.spark.stream.following import FollowingReader
 from leveret.spark.stream.stream import SparkStreamReader
+from leveret.spark.versions import HAS_ADMISSION_CONTROL
 from leveret.spark.write.destination import check_destination
 from leveret.spark.write.options import parse_write_options
 from leveret.spark.write.writer import BatchWriter, StreamWriter
@@ -63,13 +65,15 @@ class LeveretDataSource(DataSource):
 
     def streamReader(  # noqa: N802  Spark's name
         self, schema: StructType
-    ) -> SparkStreamReader | QueueStreamReader:
+    ) -> SparkStreamReader | QueueStreamReader | FollowingReader:
         """Return the reader of a stream.  Raises: OptionError; SchemaError."""
         options = self._parsed()
         check_schema(schema, options)
         if options.queue is not None:
-            return QueueStreamReader(options, schema)
-        return SparkStreamReader(options, schema, self.access())
+            reader: SparkStreamReader | QueueStreamReader = QueueStreamReader(options, schema)
+        else:
+            reader = SparkStreamReader(options, schema, self.access())
+        return reader if HAS_ADMISSION_CONTROL else FollowingReader(reader)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Check that the destination exists, and return the writer of a batch save.

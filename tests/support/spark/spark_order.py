@@ -1,6 +1,7 @@
 """Spark's order of calls to a Python data source, replayed without a JVM.
 
-The order is that of PySpark 4.3.0 (read in its source, and logged from an instrumented one).  The
+The order is that of PySpark 4.3.0 (read in its source, and logged from an instrumented one), and on
+request that of 4.0 and 4.1, which have no admission control.  The
 source, the reader that reads, and every partition are pickled; offsets are passed as JSON.  One
 reader plans for as long as the query runs.  `commit` is called with the next batch, so never for
 the last one, and `stop` is never called.
@@ -15,9 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, Filter, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, InputPartition
 from pyspark.sql.types import StructType
 
 from leveret.spark.connection.retries import Pause
@@ -25,7 +24,9 @@ from leveret.spark.options.read import parse_options
 from leveret.spark.queue.stream import QueueStreamReader
 from leveret.spark.stream.batch import PrunedBatchReader
 from leveret.spark.stream.finder import StreamAccess
+from leveret.spark.stream.following import FollowingReader
 from leveret.spark.stream.stream import SparkStreamReader
+from leveret.spark.versions import Filter, ReadAllAvailable, arrow_schema
 from support.spark.memory_stream import MemorySource, MemoryTransport, find_in_memory
 
 Offset = dict[str, Any]
@@ -51,7 +52,7 @@ def make_source(options: Mapping[str, str], source: type[DataSource] = MemorySou
 
 def read_all(reader: Any, partitions: list[InputPartition], schema: StructType) -> list[Any]:
     """Return the rows of partitions, each read by its own reader, and check their schema."""
-    expected = to_arrow_schema(schema, timezone="UTC")
+    expected = arrow_schema(schema)
     rows: list[Any] = []
     for partition in partitions:
         for batch in pickled(reader).read(pickled(partition)):
@@ -101,6 +102,7 @@ class StreamingRun:
         available_now: bool = False,
         pause: Pause | None = None,
         source: type[DataSource] = MemorySource,
+        admission: bool = True,
     ) -> None:
         made = make_source(options, source)
         schema = made.schema()
@@ -108,7 +110,7 @@ class StreamingRun:
         self.schema = schema
         self.checkpoint = checkpoint
         self.planner: Any = made.streamReader(schema=schema)
-        assert isinstance(self.planner, SparkStreamReader | QueueStreamReader)
+        assert isinstance(self.planner, SparkStreamReader | QueueStreamReader | FollowingReader)
         if pause is not None:
             self.planner = SparkStreamReader(
                 parse_options(CaseInsensitiveDict(options)),
@@ -116,6 +118,17 @@ class StreamingRun:
                 StreamAccess(MemoryTransport, find_in_memory, pause),
             )
         self.reader = made.streamReader(schema=schema)
+        self.admission = admission
+        # The installed Spark has one of the two orders; ours are tested in both.
+        if isinstance(self.planner, FollowingReader):
+            self.planner = self.planner.reader
+        if not admission:
+            self.planner = FollowingReader(self.planner)
+            if checkpoint.offsets:
+                assert [
+                    *self.planner.partitions(checkpoint.offsets[-1], checkpoint.offsets[-1])
+                ] == []
+            return
         self.initial = as_json(self.planner.initialOffset())
         self.limit = self.planner.getDefaultReadLimit()
         if available_now:
@@ -136,6 +149,8 @@ class StreamingRun:
     def run_planned(self) -> list[Any]:
         """Return the rows of the batch planned last."""
         kept = self.checkpoint
+        if not self.admission and len(kept.offsets) == 1:
+            self.initial = as_json(self.planner.initialOffset())
         start = kept.offsets[-2] if len(kept.offsets) > 1 else self.initial
         partitions = [*self.planner.partitions(start, kept.offsets[-1])]
         return read_all(self.reader, partitions, self.schema)
@@ -145,10 +160,14 @@ class StreamingRun:
         kept = self.checkpoint
         if len(kept.offsets) > kept.commits:
             return True
-        start = kept.offsets[-1] if kept.offsets else self.initial
-        limit = ReadAllAvailable() if unlimited else self.limit
-        end = as_json(self.planner.latestOffset(start, limit))
-        self.planner.reportLatestOffset()
+        if self.admission:
+            start = kept.offsets[-1] if kept.offsets else self.initial
+            limit = ReadAllAvailable() if unlimited else self.limit
+            end = as_json(self.planner.latestOffset(start, limit))
+            self.planner.reportLatestOffset()
+        else:
+            start = kept.offsets[-1] if kept.offsets else {}
+            end = as_json(self.planner.latestOffset())
         if end == start:
             return False
         kept.offsets.append(end)

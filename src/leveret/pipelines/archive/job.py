@@ -14,7 +14,6 @@ Rows are partitioned by stream and day, or hour too.  The time is that of the br
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
@@ -152,7 +151,7 @@ def archive(spark: SparkSession, job: RunOptions) -> ArchiveResult:
     ImportError without the format's package; StreamingQueryException with the cause in its text.
     """
     with _set(spark, _COUNTING):
-        query = _start(spark, job, {"availableNow": True})
+        query = _start(spark, job, None)
     follow(query, job.progress)
     result = _result(query, job)
     if job.html_path is not None:
@@ -180,20 +179,22 @@ def start_archive(spark: SparkSession, job: QueryOptions) -> StreamingQuery:
 
 
 def _start(
-    spark: SparkSession, job: ArchiveOptions, trigger: Mapping[str, str | bool]
+    spark: SparkSession, job: ArchiveOptions, trigger: Mapping[str, str | bool] | None
 ) -> StreamingQuery:
-    """Start the query that archives."""
-    from leveret.spark import in_thread
+    """Start the query that archives; without a trigger it ends with what is there."""
+    from leveret.spark import in_thread, start_available
 
     rows = spark.readStream.format("leveret").options(**job.source()).load()
     rows = filed(rows, job.partition_by)
     make = _to_parquet if job.format == "parquet" else _to_lake
     writer = make(spark, rows, job)
     writer = writer.queryName(f"leveret archive {job.title}").outputMode("append")
-    writer = writer.option("checkpointLocation", job.kept).trigger(**trigger)  # type: ignore[arg-type]  # one of its overloads
+    writer = writer.option("checkpointLocation", job.kept)
     with _set(spark, _WRITING):
         in_thread(spark)  # a job may be called in any thread
-        return writer.start()
+        if trigger is None:
+            return start_available(writer)
+        return writer.trigger(**trigger).start()  # type: ignore[arg-type]  # one of its overloads
 
 
 def _to_parquet(spark: SparkSession, rows: DataFrame, job: ArchiveOptions) -> DataStreamWriter:
@@ -205,16 +206,15 @@ def _to_parquet(spark: SparkSession, rows: DataFrame, job: ArchiveOptions) -> Da
 
 def _to_lake(spark: SparkSession, rows: DataFrame, job: ArchiveOptions) -> DataStreamWriter:
     """Return the writer to a table, which is created if it is new."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     from leveret.pipelines.lakes.sink import FORMAT, LakeSink, to_options
+    from leveret.spark.versions import arrow_schema
 
     options = LakeOptions(
         job.format, str(job.path), job.columns, job.compression, job.table, job.catalog
     )
     lake = open_lake(options)
     _check_checkpoint(spark, job, there=lake.exists())
-    lake.create(to_arrow_schema(rows.schema, timezone="UTC"))
+    lake.create(arrow_schema(rows.schema))
     spark.dataSource.register(LakeSink)
     return rows.writeStream.format(FORMAT).options(**to_options(options))
 
@@ -271,13 +271,14 @@ def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 def _result(query: StreamingQuery, job: ArchiveOptions) -> ArchiveResult:
     """Return how much the batches of a finished query have read."""
     from leveret.spark.offsets import from_json
+    from leveret.spark.versions import offset_in_progress
 
     progress = query.recentProgress
     batches = [p for p in progress if p.numInputRows > 0]
-    ends = [from_json(json.loads(p.sources[0].endOffset)).offsets for p in progress]
+    ends = [from_json(offset_in_progress(p.sources[0].endOffset) or {}).offsets for p in progress]
     offsets = ends[-1] if ends else {}
     # The first run of all begins at no offset, which Spark writes as null.
-    began = json.loads(progress[0].sources[0].startOffset or "null") if progress else None
+    began = offset_in_progress(progress[0].sources[0].startOffset) if progress else None
     return ArchiveResult(
         path=str(job.path),
         stream=job.title,

@@ -17,17 +17,13 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.datasource import DataSource, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from leveret.pipelines.lakes import LakeOptions, open_lake
 from leveret.pipelines.lakes.base import TableFile
 from leveret.pipelines.lakes.files import PartitionedFiles
+from leveret.spark.versions import DataSourceStreamArrowWriter, arrow_schema
 
 FORMAT: Final = "leveret_lake"
 
@@ -76,7 +72,7 @@ class LakeSink(DataSource):
             table=raw["table"],
             catalog=raw["catalog"],
         )
-        return LakeWriter(options, to_arrow_schema(schema, timezone="UTC"))
+        return LakeWriter(options, arrow_schema(schema))
 
 
 class LakeWriter(DataSourceStreamArrowWriter):

@@ -224,20 +224,22 @@ def _by_queue(all_lives: DataFrame, oldest_ms: int, now_ms: int) -> DataFrame:
     """Return the counts and latencies of each queue, and the age of its oldest waiting message."""
     from pyspark.sql import functions as f
 
+    from leveret.spark.versions import quantile, sketch
+
     end = f.col("end")
     waits = end.isNull() & f.col("last_event").isin(*_WAITING)
     arrived = f.when(waits, f.coalesce("routed_ms", "last_ms"))
     counts = [f.count(f.when(end == name, 1)).alias(name) for name in (*ENDS, "cleared")]
     latencies = []
     for name, span in _spans().items():
-        sketch = f.kll_sketch_agg_bigint(span)
-        quantiles = [f.kll_sketch_get_quantile_bigint(sketch, f.lit(q)) for q in QUANTILES]
+        sketched = sketch(span, QUANTILES)
+        quantiles = [quantile(sketched, QUANTILES, place) for place in range(len(QUANTILES))]
         passed = f.count(span)
         latencies += [
             passed.alias(f"{name}_messages"),
             *(
-                f.when(passed > 0, quantile).alias(f"{name}_{place}")
-                for place, quantile in enumerate(quantiles)
+                f.when(passed > 0, value).alias(f"{name}_{place}")
+                for place, value in enumerate(quantiles)
             ),
             f.max(span).alias(f"{name}_max"),
         ]

@@ -84,7 +84,8 @@ def in_time(rows: DataFrame, moment: Column, choice: Choice) -> DataFrame:
 def key_matches(patterns: Sequence[str]) -> Column:
     """Return whether the column routing_key matches one of some topic patterns."""
     import pyarrow as pa
-    from pyspark.sql import functions as f
+
+    from leveret.spark.versions import arrow_udf
 
     held = tuple(patterns)
 
@@ -93,8 +94,7 @@ def key_matches(patterns: Sequence[str]) -> Column:
 
     # Spark reads the types of the arguments, and would look for `pa` among this module's names.
     matches.__annotations__ = {"keys": pa.Array, "return": pa.Array}
-    made: Column = f.arrow_udf(matches, "boolean")("routing_key")  # type: ignore[attr-defined]
-    return made
+    return arrow_udf(matches, "boolean")("routing_key")
 
 
 def matching(patterns: Sequence[str], keys: pa.Array) -> pa.Array:

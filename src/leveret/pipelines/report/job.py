@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 ROWS_MAX: Final = 10_000
 KEYS_MAX: Final = 50
 
+#: The quantiles of a row.
+FRACTIONS: Final = (0.5, 0.99)
+
 _COLUMNS: Final = (
     "timestamp timestamp, exchange string, routing_key string, "
     "properties struct<timestamp: timestamp>, body binary"
@@ -73,15 +76,25 @@ def traffic(rows: DataFrame, window_seconds: int) -> DataFrame:
     """Return a table of messages and bytes by window, exchange and routing key.
 
     `sizes` and `latencies` are KLL sketches, of bytes and of milliseconds, that can be merged by
-    `kll_merge_agg_bigint`; `timed` is how many messages have a latency.
+    `kll_merge_agg_bigint`; `timed` is how many messages have a latency.  Spark 4.0 has no such
+    sketches: there they are arrays of the median and the 99th percentile.
     """
     from pyspark.sql import functions as f
 
     moment = f.coalesce(f.col("timestamp"), f.col("properties.timestamp"))
+    return _traffic(rows, _floored(moment, window_seconds))
+
+
+def _traffic(rows: DataFrame, window_start: Column) -> DataFrame:
+    """Return the table of traffic with given windows."""
+    from pyspark.sql import functions as f
+
+    from leveret.spark.versions import sketch
+
     taken, sent = f.unix_millis("timestamp"), f.unix_millis("properties.timestamp")
     return (
         rows.select(
-            _floored(moment, window_seconds).alias("window_start"),
+            window_start.alias("window_start"),
             "exchange",
             "routing_key",
             f.length("body").cast("bigint").alias("size"),
@@ -91,9 +104,9 @@ def traffic(rows: DataFrame, window_seconds: int) -> DataFrame:
         .agg(
             f.count(f.lit(1)).alias("messages"),
             f.sum("size").alias("bytes"),
-            f.kll_sketch_agg_bigint("size").alias("sizes"),
+            sketch("size", FRACTIONS).alias("sizes"),
             f.count(f.col("latency")).alias("timed"),
-            f.kll_sketch_agg_bigint("latency").alias("latencies"),
+            sketch("latency", FRACTIONS).alias("latencies"),
         )
     )
 
@@ -113,7 +126,7 @@ def summarize(rows: DataFrame, source: str, window_seconds: int) -> Report:
             f.unix_micros(f.max("window_start")).alias("last"),
         ).collect()[0]
         bar_seconds = bar_width(totals["first"], totals["last"], window_seconds)
-        keys = _collect(_by_key(grouped), KEYS_MAX)
+        keys = _collect(_by_key(grouped, rows), KEYS_MAX)
         return Report(
             source=source,
             window_seconds=window_seconds,
@@ -138,10 +151,15 @@ def _floored(moment: Column, seconds: int) -> Column:
     return f.timestamp_micros(micros - f.pmod(micros, f.lit(seconds * 1_000_000)))
 
 
-def _by_key(grouped: DataFrame) -> DataFrame:
+def _by_key(grouped: DataFrame, rows: DataFrame) -> DataFrame:
     """Return the traffic of each key over all windows."""
     from pyspark.sql import functions as f
 
+    from leveret.spark.versions import HAS_SKETCHES
+
+    if not HAS_SKETCHES:
+        # Quantiles cannot be merged, so the messages are read again.
+        return _traffic(rows, f.lit(None).cast("timestamp"))
     return grouped.groupBy("exchange", "routing_key").agg(
         f.lit(None).cast("timestamp").alias("window_start"),
         f.sum("messages").alias("messages"),
@@ -156,13 +174,15 @@ def _quantiles() -> dict[str, Column]:
     """Return the quantiles of a row of the report, from its sketches."""
     from pyspark.sql import functions as f
 
+    from leveret.spark.versions import quantile
+
     sizes = f.when(f.col("bytes").isNotNull(), f.col("sizes"))
     latencies = f.when(f.col("timed") > 0, f.col("latencies"))
     return {
-        "size_p50": f.kll_sketch_get_quantile_bigint(sizes, f.lit(0.5)),
-        "size_p99": f.kll_sketch_get_quantile_bigint(sizes, f.lit(0.99)),
-        "latency_p50_ms": f.kll_sketch_get_quantile_bigint(latencies, f.lit(0.5)),
-        "latency_p99_ms": f.kll_sketch_get_quantile_bigint(latencies, f.lit(0.99)),
+        "size_p50": quantile(sizes, FRACTIONS, 0),
+        "size_p99": quantile(sizes, FRACTIONS, 1),
+        "latency_p50_ms": quantile(latencies, FRACTIONS, 0),
+        "latency_p99_ms": quantile(latencies, FRACTIONS, 1),
     }
 
 

@@ -130,11 +130,9 @@ def names_column(plan: RoutePlan) -> Column:
 
 
 def _computed(function: Callable[[pa.Array, pa.Array, pa.Array], pa.Array], kind: str) -> Column:
-    from pyspark.sql import functions as f
+    from leveret.spark.versions import arrow_udf
 
-    # PySpark's types know `arrow_udf` as a name of another module only.
-    made: Column = f.arrow_udf(function, kind)(*LOOKED_AT)  # type: ignore[attr-defined]
-    return made
+    return arrow_udf(function, kind)(*LOOKED_AT)
 
 
 def outcome_array(plan: RoutePlan, exchange: pa.Array, key: pa.Array, seen: pa.Array) -> pa.Array:

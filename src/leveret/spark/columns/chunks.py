@@ -23,7 +23,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from leveret.chunk import CHUNK_HEADER_BYTES, Chunk, ChunkDamaged, ChunkLayout
@@ -34,6 +33,7 @@ from leveret.spark.columns.properties import PropertyColumns, find_properties
 from leveret.spark.columns.schema import RAW_PROPERTIES
 from leveret.spark.columns.texts import MILLISECONDS_MAX
 from leveret.spark.transport import Piece
+from leveret.spark.versions import arrow_schema
 
 #: Columns with a value for each message; they are built from the arrays.
 _OWN: Final = ("offset", "timestamp", "body", RAW_PROPERTIES)
@@ -172,7 +172,7 @@ class ChunkBatchBuilder:
         rows_per_distinct: int = ROWS_PER_DISTINCT,
     ) -> None:
         self._rows_per_distinct = rows_per_distinct
-        self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self.schema: pa.Schema = arrow_schema(schema)
 
         def of(names: tuple[str, ...]) -> _Columns | None:
             fields = [field for field in schema.fields if field.name in names]

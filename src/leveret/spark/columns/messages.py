@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from leveret.client import BasicProperties
 from leveret.client.publish_frames import edit_properties, has_empty_headers, without_headers
 from leveret.spark.columns.texts import MILLISECONDS_MAX, SECONDS_MAX, escaped, text_of
 from leveret.spark.columns.variants import variant_of
+from leveret.spark.versions import arrow_schema
 
 STREAM_OFFSET: Final = "x-stream-offset"
 STREAM_TIMESTAMP: Final = "x-stream-timestamp"
@@ -71,7 +71,7 @@ class BatchBuilder:
 
     def __init__(self, stream: str, schema: StructType, partition: int = 0) -> None:
         #: The exact schema with which Spark compares a batch.
-        self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self.schema: pa.Schema = arrow_schema(schema)
         self._stream = stream
         self._partition = partition
 

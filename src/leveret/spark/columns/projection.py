@@ -13,13 +13,13 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from leveret.routing.topic import TopicTrie
 from leveret.spark.columns.kafka import SOURCES, kafka_column
 from leveret.spark.columns.schema import ROW, is_kafka
 from leveret.spark.options.read import Options
+from leveret.spark.versions import arrow_schema
 
 #: The header in which publishers give the value that readers filter by.
 FILTER_VALUE: Final = "x-stream-filter-value"
@@ -34,7 +34,7 @@ class Projection:
         self._pattern = options.routing_key_filter
         self._values = options.filter_values
         self._match_unfiltered = options.filter_match_unfiltered
-        self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._schema: pa.Schema = arrow_schema(schema)
         #: The columns that the transport must return, with the names of this source.
         self.needed = self._needed(schema)
         self._is_identity = self.needed == schema and not self._is_filter

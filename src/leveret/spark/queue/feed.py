@@ -21,7 +21,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from leveret.client import InputFull, Message
@@ -91,6 +91,7 @@ class QueueFeed:
         self.handed = 0
         #: The end of the query, if it has one (Trigger.AvailableNow).
         self.goal: int | None = None
+        self._awaited = 0
         self._seen = False
         self._finished = False
         self._lock = threading.RLock()
@@ -120,6 +121,11 @@ class QueueFeed:
             self.spool.cut(number)
             self.goal = None if ready is None else self.spool.end + ready
 
+    def wait_for(self, ready: int) -> None:
+        """Have `reach` wait for as many messages, even without a goal."""
+        with self._lock:
+            self._awaited = self.spool.end + ready
+
     def committed(self, number: int) -> None:
         """Ack messages below a number, whose batch is committed.  Raises: Interrupted; OSError."""
         with self._lock, self._interruptible():
@@ -147,6 +153,7 @@ class QueueFeed:
                 if self._channel is None or not self._channel.is_open:
                     self._begin_again()
                 if self.goal is None:
+                    self._reach_awaited(number)
                     self._reach_what_comes(number)
                 else:
                     self._reach_goal(min(number, self.goal))
@@ -170,8 +177,23 @@ class QueueFeed:
             if not self._take(number - self._next, QUIET_SECONDS):
                 return
 
+    def _reach_awaited(self, number: int) -> None:
+        """Wait for the messages of `wait_for`, some of which another consumer may get."""
+        empty = True
+        with suppress(Interrupted):
+            empty = self._empties(min(number, self._awaited))
+        if empty:
+            self._awaited = 0
+
     def _reach_goal(self, number: int) -> None:
         """Consume until the number is reached, or the queue is empty."""
+        if self._empties(number):
+            self.goal = self._next
+        if self._next == self.goal:
+            self._finish()
+
+    def _empties(self, number: int) -> bool:
+        """Consume until a number is reached; return whether the queue is empty before."""
         heard = time.monotonic()
         while self._next < number and not self._is_full:
             if self._take(number - self._next, QUIET_SECONDS):
@@ -179,10 +201,8 @@ class QueueFeed:
                 continue
             silence = time.monotonic() - heard
             if silence > DOUBT_SECONDS and self._is_empty(silence):
-                self.goal = self._next
-                break
-        if self._next == self.goal:
-            self._finish()
+                return True
+        return False
 
     def _begin_again(self) -> None:
         """Continue after the end of a channel: its lent messages are delivered again."""

@@ -12,12 +12,12 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from leveret.client import Message
 from leveret.spark.columns.chunks import FROM_HEADERS, ChunkBatchBuilder
 from leveret.spark.columns.schema import RAW_PROPERTIES
+from leveret.spark.versions import arrow_schema
 
 #: The columns that are decoded from property bytes.
 DECODED: Final = (*FROM_HEADERS, "properties")
@@ -53,7 +53,7 @@ class SpoolBatchBuilder:
     """
 
     def __init__(self, queue: str, schema: StructType) -> None:
-        self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self.schema: pa.Schema = arrow_schema(schema)
         self._queue = queue
         self._decoder = ChunkBatchBuilder(queue, schema)
         self._decodes = any(field.name in DECODED for field in schema.fields)

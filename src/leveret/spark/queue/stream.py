@@ -24,13 +24,6 @@ from typing import Final, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from leveret.spark.columns.projection import Projection
@@ -43,6 +36,13 @@ from leveret.spark.queue.rows import SpoolBatchBuilder
 from leveret.spark.queue.spool import Segment, Spool, check_sight, read_segment
 from leveret.spark.stream.planner import OffsetRange, plan
 from leveret.spark.stream.ranges import DataLossError
+from leveret.spark.versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 Offset = dict[str, dict[str, object]]
 
@@ -85,6 +85,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._feed: QueueFeed | None = None
         self._ready: int | None = None  # of Trigger.AvailableNow: the queue's count at its start
+        self._waits = False
         self._begun = False
         self._planned = False
 
@@ -111,6 +112,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
         """Use the queue's present contents as the query's.  Raises: Interrupted; NotFound (404)."""
         self._ready = self._ask(self._driver().ready)
+
+    def take_present(self) -> None:
+        """Have the first batch wait for the queue's present messages, up to the limits."""
+        self._waits = True
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  Spark's name
         """Ack messages below `start`, which are committed, and return the end of the next batch.
@@ -147,9 +152,24 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if position > spool.end:
                 self._lost(f"{spool.directory} ends at {spool.end}, the checkpoint at {position}")
                 spool.restart(position)
+            if self._waits:
+                self._warn_of_repeats(spool, position)
             feed.begin(position, self._ready)
+            if self._waits:
+                feed.wait_for(self._ask(feed.ready))
             self._begun = True
         return position
+
+    def _warn_of_repeats(self, spool: Spool, position: int) -> None:
+        """Report a committed batch whose messages the queue still has."""
+        if any(segment.lent for segment in spool.between(spool.committed, position)):
+            log.warning(
+                "queue %r: the last batch of the previous run was not acknowledged, and its "
+                "messages are read again, marked as redelivered. Before Spark 4.2, "
+                "Trigger.AvailableNow and Trigger.Once always end so: start such a query by "
+                "leveret.spark.start_available",
+                self._queue,
+            )
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802  Spark's name
         """Return the end of the spool for the query's progress: consumed and not yet read."""

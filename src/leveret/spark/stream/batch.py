@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from leveret.spark.columns.projection import Projection
@@ -17,6 +17,7 @@ from leveret.spark.stream.planner import OffsetRange, plan
 from leveret.spark.stream.pruning import Pruning, pruning_of
 from leveret.spark.stream.ranges import read_range, report_data_loss
 from leveret.spark.stream.streams import Streams
+from leveret.spark.versions import Filter
 
 
 @entries

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from pyspark.sql.datasource import (
+from leveret.spark.options.read import Options
+from leveret.spark.versions import (
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -23,8 +24,6 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-
-from leveret.spark.options.read import Options
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)

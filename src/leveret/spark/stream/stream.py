@@ -20,14 +20,6 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from leveret.spark.columns.projection import Projection
@@ -41,6 +33,14 @@ from leveret.spark.stream.ranges import DataLossError, read_range, report_data_l
 from leveret.spark.stream.streams import Streams
 from leveret.spark.stream.task import query_of_task
 from leveret.spark.transport import QueryReport, Tail
+from leveret.spark.versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
 Offsets = Mapping[str, int]
 
@@ -98,6 +98,9 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.min_offsets_per_trigger is not None:
             return ReadMinRows(options.min_offsets_per_trigger)
         return ReadAllAvailable()
+
+    def take_present(self) -> None:
+        """Do nothing: each batch has all that is there, up to the limits."""
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
         """Use the streams' present ends as the query's.  Raises: Interrupted; NotFound (404)."""

@@ -12,16 +12,13 @@ import secrets
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from leveret.names import SAVE_CHARACTERS, SAVE_PREFIX
 from leveret.spark.entries import entries
 from leveret.spark.options.read import OptionError
+from leveret.spark.versions import DataSourceStreamArrowWriter
 from leveret.spark.write.options import WriteOptions
 from leveret.spark.write.result import WriteResult, add_result
 from leveret.spark.write.schema import Layout, layout_of
