@@ -34,10 +34,10 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := -m pytest --hypothesis-profile=ci
 SLOW := commands or crash or differential or interop or one_build or pages or spark
 
-.PHONY: help setup demo serve test changed check sources interop pages orders differential model matrix chaos soak bench hostile wheel sdist fmt clean
+.PHONY: help setup demo serve test changed check sources interop pages orders differential model matrix spark-matrix chaos soak bench hostile wheel sdist fmt clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 setup: ## build and install both builds
 	@+$(MAKE) --no-print-directory --jobs=2 SIDE_BY_SIDE=1 .venv/.built .venv/.spark .venv-pure/.deps $(BESIDE)
@@ -97,6 +97,11 @@ chaos: .venv/.deps .venv/.built ## kills, power cuts and damage on real processe
 	.ci/packages strace e2fsprogs faketime rabbitmq-server
 	.venv/bin/python -m chaos.run $(ARGS)
 
+spark-matrix: export LEVERET_PURE := 0
+spark-matrix: export LEVERET_REQUIRE_COMPILED := 1
+spark-matrix: .venv/.runtime .venv/.built ## the Spark tests on each supported version of PySpark, with a table (ARGS="--only 4.0")
+	.venv/bin/python tools/spark_matrix.py $(ARGS)
+
 soak: .venv/.deps .venv/.built .venv/.spark ## Spark's driver, workers and the broker killed while streams are read and written (ARGS="--share 0.1")
 	.venv/bin/python -m soak.run $(ARGS)
 	.venv/bin/python -m soak.cluster
@@ -139,7 +144,7 @@ fmt: .venv/.deps ## format, and mend what can be mended by rule
 	.venv/bin/ruff check --fix
 
 clean: ## remove what the targets made
-	rm -rf .venv .venv-pure .interop build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-pure .venv-spark .interop build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 # -- setting up ------------------------------------------------------------------------------------
 
