@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := -m pytest --hypothesis-profile=ci
 SLOW := commands or crash or differential or interop or one_build or pages or spark
 
-.PHONY: help setup demo serve test changed check sources interop pages orders differential model matrix spark-matrix chaos soak bench hostile wheel sdist fmt clean
+.PHONY: help setup demo serve test changed check sources interop pages orders differential model matrix spark-matrix chaos soak bench hostile wheel slim sdist fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -132,6 +132,9 @@ wheel: ## a compiled wheel for PYTHON in dist/, tried in a bare environment (PYT
 	@tools/phase "compiling a wheel" env LEVERET_REQUIRE_COMPILED=1 build/wheel/bin/python $(PIP) wheel --no-deps --wheel-dir build/wheel/made .
 	@build/wheel/bin/python tools/try_package.py --expect compiled build/wheel/made/*.whl
 	@mkdir -p dist && mv build/wheel/made/*.whl dist/ && ls dist
+
+slim: .venv/.deps ## leveret-spark in dist/: the data source and the sink alone, in plain Python
+	@.venv/bin/python tools/spark_wheel.py dist
 
 sdist: ## the sources as a package in dist/, tried in a bare environment (plain Python with LEVERET_PURE=1)
 	@rm -rf build/sdist && $(PYTHON) -m venv build/sdist && build/sdist/bin/python $(PIP) install 'setuptools>=77'

@@ -1,0 +1,1 @@
+"""Stand-ins for packages that may be missing where `leveret-spark` is."""
