@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import leveret.spark
 from leveret.spark.installation import cache_dir, class_data_options, class_data_path
-from leveret.spark.python import PythonError, check_python, use_this_python
+from leveret.spark.python import PythonError, must_register, use_this_python
 from leveret.spark.redaction import PATTERNS, hide_uris
 from leveret.spark.source import LeveretDataSource
 from leveret.spark.versions import HAS_FILTERS
@@ -91,7 +91,7 @@ def test_a_notebooks_variable_does_not_name_the_workers_of_one_machine(
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "jupyter")
     use_this_python()
     assert os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
-    check_python()
+    assert not must_register(os.environ.get, "none", [])
 
 
 @pytest.mark.parametrize(
@@ -103,17 +103,34 @@ def test_a_notebooks_variable_does_not_name_the_workers_of_one_machine(
     ],
 )
 def test_a_python_that_could_be_no_worker_is_an_error_with_the_remedy(
-    script: str | None, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str | None, fault: str, tmp_path: Path
 ) -> None:
     command = tmp_path / "jupyter"
     if script is not None:
         command.write_text(f"#!/bin/sh\n{script}\n")
         command.chmod(0o755)
-    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", str(command))
+    environment = {"PYSPARK_DRIVER_PYTHON": str(command)}.get
     with pytest.raises(PythonError, match=fault) as caught:
-        check_python()
+        must_register(environment, str(command), [])
     assert f"PYSPARK_DRIVER_PYTHON is '{command}'" in str(caught.value)
     assert "unset PYSPARK_DRIVER_PYTHON and set PYSPARK_PYTHON" in str(caught.value)
+    assert must_register(environment, sys.executable, [])
+
+
+def test_a_source_that_came_by_py_files_is_registered(tmp_path: Path) -> None:
+    """The files are in the driver's path, and not in that of the Python that looks for sources."""
+    bare = tmp_path / "python3"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o755)
+    environment = {"PYSPARK_PYTHON": str(bare)}.get
+    files = [entry for entry in sys.path if entry]
+    assert must_register(environment, str(bare), files)
+    # Streaming reads need them in the JVM's path too; executors have them only once registered.
+    both = {"PYSPARK_PYTHON": str(bare), "PYTHONPATH": os.pathsep.join(files)}.get
+    assert must_register(both, str(bare), files)
+    assert not must_register(both, str(bare), [])
+    with pytest.raises(PythonError, match="it lacks pyarrow, leveret"):
+        must_register(environment, str(bare), [])
 
 
 def test_another_thread_writes(spark: SparkSession, stream: LiveStream, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.spark.available import start_available
+from leveret.spark.registration import register
 
 # Bound after the module of the same name, so that `leveret.spark.session` is the function.
 from leveret.spark.session import in_thread, session
@@ -23,7 +24,7 @@ from leveret.spark.session import in_thread, session
 if TYPE_CHECKING:
     from leveret.spark.listener import watch_lag
 
-__all__ = ["in_thread", "session", "start_available", "watch_lag"]
+__all__ = ["in_thread", "register", "session", "start_available", "watch_lag"]
 
 
 def __getattr__(name: str) -> object:

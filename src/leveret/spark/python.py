@@ -1,8 +1,9 @@
-"""The Python that Spark starts for data sources, and the check that it can run this one.
+"""The Python that Spark starts for the data source, and the check that it can run it.
 
-Spark takes it from the environment of its JVM: `PYSPARK_DRIVER_PYTHON`, else `PYSPARK_PYTHON`, else
-`python3`.  It starts that same command on the driver's machine, to plan, and on every executor's,
-to read and write.
+Spark looks for data sources, and runs those that it finds, by a command from the environment of its
+JVM: `PYSPARK_DRIVER_PYTHON`, else `PYSPARK_PYTHON`, else `python3`.  It starts that same command on
+the driver's machine, to plan, and on every executor's, to read and write.  A source that the driver
+has registered runs by `PYSPARK_PYTHON`, else `python3`, with the driver's `--py-files`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from typing import Final
 
 #: The environment variables that Spark reads, in order of precedence.
@@ -39,29 +41,53 @@ def use_this_python() -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
-def check_python() -> None:
-    """Check the Python that Spark will start for the data source.
+def must_register(
+    environment: Callable[[str], str | None], registered: str, files: Sequence[str]
+) -> bool:
+    """Return whether a Spark, by its JVM's environment, finds the source only once registered.
 
-    Raises: PythonError.
+    `registered` is the command by which it would then run, with `files` in its path: those of
+    `--py-files`, which executors have only for what is registered.
+
+    Raises: PythonError if neither way can run it.
     """
-    variable = next((name for name in VARIABLES if os.environ.get(name)), None)
-    command = os.environ[variable] if variable is not None else _DEFAULT
-    if command == sys.executable:
-        return
-    fault = _fault(command)
-    if fault:
-        named = f"{variable} is {command!r}" if variable else f"{' and '.join(VARIABLES)} are unset"
-        raise PythonError(
-            f"{named}: Spark would run data sources by {command!r}, here and on every executor, "
-            f"and {fault}. Before Spark's JVM starts, unset PYSPARK_DRIVER_PYTHON and set "
-            "PYSPARK_PYTHON to a Python that has leveret and pyarrow on all machines: an "
-            "absolute path that is the same everywhere, or a command that each finds in its PATH. "
-            f"This Python is {sys.executable}."
-        )
+    variable, command = _choice(environment)
+    if command == sys.executable and not files:
+        return False
+    path = list(filter(None, [environment("PYTHONPATH")]))
+    fault = _fault(command, path)
+    if not (fault or files):
+        return False
+    can_register = not _fault(registered, [*files, *path])
+    if fault and not can_register:
+        raise PythonError(_explained(variable, command, fault))
+    return can_register
 
 
-def _fault(command: str) -> str:
-    """Return why a command cannot run workers; an empty text if it can."""
+def _choice(environment: Callable[[str], str | None]) -> tuple[str, str]:
+    """Return the variable that names the command, if any, and the command."""
+    for variable in VARIABLES:
+        command = environment(variable)
+        if command:
+            return variable, command
+    return "", _DEFAULT
+
+
+def _explained(variable: str, command: str, fault: str) -> str:
+    """Return the text of an error with the remedy."""
+    named = f"{variable} is {command!r}" if variable else f"{' and '.join(VARIABLES)} are unset"
+    return (
+        f"{named}: Spark would run data sources by {command!r}, here and on every executor, "
+        f"and {fault}. Before Spark's JVM starts, unset PYSPARK_DRIVER_PYTHON and set "
+        "PYSPARK_PYTHON to a Python that has leveret (or leveret-spark) and pyarrow on all "
+        "machines: an absolute path that is the same everywhere, or a command that each finds in "
+        "its PATH. "
+        f"This Python is {sys.executable}."
+    )
+
+
+def _fault(command: str, path: Sequence[str]) -> str:
+    """Return why a command cannot run workers with a `PYTHONPATH`; an empty text if it can."""
     try:
         answer = subprocess.run(  # noqa: S603  what Spark would run
             [command, "-c", _PROBE],
@@ -71,6 +97,7 @@ def _fault(command: str) -> str:
             errors="replace",
             timeout=_ANSWER_SECONDS_MAX,
             check=False,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},
         )
     except OSError as error:
         return f"it cannot be started ({error.strerror})"

@@ -21,8 +21,9 @@ from leveret.spark.installation import (
     overlay,
 )
 from leveret.spark.java import find_java_home, without_vectors
-from leveret.spark.python import check_python, use_this_python
+from leveret.spark.python import PythonError, use_this_python
 from leveret.spark.redaction import hide_uris
+from leveret.spark.registration import register_if_needed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,13 +115,28 @@ def session(
         builder = builder.master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    spark = _made(builder)
     hide_uris(spark)
     if quiet and java_options:
         _load_silently(spark)
     if lag_port is not None:
         _serve_lag(spark, lag_port)
     return in_thread(spark)
+
+
+def _made(builder: SparkSession.Builder) -> SparkSession:
+    """Return the session of a builder, in which Spark finds the source.  Raises: PythonError."""
+    from pyspark import SparkContext
+
+    runs = SparkContext._active_spark_context is not None  # noqa: SLF001  no other way to ask
+    spark = builder.getOrCreate()
+    try:
+        register_if_needed(spark)
+    except PythonError:
+        if not runs:
+            spark.stop()
+        raise
+    return spark
 
 
 def in_thread(spark: SparkSession) -> SparkSession:
@@ -172,7 +188,6 @@ def _prepare_environment(local: bool, quiet: bool) -> str:
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started the JVM
     if local and not submitted:
         use_this_python()
-    check_python()
     if submitted:
         return ""
     from leveret.spark.versions import JAVA_MAX
