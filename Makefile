@@ -105,6 +105,7 @@ spark-matrix: .venv/.runtime .venv/.built ## the Spark tests on each supported v
 soak: .venv/.deps .venv/.built .venv/.spark ## Spark's driver, workers and the broker killed while streams are read and written (ARGS="--share 0.1")
 	.venv/bin/python -m soak.run $(ARGS)
 	.venv/bin/python -m soak.cluster
+	.venv/bin/python -m soak.slim
 	.venv/bin/python -m soak.clusters
 	.venv/bin/python $(PIP) install 'pyspark[pipelines]>=4.2,<4.4'
 	.venv/bin/python -m soak.declarative
