@@ -21,6 +21,7 @@ from leveret.limits import FAN_OUT_COPIES, PUBLISH_SESSION_EXPIRY_MS
 from leveret.store.disks.recording import Image, RecordingDisk, crash_states
 from leveret.wire.content.publish_marks import RETURNED, PublishMarks, read_marks
 from support.node.core import Node, Peer, all_waiting
+from support.node.staged import commit, stage, stage_queue
 from support.wire.raw_codec import PROTOCOL_HEADER, method, publish
 
 SESSION = "0123456789abcdef" * 2
@@ -79,6 +80,29 @@ def test_a_client_that_comes_back_learns_how_far_it_came(node: Node, peer: Peer)
     peer.lose()
     assert marks_of(node, "2:1") == b"5 0"
     assert bodies(node, "q") == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_a_commit_is_not_told_before_its_batch_is_released(node: Node, peer: Peer) -> None:
+    peer.declare("full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
+    stage_queue(peer, "staged")
+    peer.send(put("q", b"before"))
+    stage(peer, "staged", b"m", key="full")
+    node.sync()
+    commit(peer, "staged")
+    node.sync()
+    peer.lose()
+    again = dialled(node)
+    assert opened(again, "2:1") == b"2 0"
+    # So the client sends it again, and waits for the same release.
+    commit(again, "staged")
+    node.sync()
+    assert again.names() == []
+    node.connect().call(1, "queue.delete", queue="full")
+    node.tick(1000)
+    node.sync()
+    assert again.names() == ["basic.ack"]
+    again.lose()
+    assert marks_of(node, "3:2") == b"1 0"
 
 
 def test_what_is_told_is_durable_before_it_is_told(node: Node, peer: Peer) -> None:

@@ -470,13 +470,16 @@ class Release(SyncWaiter):
 
     def _show(self) -> None:
         """Have the streams show what they have got of the batch, and journal that."""
-        journal = self.vhost.core.journal
-        for start in self.starts():
-            journal.delete(BATCH_START, start)
+        self._record_shown()
         streams = self._streams
         self._streams = []
         for target in streams:
             target.end_batch(self)
+
+    def _record_shown(self) -> None:
+        """Journal that no stream waits for the batch any longer."""
+        for start in self.starts():
+            self.vhost.core.journal.delete(BATCH_START, start)
 
     def _wait(self) -> None:
         """Try again later: a queue or the disk is full, or a checkpoint writes chunks."""
@@ -509,11 +512,17 @@ class Release(SyncWaiter):
 
     def _end(self, queue: StagingQueue) -> None:
         """Delete an empty queue, and continue with the next one, or the next batch."""
+        journal = self.vhost.core.journal
+        journal.begin_tx()
         self._drop(queue)
-        if self.head < len(self.queues):
-            self.go_on()
-        else:
+        is_last: bool = self.head == len(self.queues)
+        if is_last:
+            self._record_shown()
+        journal.end_tx()
+        if is_last:
             self._finish()
+        else:
+            self.go_on()
 
     def _drop(self, queue: StagingQueue) -> None:
         """Delete an empty queue."""
@@ -523,7 +532,6 @@ class Release(SyncWaiter):
 
     def _finish(self) -> None:
         """Begin the release of the next batch: this one is released."""
-        self._show()
         self.end()
         self.sink.time_ms = max(self.sink.time_ms, self.vhost.core.now_ms)
         releases = self.sink.releases

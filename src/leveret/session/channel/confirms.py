@@ -67,6 +67,8 @@ class Confirms(PublishCounter):
         self._unsynced: list[tuple[i64, i64]] = []
         #: The committed batches that the last of them waits for.
         self._releases: list[Release] = []
+        #: The number of the last commit that waited for a release.
+        self._commit: i64 = 0
         #: Publishes that a queue refused and that have no basic.nack yet: (first, last), in order.
         self._refused: list[tuple[i64, i64]] = []
         #: Publishes that no `multiple` confirm may extend beyond: the last before each returned
@@ -81,8 +83,12 @@ class Confirms(PublishCounter):
         progress.counter = self
 
     def handled(self) -> i64:
-        """Return the number of the last publish."""
-        return self._published
+        """Return the number of the last publish, or of the one before a commit that is held.
+
+        A client that resumes sends such a commit again: it is recognized, and waits as well.
+        """
+        is_held: bool = bool(self._releases) and self._commit == self._published
+        return self._published - 1 if is_held else self._published
 
     def count(self, outcome: i64) -> None:
         """Count a publish; a recorded one waits for its sync.
@@ -124,6 +130,7 @@ class Confirms(PublishCounter):
         """Count the commit of a batch that is not released yet."""
         number: i64 = self._published + 1
         self._published = number
+        self._commit = number
         if self._releases:
             self._unsynced[-1] = (_RELEASED, number)
         else:
@@ -139,6 +146,8 @@ class Confirms(PublishCounter):
         self._releases = [release for release in self._releases if not release.ended]
         if self._releases or self._ended:
             return
+        if self.progress is not None:
+            self.progress.note_group()
         journal = self._core.journal
         group = journal.group if journal.has_records() else journal.group - 1
         self._unsynced[-1] = (group, self._published)
