@@ -26,14 +26,15 @@ from leveret.spark.entries import ENTRIES, entries
 #: after an entry: PySpark's would print a traceback.
 CLOSED = """
 import os, runpy, socket, sys
-from leveret.spark.worker_daemon import end_silently, silent
+from leveret.spark.source import LeveretDataSource
+from leveret.spark.worker_daemon import silent
 from pyspark import daemon
 ours, sparks = socket.socketpair()
 sparks.close()
 os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "1"
 print(silent(daemon.worker)(ours, True))
 sys.modules["__main__"] = daemon
-end_silently()
+LeveretDataSource{call}
 print(daemon.worker(ours, True))
 """
 
@@ -104,6 +105,10 @@ def test_a_fault_keeps_its_traceback(by_read: bool) -> None:
     assert "in schema" in text
 
 
-def test_a_worker_that_spark_needs_no_more_prints_nothing() -> None:
-    done = subprocess.run([sys.executable, "-c", CLOSED], capture_output=True, text=True)
+@pytest.mark.parametrize(
+    "call", [".name()", "(dict(uri='amqp://h', stream='s')).schema()"], ids=["found", "planned"]
+)
+def test_a_worker_that_spark_needs_no_more_prints_nothing(call: str) -> None:
+    program = CLOSED.format(call=call)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("1\n1\n", "")

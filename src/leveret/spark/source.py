@@ -23,6 +23,7 @@ from leveret.spark.stream.finder import STREAM_ACCESS, StreamAccess
 from leveret.spark.stream.following import FollowingReader
 from leveret.spark.stream.stream import SparkStreamReader
 from leveret.spark.versions import HAS_ADMISSION_CONTROL
+from leveret.spark.worker_daemon import end_silently
 from leveret.spark.write.destination import check_destination
 from leveret.spark.write.options import parse_write_options
 from leveret.spark.write.writer import BatchWriter, StreamWriter
@@ -41,8 +42,10 @@ class LeveretDataSource(DataSource):
         """Return the name of the format.
 
         `spark.dataSource.register` calls this on the driver, which is the only opportunity to have
-        a session that Leveret did not create hide URIs.
+        a session that Leveret did not create hide URIs.  A process that looks for sources calls
+        nothing else of this one.
         """
+        end_silently()
         session = SparkSession.getActiveSession()
         if session is not None:
             hide_uris(session)
