@@ -32,10 +32,12 @@ FOLDER: Final = "_leveret_spark"
 NEEDS: Final = ("numpy>=1.26", "pyarrow>=17")
 
 #: What the modules may import.  `leveret.py` has stand-ins for mypy_extensions and xxhash; compiled
-#: modules alone import librt, and those who ask for a port for Prometheus its client.
+#: modules alone import librt, functions of jobs on Spark 4.0 pandas, and those who ask for a port
+#: for Prometheus its client.
 ALLOWED: Final = {"numpy", "pyarrow", "pyspark", "py4j"} | {
     "librt",
     "mypy_extensions",
+    "pandas",
     "prometheus_client",
     "xxhash",
 }
