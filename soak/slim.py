@@ -97,7 +97,9 @@ class Slim:
         python = home / "bin" / "python3"
         pip = [sys.executable, "-m", "pip", "--quiet", "--python", str(python)]
         command = [*pip, "install", "--no-compile", *map(str, packages)]
-        done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+        # What is in this path is not in that environment.
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, env=kept)
         if done.returncode:
             raise RuntimeError(f"{name}: pip says {done.stderr[-2000:]}")
         (site,) = (home / "lib").glob("*/site-packages")
@@ -211,9 +213,13 @@ def py_files(slim: Slim) -> None:
     """Submit the job with the zip, which streaming reads need in the path of Spark's JVM too."""
     python = slim.environment("py-files", ["numpy", "pyarrow"], [])
     with slim.cluster(python) as master:
-        command = submit(master, "--py-files", str(slim.zip))
-        job = [*command, *slim.job("py-files", "submitted")]
-        told = slim.run("py-files", job, python, PYTHONPATH=str(slim.zip))
+        # The relative path is that of the zip on executors too.
+        folder = slim.place / "py-files-driver"
+        folder.mkdir()
+        slim.zip.rename(folder / slim.zip.name)
+        job = [*submit(master, "--py-files", slim.zip.name), *slim.job("py-files", "submitted")]
+        told = slim.run("py-files", job, python, PYTHONPATH=slim.zip.name)
+        (folder / slim.zip.name).rename(slim.zip)
     slim.check("py-files", told, slim.zip.name)
 
 

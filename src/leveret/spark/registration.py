@@ -17,9 +17,16 @@ def register(spark: SparkSession) -> SparkSession:
     It is needed if the source comes by `--py-files`, or if Spark runs another Python than the one
     in whose path it looks for sources; and it does no harm.
     """
+    from pyspark.errors import AnalysisException
+
     from leveret.spark.source import LeveretDataSource
 
-    spark.dataSource.register(LeveretDataSource)
+    try:
+        spark.dataSource.register(LeveretDataSource)
+    except AnalysisException as error:
+        # Spark 4.0 refuses a source that it has found by itself.
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
     return spark
 
 
