@@ -29,3 +29,9 @@ def test_an_environment_has_its_version_and_what_tests_need() -> None:
     assert any(line.startswith("pandas") for line in wanted)
     for name in spark_matrix.TESTING:
         assert sum(line.startswith(f"{name}>") for line in wanted) == 1
+
+
+def test_the_page_has_a_result_for_each_version() -> None:
+    page = (ROOT / "docs/reference/spark/versions.md").read_text()
+    for version in spark_matrix.VERSIONS:
+        assert f"\n| {version}." in page
