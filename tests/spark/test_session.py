@@ -16,8 +16,7 @@ import leveret.spark
 from leveret.spark.installation import cache_dir, class_data_options, class_data_path
 from leveret.spark.python import PythonError, must_register, use_this_python
 from leveret.spark.redaction import PATTERNS, hide_uris
-from leveret.spark.source import LeveretDataSource
-from leveret.spark.versions import HAS_FILTERS
+from leveret.spark.registration import register
 from support.spark.live_stream import LiveStream
 
 
@@ -174,11 +173,10 @@ def test_no_plan_shows_the_password_in_options_of_sql(spark: SparkSession, name:
         assert "words" not in text
 
 
-@pytest.mark.skipif(not HAS_FILTERS, reason="Spark 4.0 refuses to register what it has found")
 def test_a_session_in_which_the_source_is_registered_hides_uris(spark: SparkSession) -> None:
     for setting in PATTERNS:
         spark.conf.unset(setting)
-    spark.dataSource.register(LeveretDataSource)
+    assert register(spark) is spark
     assert {setting: spark.conf.get(setting) for setting in PATTERNS} == PATTERNS
 
 

@@ -24,8 +24,8 @@ def register(spark: SparkSession) -> SparkSession:
     try:
         spark.dataSource.register(LeveretDataSource)
     except AnalysisException as error:
-        # Spark 4.0 refuses a source that it has found by itself.
-        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+        # Spark 4.0 refuses to register what it has found by itself.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
     return spark
 
