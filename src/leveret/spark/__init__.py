@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.spark.available import start_available
 from leveret.spark.registration import register
 
 # Bound after the module of the same name, so that `leveret.spark.session` is the function.
 from leveret.spark.session import in_thread, session
+from leveret.spark.stream.available import start_available
 
 if TYPE_CHECKING:
     from leveret.spark.listener import watch_lag
