@@ -261,10 +261,12 @@ def by_name(raw: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
     names = {name.lower(): name for name in known}
     names |= {alias: name for alias, name in _ALIASES.items() if name in known}
     found: dict[str, str] = {}
+    refused = [(key, instead_of(key)) for key in raw if key.lower() not in names]
+    of_kafka = [f"option {key!r} belongs to Kafka: {text}" for key, text in refused if text]
+    if of_kafka:
+        raise OptionError(". ".join(of_kafka))
     for key, text in raw.items():
         name = names.get(key.lower())
-        if name is None and (instead := instead_of(key)) is not None:
-            raise OptionError(f"option {key!r} belongs to Kafka: {instead}")
         if name is None:
             near = difflib.get_close_matches(key.lower(), names, 1, cutoff=0.75)
             hint = f": did you mean {names[near[0]]}?" if near else "."

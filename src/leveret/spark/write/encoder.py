@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from leveret.client.publish_frames import FRAME_END_OCTET, PublishFrames
+from leveret.limits import SHORT_STRING_BYTES_MAX
 from leveret.spark.write.rows import (
     PUBLISHER,
     PUBLISHING_ID,
@@ -215,6 +216,11 @@ class Encoder:
         """Encode a shape.  Raises: RowError for a value that is too long."""
         envelope, own = self._envelope, dict[str, object]()
         exchange, routing_key = address
+        if len(routing_key.encode()) > SHORT_STRING_BYTES_MAX:
+            raise RowError(
+                f"a row to exchange {exchange!r}: its routing key, the column 'routing_key' or "
+                f"'key', is too long: the maximum is {SHORT_STRING_BYTES_MAX} bytes"
+            )
         if envelope.staging_queue is not None and not envelope.one_place:
             own = {STAGED_EXCHANGE: exchange, STAGED_ROUTING_KEY: routing_key}
         if envelope.staging_queue is not None:

@@ -84,7 +84,8 @@ def _refuse_overwrite(overwrite: bool) -> None:
     """Check that rows are added.  Raises: OptionError."""
     if overwrite:
         raise OptionError(
-            "a broker's messages cannot be overwritten: use mode('append'), or outputMode('append')"
+            "a broker's messages cannot be overwritten: use mode('append'), or "
+            "outputMode('append'); for a query in complete mode, save each batch from foreachBatch"
         )
 
 
