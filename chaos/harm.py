@@ -18,7 +18,7 @@ CUT: Final = "cut"
 FLIP: Final = "flip"
 MISSING: Final = "missing"
 
-CHUNK_MAGIC: Final = b"LVchunk2"
+CHUNK_MAGIC: Final = b"LVchunk3"
 GROUP_MAGIC: Final = b"LVgroup1"
 WORD: Final = re.compile(rb"<(m\d+)>")
 

@@ -68,7 +68,8 @@ _SUSPECT: Final = re.compile(
 NO_ARGUMENT_NAMES: Final = {
     "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-queue-leader-locator", "x-queue-mode",
     "x-queue-type", "x-queue-version",
-    "x-staging-batch", "x-staging-destination", "x-staging-sink", "x-stream-consumer",
+    "x-staging-batch", "x-staging-destination", "x-staging-exchange", "x-staging-routing-key",
+    "x-staging-sink", "x-stream-consumer",
     "x-stream-filter", "x-stream-filter-headers", "x-stream-filter-routing-key",
     "x-stream-filter-value", "x-stream-id", "x-stream-match-unfiltered",
     "x-stream-max-segment-size-bytes", "x-stream-name", "x-stream-offset",

@@ -73,7 +73,7 @@ DEFINITIONS: Final = {
     "exchange": "declared", "queue": "declared", "binding": "declared", "redelivered": "message",
     "levels": "message", "retry": "message", "deduplication": "message",
     "stream_id": "own", "start": "own",
-    "sink": "used", "publisher": "used", "stream_consumer": "used",
+    "sink": "used", "publisher": "used", "stream_consumer": "used", "batch_start": "own",
     # Made to see whether they could be kept, and not kept.
     "arguments": "declared", "super_stream": "declared",
 }  # fmt: skip
@@ -109,6 +109,7 @@ def _called(function: ast.expr) -> str:
 
 #: What the names of variables stand for that are given as a kind.
 NAMED: Final = {
+    "BATCH_START": {"batch_start"},
     "STREAM_ID_FIELD": {"stream_id"},
     # The restore's own, which takes what a record told.
     "definition": set(),

@@ -232,6 +232,9 @@ EXAMPLES: Final[dict[tuple[str, str], Example]] = {
     ("GET", "/api/streams/{vhost}/{name}/offset"): Example(
         {"name": "s"}, None, {"timestamp": "5", "before": "5"}
     ),
+    ("GET", "/api/streams/{vhost}/{name}"): Example(
+        {"name": "s"}, None, {"run": "r", "query_id": "q", "query_name": "n", "position": "5"}
+    ),
     ("GET", "/api/streams/{vhost}/{name}/chunks"): Example(
         {"name": "s"}, None, {"offset": "0", "end": "5", "wait_ms": "0", "max_bytes": "1000"}
     ),

@@ -202,7 +202,7 @@ class StagingQueue(WaitingQueue):
     def definition(self, vhost: str) -> dict[str, object]:
         """Return the journal record of the queue."""
         own = staging_record(self.staged_by, self.made_ms)
-        return super().definition(vhost) | own | {_PLAIN: self.is_plain}
+        return super().definition(vhost) | own | ({} if self.is_plain else {_PLAIN: False})
 
     def restore_definition(self, record: dict[str, object]) -> None:
         """Restore the queue's own fields from a record; older records have none of them."""

@@ -42,7 +42,7 @@ IDENTITY: Final[dict[str, list[str]]] = {
     "stream_consumer": ["id", "name"],
     # Each record is a decision: those of batches that are not released yet are needed, too.
     "sink": ["vhost", "name", "batch"],
-    BATCH_START: ["id", "vhost", "name", "destination", "batch"],
+    "batch_start": ["id", "vhost", "name", "destination", "batch"],
     "binding": ["vhost", "source", "destination_type", "destination", "routing_key", "arguments"],
 }
 
