@@ -107,10 +107,15 @@ def parquet(setting: Setting) -> float:
     return setting.rows / seconds(lambda: noop(rows))
 
 
+def rows_of_memory(setting: Setting, shares: int) -> DataFrame:
+    """Return the rows of a Python source that has them in memory."""
+    reader = setting.spark.read.format("arrow_memory").option("rows", setting.rows)
+    return reader.option("shares", shares).load()
+
+
 def memory(setting: Setting) -> float:
     """Read batches that the source has in memory."""
-    reader = setting.spark.read.format("arrow_memory").option("rows", setting.rows)
-    rows = reader.option("shares", 4).load()
+    rows = rows_of_memory(setting, 4)
     return setting.rows / seconds(lambda: noop(rows))
 
 
@@ -162,7 +167,7 @@ def archive(setting: Setting) -> float:
 
 def sink(setting: Setting) -> float:
     """Write the rows to a stream of their own, each confirmed."""
-    rows = setting.spark.read.parquet(str(setting.directory / "bodies"))
+    rows = rows_of_memory(setting, 2).select("body")
     setting.made += 1
     stream = f"sink-{setting.made}"
     with declared(setting.uri, stream):
@@ -173,7 +178,7 @@ def sink(setting: Setting) -> float:
 
 def written(setting: Setting) -> float:
     """Write the same rows as Parquet."""
-    rows = setting.spark.read.parquet(str(setting.directory / "bodies"))
+    rows = rows_of_memory(setting, 2).select("body")
     path = setting.fresh("written")
     took = seconds(lambda: rows.write.parquet(str(path)))
     shutil.rmtree(path)
