@@ -20,7 +20,7 @@ from leveret.haremq.fields import DURABLE
 from leveret.haremq.frames import PUBLISH, REQUESTS
 from leveret.limits import FAN_OUT_COPIES, SHORT_STRING_BYTES_MAX
 from leveret.message import Message
-from leveret.session.channel.confirms import group_of
+from leveret.session.channel.confirms import group_of, late_outcome
 from leveret.session.publish.fan_out import spread
 from leveret.session.publish.route import Route, route_of, unrefused
 from leveret.session.publish.route_cache import RouteCache
@@ -143,7 +143,7 @@ def _fan_out(
     if events is not None:
         events.published(vhost.name, message, len(targets), targets)
     if connection.awaits_reply():
-        answer_publish(connection, identity, outcome)
+        answer_publish(connection, identity, late_outcome(connection.core.journal, outcome))
 
 
 def answer_publish(connection: HareConnection, identity: bytes, outcome: i64) -> None:

@@ -38,11 +38,19 @@ def group_of(journal: Journal, outcome: i64) -> i64:
 
     `outcome` is the result of `Vhost.publish`.
     """
-    if outcome & (RECORDED | DUPLICATE):
-        # The records of a long publish, or of a repeated commit, may be synced already.
+    if outcome & RECORDED:
+        return journal.group
+    if outcome & DUPLICATE:
         group = journal.group if journal.has_records() else journal.group - 1
         return group if group > journal.durable_group else 0
     return 0
+
+
+def late_outcome(journal: Journal, outcome: i64) -> i64:
+    """Return the outcome of a long publish, whose records may be synced already."""
+    if outcome & RECORDED and not journal.has_records():
+        return (outcome & ~RECORDED) | DUPLICATE
+    return outcome
 
 
 @final
@@ -191,7 +199,7 @@ class Confirms(PublishCounter):
         """Count such a publish; if the channel has ended, only in its `progress`."""
         progress = self.progress
         if not self._ended:
-            self.count(outcome)
+            self.count(late_outcome(self._core.journal, outcome))
             if progress is not None:
                 progress.busy = False
         elif progress is not None:

@@ -29,6 +29,7 @@ from leveret.limits import SHORT_STRING_BYTES_MAX
 from leveret.message import Message
 from leveret.names import Name, cleaned
 from leveret.session.channel.channel import CONFIRM, TX, ServerChannel
+from leveret.session.channel.confirms import late_outcome
 from leveret.session.channel.transaction import TxPublish
 from leveret.session.publish.immediate import accept_immediate
 from leveret.session.publish.inspect import Inspected, inspect, inspected_message
@@ -134,7 +135,7 @@ def _commit(channel: ServerChannel, message: Message, mandatory: bool) -> Iterat
     if channel.mode == CONFIRM and channel.awaits_reply():
         release = commit.release()
         if release is None:
-            channel.confirms.count(outcome)
+            channel.confirms.count(late_outcome(connection.core.journal, outcome))
         else:
             channel.confirms.count_commit(release)
     connection.check_publisher(True)
