@@ -11,6 +11,7 @@ processes are those of `tests/`.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -19,3 +20,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 if str(ROOT / "tests") not in sys.path:
     sys.path.append(str(ROOT / "tests"))
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a program of ours, in which it finds all that this one does."""
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), *filter(None, sys.path)])
+    return os.environ | {"PYTHONPATH": path}

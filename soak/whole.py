@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 import random
 import shutil
 import subprocess
@@ -32,7 +31,7 @@ from leveret.spark.options.read import parse_options
 from leveret.spark.transport import Interrupted
 from leveret.spark.transports.bulk import BulkTransport
 from leveret.spark.transports.files import FilesTransport
-from soak import ROOT
+from soak import ROOT, environment
 from soak.board import Row
 from soak.world import SoakError
 from support.brokers.broker_process import BrokerProcess
@@ -105,10 +104,9 @@ class Readers:
         for thread in self._threads:
             thread.start()
         self._spark_log = (place / "spark.log").open("w+b")
-        path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), *filter(None, sys.path)])
         self._spark = subprocess.Popen(
             [sys.executable, "-m", "soak.whole_reader", self._uri, *STREAMS],
-            env=os.environ | {"PYTHONPATH": path},
+            env=environment(),
             cwd=ROOT,
             stdout=self._spark_log,
             stderr=subprocess.DEVNULL,
@@ -199,11 +197,10 @@ def run(runs: int, seed: int, say: Callable[[str], None]) -> Iterator[Row]:
 
 
 def _start_writer(given: dict[str, Any], place: Path) -> subprocess.Popen[bytes]:
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), *filter(None, sys.path)])
     with (place / "writer.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "soak.whole_writer", json.dumps(given)],
-            env=os.environ | {"PYTHONPATH": path},
+            env=environment(),
             cwd=ROOT,
             stdout=log,
             stderr=log,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -24,7 +23,7 @@ import psutil
 
 from leveret.client.blocking import connect
 from leveret.spark.columns.messages import STREAM_OFFSET
-from soak import ROOT, counts
+from soak import ROOT, counts, environment
 from soak.board import Row
 from soak.load import Load
 from support.brokers.broker_process import BrokerProcess
@@ -94,10 +93,9 @@ class World:
         """Start the Spark program."""
         lakes = [LAKES[job] for job in self.jobs if job in LAKES]
         given = self._given | {"mode": mode, "jobs": self.jobs, "lakes": lakes}
-        path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), *filter(None, sys.path)])
         self._driver = subprocess.Popen(
             [sys.executable, "-m", "soak.driver", json.dumps(given)],
-            env=os.environ | {"PYTHONPATH": path},
+            env=environment(),
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=self._log,

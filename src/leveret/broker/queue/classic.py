@@ -100,7 +100,7 @@ class ClassicQueue(WaitingQueue):
         self.queued_keys = keys
 
     def can_adopt(self) -> bool:
-        """Return whether it can take over the messages of another queue without a look at each."""
+        """Return whether it can take over another queue's messages without checking each."""
         return (
             self.recorded
             and not self.deleted

@@ -112,17 +112,17 @@ class Target:
         return False
 
     def begin_batch(self, batch: SyncWaiter, offset: i64 = -1) -> bool:
-        """Show no messages from `offset` on, or no new ones, before `end_batch`.
+        """Hide the messages from `offset` on, or all new ones, until `end_batch`.
 
-        Return whether this is so from now on: only streams do that, and only once for a batch.
+        Return whether the target began to hide them: only a stream does, once for each batch.
         """
         return False
 
     def end_batch(self, batch: SyncWaiter) -> None:
-        """Show the messages of a batch, which is released."""
+        """Stop hiding messages for a batch."""
 
     def batch_start(self, batch: SyncWaiter) -> i64:
-        """Return the offset since which messages wait for a batch."""
+        """Return the first offset that is hidden for a batch, or -1 if none is."""
         return -1
 
     def make_room(self) -> None:

@@ -271,7 +271,7 @@ class Stream(Queue):
             self._wait_for_sync()
 
     def begin_batch(self, batch: SyncWaiter, offset: i64) -> bool:
-        """Show no messages from `offset` on before `end_batch`; False if that is so already."""
+        """Hide messages from `offset` on until `end_batch`; False if they are hidden already."""
         if batch in self.batch_starts:
             return False
         self.batch_starts[batch] = offset
@@ -279,7 +279,7 @@ class Stream(Queue):
         return True
 
     def end_batch(self, batch: SyncWaiter) -> None:
-        """Show the messages of a batch, which is released."""
+        """Stop hiding messages for a batch."""
         if self.batch_starts.pop(batch, None) is not None and not self.deleted:
             self._show_synced()
 
@@ -612,16 +612,16 @@ class StreamTarget(Target):
         return offset
 
     def begin_batch(self, batch: SyncWaiter, offset: i64 = -1) -> bool:
-        """Show no messages from `offset` on, or no new ones, before `end_batch`."""
+        """Hide the messages from `offset` on, or all new ones, until `end_batch`."""
         stream = self._stream
         return stream.begin_batch(batch, stream.next_offset if offset < 0 else offset)
 
     def end_batch(self, batch: SyncWaiter) -> None:
-        """Show the messages of a batch, which is released."""
+        """Stop hiding messages for a batch."""
         self._stream.end_batch(batch)
 
     def batch_start(self, batch: SyncWaiter) -> i64:
-        """Return the offset since which messages wait for a batch."""
+        """Return the first offset that is hidden for a batch, or -1 if none is."""
         return self._stream.batch_starts.get(batch, -1)
 
     def takes_now(self) -> bool:

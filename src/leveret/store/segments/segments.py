@@ -150,28 +150,20 @@ def chunk_ref(
 
 def moved_ref(ref: ChunkRef, file_number: i64, position: i64) -> ChunkRef:
     """Return the reference to a copy of the same chunk at another place."""
-    return ChunkRef(
-        file_number,
-        position,
-        ref.size,
-        ref.first,
-        ref.last,
-        ref.count,
-        ref.min_timestamp,
-        ref.max_timestamp,
-        ref.persistent,
-        ref.persistent_bytes,
-        ref.persistent_bodies,
-        ref.min_expiry,
-        ref.count_max,
-    )
+    return _changed_ref(ref, file_number, position, ref.first, False)
 
 
 def adopted_ref(ref: ChunkRef, first: i64) -> ChunkRef:
     """Return the reference of another owner, who has the same chunk from `first` on."""
+    return _changed_ref(ref, ref.file_number, ref.position, first, True)
+
+
+def _changed_ref(
+    ref: ChunkRef, file_number: i64, position: i64, first: i64, adopted: bool
+) -> ChunkRef:
     return ChunkRef(
-        ref.file_number,
-        ref.position,
+        file_number,
+        position,
         ref.size,
         first,
         first + ref.last - ref.first,
@@ -184,7 +176,7 @@ def adopted_ref(ref: ChunkRef, first: i64) -> ChunkRef:
         ref.min_expiry,
         ref.count_max,
         False,
-        True,
+        adopted,
     )
 
 
