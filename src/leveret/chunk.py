@@ -63,6 +63,7 @@ from leveret.wire.buffer import (
     write_i32_le,
     write_i64_le,
 )
+from leveret.wire.message_batch import MessageBatch
 from leveret.wire.trail import TRAIL_FIXED_BYTES, has_trail, trail_place, trailed, with_trail
 
 #: The beginning of all magics; and those of chunks whose first array is relative, or is not.
@@ -184,6 +185,45 @@ class ChunkBuilder:
         self._properties.write(properties)
         self._bodies.append(message.body)
         self._body_bytes += len(message.body)
+
+    def add_batch(
+        self, first: i64, address: Address, timestamp_ms: i64, batch: MessageBatch
+    ) -> None:
+        """Add the messages of a batch, which do not expire, from the sequence `first` on.
+
+        They must be the only messages of the chunk; they count as persistent.
+        """
+        if self.count > 0:
+            raise ValueError("a batch is a chunk of its own")
+        count = batch.count
+        self.first, self.last, self.count = first, first + count - 1, count
+        self.min_timestamp = self.max_timestamp = timestamp_ms
+        self._max_expiry = NEVER
+        property_end: i64 = 0
+        body_end: i64 = 0
+        for index in range(count):
+            properties_at, body_at = property_end, body_end
+            property_end += i64(read_i32_le(batch.property_sizes, 4 * index))
+            body_end += i64(read_i32_le(batch.body_sizes, 4 * index))
+            properties = batch.properties[properties_at:property_end]
+            body = batch.bodies[body_at:body_end]
+            write_i64_le(self._sequences, index)
+            write_i64_le(self._timestamps, timestamp_ms)
+            write_i64_le(self._expiries, NEVER)
+            self._digests.write(_record_digest(index, properties, body))
+        number = int(count)
+        self._property_sizes.write(batch.property_sizes)
+        self._body_sizes.write(batch.body_sizes)
+        self._address(address.wire)
+        self._address_indexes.write(bytes(4 * number))
+        self._delivery_counts.write(bytes(4 * number))
+        self._flags.write(b"\1\0" * number)
+        self._properties.write(batch.properties)
+        self._bodies.append(batch.bodies)
+        self._body_bytes = len(batch.bodies)
+        self.persistent = count
+        self.persistent_bodies = len(batch.bodies)
+        self.persistent_bytes = len(batch.properties) + len(batch.bodies)
 
     def add_lost(self, sequence: i64) -> None:
         """Add a placeholder for a lost message; its digest does not match."""

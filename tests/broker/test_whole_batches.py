@@ -17,7 +17,15 @@ from leveret.store.segments.segments import placed_chunk, read_chunk_bytes
 from leveret.store.survey.salvage import Salvage, write_salvage
 from leveret.store.survey.survey import Survey
 from support.node.core import UUID, Node, Peer
-from support.node.staged import bodies, checkpointed, commit, killed, stopped
+from support.node.staged import (
+    bodies,
+    checkpointed,
+    commit,
+    killed,
+    packed,
+    stage_packed,
+    stopped,
+)
 from support.wire.raw_codec import method, publish
 
 TYPES = ("classic", "quorum", "stream")
@@ -25,8 +33,9 @@ TYPES = ("classic", "quorum", "stream")
 #: The arguments of staging queues whose messages all go to the queue `t`.
 TO_T = {STAGING_EXCHANGE: "", STAGING_ROUTING_KEY: "t"}
 
-#: Few messages are copied; of many the chunks change their owner.
-FEW, MANY = 5, 700
+#: Few messages are copied; of many the chunks change their owner.  These arrive as one publish for
+#: each queue.
+FEW, MANY, PACKED = 5, 700, 600
 
 
 def prepared(node: Node, kind: str, count: int, queues: int = 2, **arguments: Any) -> list[bytes]:
@@ -39,7 +48,10 @@ def prepared(node: Node, kind: str, count: int, queues: int = 2, **arguments: An
         told = {"x-staging-sink": "s", "x-staging-batch": 1, **TO_T}
         peer.declare(name, arguments=told)
         of_queue = [b"%d.%04d" % (number, at) + bytes(200) for at in range(count)]
-        peer.send(*[publish(1, "", name, body, delivery_mode=2) for body in of_queue])
+        if count == PACKED:
+            stage_packed(peer, name, packed(*of_queue))
+        else:
+            peer.send(*[publish(1, "", name, body, delivery_mode=2) for body in of_queue])
         expected += of_queue
         node.sync()
     assert seen(node) == 0
@@ -87,7 +99,7 @@ def contents(node: Node) -> list[bytes]:
 # -- what readers see ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [FEW, MANY])
+@pytest.mark.parametrize("count", [FEW, MANY, PACKED])
 @pytest.mark.parametrize("kind", TYPES)
 def test_all_messages_of_a_batch_are_there_at_once(kind: str, count: int) -> None:
     node = Node()
@@ -105,7 +117,7 @@ def test_all_messages_of_a_batch_are_there_at_once(kind: str, count: int) -> Non
         assert contents(node) == [*expected, b"next"]
 
 
-@pytest.mark.parametrize("count", [FEW, MANY])
+@pytest.mark.parametrize("count", [FEW, MANY, PACKED])
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_crash_at_any_moment_leaves_a_whole_batch_or_none(kind: str, count: int) -> None:
     node = Node()

@@ -31,6 +31,7 @@ from leveret.wire.frames import (
     write_frame_head,
     write_header,
 )
+from leveret.wire.message_batch import BATCH_PROPERTIES
 from leveret.wire.methods.basic import BasicPublish
 from leveret.wire.properties import HEADERS, find_property, skim_properties
 
@@ -110,6 +111,10 @@ class PublishFrames:
                 FRAME_END_OCTET,
             )
         )
+
+    def batch(self, queue: str, body: bytes) -> bytes:
+        """Return the publish of many messages to a staging queue (`leveret.wire.message_batch`)."""
+        return self.publish("", queue, True, BATCH_PROPERTIES, body)
 
 
 # -- property bytes --------------------------------------------------------------------------------

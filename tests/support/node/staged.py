@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from typing import Any
 
 from leveret.broker.scheduler.task import Task
@@ -53,6 +54,19 @@ def stage(
     props: dict[str, Any] = {"delivery_mode": 2, **more, "headers": headers}
     for body in bodies:
         peer.send(publish(1, "", queue, body, **props))
+
+
+def packed(*bodies: bytes, properties: bytes = b"\x10\x00\x02") -> bytes:
+    """Return the body of a publish with many messages of the same properties."""
+    count = len(bodies)
+    sizes = [len(properties)] * count + [len(body) for body in bodies]
+    numbers = [count, count * len(properties), *sizes]
+    return struct.pack(f"<{len(numbers)}I", *numbers) + properties * count + b"".join(bodies)
+
+
+def stage_packed(peer: Peer, queue: str, body: bytes) -> None:
+    """Publish many messages at once to a staging queue."""
+    peer.send(publish(1, "", queue, body, headers={"x-staged-batch": True}))
 
 
 def commit(peer: Peer, *queues: str, batch: int = 1, sink: str = "s", **more: Any) -> None:

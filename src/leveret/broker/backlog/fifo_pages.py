@@ -35,7 +35,7 @@ from leveret.broker.backlog.window import (
 )
 from leveret.broker.consumers.consumer import Source
 from leveret.broker.scheduler.costs import LOADED_PER_COST, LOOKED_AT_PER_COST, MESSAGES_PER_COST
-from leveret.chunk import NEVER, ROW_BYTES
+from leveret.chunk import NEVER, ROW_BYTES, ChunkBuilder
 from leveret.limits import (
     CHUNK_RECORDS_MAX,
     MESSAGE_OVERHEAD_BYTES,
@@ -92,24 +92,39 @@ class FifoPages(Pages):
 
     def adopt(self, ref: ChunkRef) -> ChunkRef:
         """Put the messages of another queue's chunk after all others; return its new reference."""
-        ready = self.ready
-        if not self.active:
-            self._begin()
-        while ready.window.count() > 0:
-            self._measure_tail()
-            self._cut_tail()
-        own = adopted_ref(ref, ready.window.next_sequence)
+        own = adopted_ref(ref, self.end_tail())
         page = self.restored_page(own)
         page.stored = self.stored.add(own, own.count)
+        self._put_behind(page)
+        return own
+
+    def end_tail(self) -> i64:
+        """Cut all of the tail into pages; return the sequence of the next message."""
+        if not self.active:
+            self._begin()
+        while self.ready.window.count() > 0:
+            self._measure_tail()
+            self._cut_tail()
+        return self.ready.window.next_sequence
+
+    def write_behind(self, builder: ChunkBuilder, page: Page) -> None:
+        """Put the messages of a new chunk, which begins at `end_tail`, after all others."""
+        page.stored = self.stored.write(builder, page, False)
+        page.restore(page.stored.ref)
+        self._put_behind(page)
+
+    def _put_behind(self, page: Page) -> None:
+        """Put a page whose messages are in its chunk alone after all others."""
+        ready = self.ready
+        assert page.stored is not None
         page.stored.whole = True
         self.items.append(page)
         self.count += page.waiting
         ready.size += page.size
         ready.bodies += page.bodies
         self._count_as_away(page)
-        ready.window = Window(own.last + 1)
-        self.tail_end = own.last + 1
-        return own
+        ready.window = Window(page.last + 1)
+        self.tail_end = page.last + 1
 
     def _begin(self) -> None:
         """Begin paging: the window becomes the front, and new messages are the tail."""

@@ -31,8 +31,28 @@ class SyncWaiter:
     def spilled(self) -> None:
         """Continue: chunks were written."""
 
-    def batch_released(self) -> None:
-        """Continue: a committed batch was released, or never will be."""
+    def hold_ended(self) -> None:
+        """Continue: a publish that was held is settled."""
+
+
+class Hold:
+    """The reason that a publish is not settled yet, although it is handled.
+
+    A commit waits for the release of its batch, and a staged batch for its chunk.
+    """
+
+    def __init__(self) -> None:
+        self.ended = False
+        #: The channels whose confirms wait for its end.
+        self.waiting: dict[SyncWaiter, None] = {}
+
+    def end(self) -> None:
+        """Notify the channels."""
+        self.ended = True
+        waiting = self.waiting
+        self.waiting = {}
+        for waiter in waiting:
+            waiter.hold_ended()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -260,6 +260,10 @@ class Commit:
         if group > core.journal.durable_group:
             core.syncs.wait_in_reply(group)
             yield SYNC
+        if not all(staging.stored.are_written() for staging in self.staged):
+            raise PreconditionFailed(
+                f"invalid commit: a queue of {command.label} has batches that are not confirmed yet"
+            )
         if command.unroutable == FAIL:
             for staging in self.staged:
                 yield from self._look(staging)

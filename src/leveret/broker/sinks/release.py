@@ -31,7 +31,7 @@ from leveret.broker.queue.dead_letters import DEAD_LETTER_RETRY_MS, DeadLetter
 from leveret.broker.queue.target import Destinations, Target
 from leveret.broker.scheduler.accounts import ROUTE_BYTES
 from leveret.broker.scheduler.costs import LOOKED_AT_PER_COST, STAGED_LETTER, STAGED_MESSAGE
-from leveret.broker.scheduler.effects import SyncWaiter
+from leveret.broker.scheduler.effects import Hold, SyncWaiter
 from leveret.broker.scheduler.timers import Timed
 from leveret.broker.sinks.heir import Heir, are_durable, can_be_copied, can_be_given, give, heir_of
 from leveret.broker.vhost.vhost import Vhost
@@ -247,9 +247,8 @@ class Release(SyncWaiter):
         #: Queues whose messages were moved to disk for that.
         self._stored: i64 = 0
         self.head: i64 = 0
-        #: The channels whose confirms wait for the end of the release.
-        self.waiting: dict[SyncWaiter, None] = {}
-        self.ended = False
+        #: Holds the commit until the end of the release.
+        self.hold: Final = Hold()
         #: The streams that have got messages of the batch, which they do not show before the end.
         self._streams: list[Target] = []
         #: The time from which on streams show what they get; NO_DEADLINE before the first wait.
@@ -501,14 +500,10 @@ class Release(SyncWaiter):
             # The two refer to each other.
             self.vhost.core.timers.cancel(self._retry)
             self._retry = None
-        self.ended = True
         for target in self._streams:
             target.end_batch(self)
         self._streams = []
-        waiting = self.waiting
-        self.waiting = {}
-        for waiter in waiting:
-            waiter.batch_released()
+        self.hold.end()
 
     def _end(self, queue: StagingQueue) -> None:
         """Delete an empty queue, and continue with the next one, or the next batch."""

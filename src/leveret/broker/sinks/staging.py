@@ -36,6 +36,8 @@ from leveret.broker.attributes.arguments import (
 )
 from leveret.broker.attributes.queue_attributes import QueueAttributes
 from leveret.broker.attributes.special_headers import COPIES, special_headers
+from leveret.broker.backlog.fifo_pages import FifoPages
+from leveret.broker.backlog.page import Page
 from leveret.broker.consumers.consumer import QueueConsumer
 from leveret.broker.core import Core
 from leveret.broker.ownership import Owner, is_free_for, recorded_owner
@@ -49,19 +51,25 @@ from leveret.broker.queue.target import (
     Target,
 )
 from leveret.broker.queue.waiting import WaitingQueue
+from leveret.broker.scheduler.costs import MESSAGES_PER_COST
+from leveret.broker.scheduler.effects import Hold
 from leveret.broker.sinks.release import Release
 from leveret.broker.sinks.sinks import Sinks
 from leveret.broker.vhost.staging_queues import staging_record
 from leveret.broker.vhost.vhost import Vhost
+from leveret.chunk import ChunkBuilder
 from leveret.errors import AccessRefused, PreconditionFailed
 from leveret.limits import BODY_APART_BYTES
 from leveret.message import Address, Message
 from leveret.names import cleaned
+from leveret.store.journal.journal import Journal, LateRecord
+from leveret.store.segments.segments import ChunkRef
+from leveret.wire.message_batch import MessageBatch
 from leveret.wire.properties import HEADERS, find_property
 from leveret.wire.staged import StagedDestination, read_staged
 
 #: The flags, in the first byte of properties, of a priority and of an expiration.
-_JUDGED: Final = 0x09
+JUDGED: Final = 0x09
 
 #: The field of `is_plain` in a queue's record.
 _PLAIN: Final = "plain"
@@ -109,7 +117,7 @@ class StagingQueue(WaitingQueue):
         #: Set once the batch is committed.
         self.release: Release | None = None
         self.hidden = True
-        self.target = StagingTarget(self, sinks)
+        self.target = StagingTarget(self)
         self.configure(arguments)
 
     def configure(self, merged: dict[str, object]) -> None:
@@ -138,6 +146,41 @@ class StagingQueue(WaitingQueue):
         outcome = self._home.publish(message, [self.target], by)
         self.admits = False
         return outcome
+
+    def drops(self, count: i64) -> bool:
+        """Return whether its batch is committed, so that `count` more messages are dropped."""
+        if not self._sinks.drops(self.sink, self.destination, self.batch, self.staged_by):
+            return False
+        self.target.deduplicated += count
+        return True
+
+    def admit_batch(self, batch: MessageBatch) -> i64:
+        """Check the messages of one publish: TAKE, REFUSE, or DROP if they are committed."""
+        if self.drops(batch.count):
+            return DROP
+        share = self.target.share
+        if self.sealed or (share is not None and not share.admits(batch.count, batch.size)):
+            return REFUSE
+        self.touch()
+        return TAKE
+
+    def write_batch(self, batch: MessageBatch) -> Hold:
+        """Put the messages of an admitted batch into the queue as one chunk.
+
+        They need no look when they enter a queue.  Returns what their confirm waits for.
+        """
+        assert self.address is not None
+        pages = self.backlog()
+        assert isinstance(pages, FifoPages)
+        builder = ChunkBuilder(self.queue_id)
+        builder.add_batch(pages.end_tail(), self.address, self.core.now_ms, batch)
+        page = StagedPage(pages, self, builder.first, builder.last)
+        pages.write_behind(builder, page)
+        self.core.scheduler.spent += batch.count // MESSAGES_PER_COST
+        self.target.published += batch.count
+        if self.target.share is not None:
+            self.target.share.note()
+        return page.publish
 
     def destination_of(self, properties: bytes) -> StagedDestination:
         """Return where a message goes when it is released.
@@ -214,14 +257,42 @@ class StagingQueue(WaitingQueue):
 
 
 @final
+class StagedPage(Page):
+    """A page that arrived as one batch; its publish is held until its chunk is recorded."""
+
+    def __init__(self, pages: FifoPages, queue: StagingQueue, first: i64, last: i64) -> None:
+        super().__init__(pages, first, last)
+        #: Ends with the record of the chunk.
+        self.publish: Final = Hold()
+        self.queue: Final = queue
+
+    def spilled(self, ref: ChunkRef) -> None:
+        """Settle the publish once the record of the chunk is appended."""
+        super().spilled(ref)
+        self.queue.core.journal.later(StagedPageRecord(self))
+
+
+@final
+class StagedPageRecord(LateRecord):
+    """Follows the record of a staged page's chunk, and is empty."""
+
+    def __init__(self, page: StagedPage) -> None:
+        self.page: Final = page
+
+    def append_to(self, journal: Journal) -> None:
+        """Have the publish, and a commit of the queue, wait for the sync of the chunk's record."""
+        self.page.queue.group = journal.last_group
+        self.page.publish.end()
+
+
+@final
 class StagingTarget(Target):
     """The target of one staging queue: it accepts only staged messages."""
 
-    def __init__(self, queue: StagingQueue, sinks: Sinks) -> None:
+    def __init__(self, queue: StagingQueue) -> None:
         records_from = RECORDS_PERSISTENT if queue.recorded else RECORDS_NONE
         super().__init__(queue.core, queue.name, queue.queue_id, records_from)
         self.queue: Final = queue
-        self._sinks: Final = sinks
         self.has_rules = True
         self.look_at_admission()
 
@@ -230,8 +301,7 @@ class StagingTarget(Target):
         queue = self.queue
         if not queue.admits:
             return REFUSE
-        if self._sinks.drops(queue.sink, queue.destination, queue.batch, queue.staged_by):
-            self.deduplicated += 1
+        if queue.drops(1):
             return DROP
         if queue.sealed or not self.is_in_quota(message):
             return REFUSE
@@ -269,7 +339,7 @@ def _place_of(arguments: dict[str, object]) -> tuple[bytes, bytes] | None:
 def _is_plain(message: Message) -> bool:
     """Return whether a message needs no look at it when it enters a queue."""
     properties = message.properties
-    if message.numbered or message.address.blind_bytes > 0 or properties[0] & _JUDGED:
+    if message.numbered or message.address.blind_bytes > 0 or properties[0] & JUDGED:
         return False
     return find_property(properties, HEADERS) < 0 or not special_headers(properties) & COPIES
 

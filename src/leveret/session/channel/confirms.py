@@ -1,10 +1,10 @@
 """The confirms of a channel: which publishes are settled, and which have been confirmed.
 
 A publish with a journal record is settled when the record's group is synced; one without a record
-is settled at once; the commit of a batch is settled when the batch is released, and later publishes
-with it.  Confirms are sent in the order of the publishes.  No confirm covers both a publish before
-a returned one and a later one, so that a client that waits for one answer after the other
-(php-amqp's `waitForConfirm`) finds a confirm before the return and one after it.
+is settled at once; a held one, such as the commit of a batch, is settled when its `Hold` ends, and
+later publishes with it.  Confirms are sent in the order of the publishes.  No confirm covers both a
+publish before a returned one and a later one, so that a client that waits for one answer after the
+other (php-amqp's `waitForConfirm`) finds a confirm before the return and one after it.
 
 Invariants: `confirmed <= settled <= published`; only settled publishes are confirmed.
 """
@@ -17,7 +17,7 @@ from mypy_extensions import i64
 
 from leveret.broker.counters import LinkCounts
 from leveret.broker.publishers.publish_sessions import ChannelProgress, PublishCounter
-from leveret.broker.sinks.release import Release
+from leveret.broker.scheduler.effects import Hold
 from leveret.broker.vhost.vhost import DUPLICATE, RECORDED, REJECTED
 from leveret.session.connection_base import ConnectionBase
 from leveret.store.journal.journal import Journal
@@ -29,8 +29,8 @@ from leveret.wire.methods import BasicAck, BasicNack
 #: confirms before and after them separate: this many confirms are written at once after the sync.
 CONFIRMS_APART_MAX: Final = 1024
 
-#: The group of publishes that wait for the release of a batch; no group of the journal reaches it.
-_RELEASED: Final[i64] = 1 << 62
+#: The group of publishes that are held; no group of the journal reaches it.
+_HELD: Final[i64] = 1 << 62
 
 
 def group_of(journal: Journal, outcome: i64) -> i64:
@@ -73,9 +73,9 @@ class Confirms(PublishCounter):
         self._nacked: i64 = 0
         #: Publishes that wait for a sync: (group, its last publish), in order.
         self._unsynced: list[tuple[i64, i64]] = []
-        #: The committed batches that the last of them waits for.
-        self._releases: list[Release] = []
-        #: The number of the last commit that waited for a release.
+        #: What the last of them waits for, if they are held.
+        self._holds: list[Hold] = []
+        #: The number of the last commit that was held.
         self._commit: i64 = 0
         #: Publishes that a queue refused and that have no basic.nack yet: (first, last), in order.
         self._refused: list[tuple[i64, i64]] = []
@@ -95,7 +95,7 @@ class Confirms(PublishCounter):
 
         A client that resumes sends such a commit again: it is recognized, and waits as well.
         """
-        is_held: bool = bool(self._releases) and self._commit == self._published
+        is_held: bool = bool(self._holds) and self._commit == self._published
         return self._published - 1 if is_held else self._published
 
     def count(self, outcome: i64) -> None:
@@ -109,8 +109,8 @@ class Confirms(PublishCounter):
             self._refuse(number)
         unsynced = self._unsynced
         group = group_of(self._core.journal, outcome)
-        if self._releases:
-            unsynced[-1] = (_RELEASED, number)
+        if self._holds:
+            unsynced[-1] = (_HELD, number)
             if group > 0 and self.progress is not None:
                 self.progress.note_group()
         elif group > 0:
@@ -134,25 +134,29 @@ class Confirms(PublishCounter):
                 self._listed = True
                 self._to_write.append(self)
 
-    def count_commit(self, release: Release) -> None:
+    def count_commit(self, hold: Hold) -> None:
         """Count the commit of a batch that is not released yet."""
+        self.count_held(hold)
+        self._commit = self._published
+
+    def count_held(self, hold: Hold) -> None:
+        """Count a publish that is settled when `hold` ends."""
         number: i64 = self._published + 1
         self._published = number
-        self._commit = number
-        if self._releases:
-            self._unsynced[-1] = (_RELEASED, number)
+        if self._holds:
+            self._unsynced[-1] = (_HELD, number)
         else:
-            self._unsynced.append((_RELEASED, number))
+            self._unsynced.append((_HELD, number))
         if self.progress is not None:
             self.progress.note_group()
-        if self not in release.waiting:
-            release.waiting[self] = None
-            self._releases.append(release)
+        if self not in hold.waiting:
+            hold.waiting[self] = None
+            self._holds.append(hold)
 
-    def batch_released(self) -> None:
-        """Settle the publishes since the first commit, once all its batches are released."""
-        self._releases = [release for release in self._releases if not release.ended]
-        if self._releases or self._ended:
+    def hold_ended(self) -> None:
+        """Settle the publishes since the first held one, once no hold is left."""
+        self._holds = [hold for hold in self._holds if not hold.ended]
+        if self._holds or self._ended:
             return
         if self.progress is not None:
             self.progress.note_group()
@@ -207,9 +211,9 @@ class Confirms(PublishCounter):
             progress.count_late(NACKED if outcome & REJECTED else kind)
 
     def waiting_group(self) -> i64:
-        """Return the group that the newest publish waits for; 0 for none, or for a release."""
+        """Return the group that the newest publish waits for; 0 for none, or for a hold."""
         unsynced = self._unsynced
-        return unsynced[-1][0] if unsynced and not self._releases else 0
+        return unsynced[-1][0] if unsynced and not self._holds else 0
 
     def synced(self, group: i64) -> None:
         """Settle the publishes of the synced groups and write their confirms."""
@@ -220,7 +224,7 @@ class Confirms(PublishCounter):
             self._settled = unsynced[done][1]
             done += 1
         del unsynced[:done]
-        if unsynced and unsynced[0][0] != _RELEASED:
+        if unsynced and unsynced[0][0] != _HELD:
             self._core.syncs.wait(self, unsynced[0][0])
         self.write()
         self._connection.wake()
@@ -277,8 +281,8 @@ class Confirms(PublishCounter):
         self.add_counts(self._connection.counts)
         self._ended = True
         self._unsynced = []
-        for release in self._releases:
-            release.waiting.pop(self, None)
-        self._releases = []
+        for hold in self._holds:
+            hold.waiting.pop(self, None)
+        self._holds = []
         self._refused = []
         self._bounds = []

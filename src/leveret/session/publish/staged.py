@@ -17,11 +17,11 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from leveret.broker.queue.target import Destinations
+from leveret.broker.queue.target import DROP, TAKE, Destinations
 from leveret.broker.sinks.area import area_of
 from leveret.broker.sinks.commit import Commit, read_command
 from leveret.broker.sinks.sinks import GIVE_SINK
-from leveret.broker.sinks.staging import StagingQueue, staging_of
+from leveret.broker.sinks.staging import JUDGED, StagingQueue, staging_of
 from leveret.broker.users.permissions import CONFIGURE
 from leveret.broker.vhost.vhost import DUPLICATE, RECORDED, REJECTED
 from leveret.errors import AccessRefused, AmqpError, PreconditionFailed, SoftError
@@ -36,6 +36,7 @@ from leveret.session.publish.inspect import Inspected, inspect, inspected_messag
 from leveret.session.publish.returns import return_message
 from leveret.session.publish.route import Route, check_copies, from_utf8, writable
 from leveret.session.publish.topic_permissions import check_way
+from leveret.wire.message_batch import BATCH_PROPERTIES, MessageBatch
 
 #: The prefix of the names of Spark's staging queues; the name of the sink follows it.
 _SPARKS_STAGING: Final = "leveret.staging."
@@ -69,6 +70,9 @@ def _stage(channel: ServerChannel, route: Route, properties: bytes, body: bytes)
     connection = channel.connection
     owner = connection.access.owner
     staging.check_user(owner)
+    if properties == BATCH_PROPERTIES:
+        _stage_batch(channel, route, staging, body)
+        return
     inspected = inspect(channel, properties) or Inspected(properties, [], False)
     _check_destination(channel, staging, inspected.properties, inspected.more_keys)
     # Staged messages are always stored; the delivery mode takes effect after the commit.
@@ -81,6 +85,36 @@ def _stage(channel: ServerChannel, route: Route, properties: bytes, body: bytes)
     if channel.mode == CONFIRM:
         channel.confirms.count(outcome)
     connection.check_publisher(outcome & RECORDED != 0)
+
+
+def _stage_batch(channel: ServerChannel, route: Route, staging: StagingQueue, body: bytes) -> None:
+    """Put the messages of a batch into their staging queue.
+
+    Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406).
+    """
+    connection = channel.connection
+    if channel.mode == TX or staging.goes_to is None:
+        raise PreconditionFailed(
+            f"a batch cannot be staged in queue '{staging.name}': it needs a queue with "
+            "x-staging-exchange, and a channel without a transaction"
+        )
+    batch = MessageBatch(body)
+    for properties in batch.distinct:
+        if inspect(channel, properties) is not None or properties[0] & JUDGED:
+            raise PreconditionFailed(
+                "invalid batch: a message has an expiration, a priority, copies or a publishing id"
+            )
+    _check_destination(channel, staging, BATCH_PROPERTIES, [])
+    route.exchange.published_in += 1
+    connection.count_published(len(body))
+    decision = staging.admit_batch(batch)
+    if decision == TAKE:
+        hold = staging.write_batch(batch)
+        if channel.mode == CONFIRM:
+            channel.confirms.count_held(hold)
+    elif channel.mode == CONFIRM:
+        channel.confirms.count(DUPLICATE if decision == DROP else REJECTED)
+    connection.check_publisher(decision == TAKE)
 
 
 def _check_destination(
@@ -137,7 +171,7 @@ def _commit(channel: ServerChannel, message: Message, mandatory: bool) -> Iterat
         if release is None:
             channel.confirms.count(late_outcome(connection.core.journal, outcome))
         else:
-            channel.confirms.count_commit(release)
+            channel.confirms.count_commit(release.hold)
     connection.check_publisher(True)
 
 

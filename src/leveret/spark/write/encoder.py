@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from leveret.client.publish_frames import FRAME_END_OCTET, PublishFrames
 from leveret.limits import SHORT_STRING_BYTES_MAX
+from leveret.spark.write.batches import RowBatches
 from leveret.spark.write.rows import (
     PUBLISHER,
     PUBLISHING_ID,
@@ -63,7 +64,7 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class EncodedRows:
-    """The publishes of some consecutive rows."""
+    """Some consecutive rows: `count` publishes, of one row each or of all of them."""
 
     frames: bytes
     count: int
@@ -115,7 +116,15 @@ class Encoder:
             raise RowError(f"column {name!r} is null: a message has a body, which may be empty")
         offsets = _offsets(bodies)
         start, count = 0, batch.num_rows
+        batches: RowBatches | None = None
+        queue = self._envelope.staging_queue
+        if queue is not None and self._envelope.one_place:
+            batches = RowBatches(bodies, offsets, row_properties(batch, self._layout))
         while start < count:
+            if queue is not None and batches is not None and (end := batches.end(start)) > start:
+                yield EncodedRows(self._frames.batch(queue, batches.body(start, end)), 1)
+                start = end
+                continue
             most = offsets[start] + SPARK_WRITE_PIECE_BYTES
             full = int(np.searchsorted(offsets, most, side="right")) - 1
             end = min(count, start + self._piece_records, max(start + 1, full))

@@ -37,7 +37,9 @@ STAGED_EXCHANGE: Final = "x-staged-exchange"
 STAGED_ROUTING_KEY: Final = "x-staged-routing-key"
 #: With it, a table of headers that is empty without the sink's own stays in the message.
 STAGED_HEADERS: Final = "x-staged-headers"
-_STAGED: Final = (STAGED_EXCHANGE, STAGED_ROUTING_KEY, STAGED_HEADERS)
+#: The only header of a publish with many rows.
+STAGED_BATCH: Final = "x-staged-batch"
+_STAGED: Final = (STAGED_EXCHANGE, STAGED_ROUTING_KEY, STAGED_HEADERS, STAGED_BATCH)
 RESERVED: Final = frozenset({PUBLISHER, PUBLISHING_ID, *_STAGED})
 _STAGED_BYTES: Final = [name.encode() for name in _STAGED]
 
