@@ -1,13 +1,13 @@
 """Browsing: reading the waiting messages of a queue without consuming them.
 
-Browsed messages are not taken, counted as delivered or marked as redelivered.  There are two ways
-in: `browse` gives pages to management; and a consumer with the argument `x-browse` gets each
-waiting message once, and then a basic.cancel from the broker (`Browser`).
+Browsed messages are not taken, counted as delivered or marked as redelivered.  `browse` returns
+pages for the management API.  A consumer with the argument `x-browse` receives each waiting message
+once, followed by a basic.cancel from the broker (`Browser`).
 
-A look at a queue covers the sequences at its beginning: it skips messages that are taken meanwhile,
-and does not see later ones.
+A pass covers the messages that are waiting when it starts.  It skips messages that are taken before
+it reaches them, and does not include later ones.
 
-Invariant: a queue does not know its browsers.
+Invariant: a queue has no reference to its browsers.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _FIELDS: Final = ("position", "routing-key", "headers")
 
 @final
 class BrowseFilter:
-    """The selection of messages in a queue.
+    """A filter that selects messages of a queue.
 
-    `position` is the number of waiting messages to skip first, or if negative, the number of
-    messages to read from the end; `routing_key` is a pattern as in a topic exchange; `headers` are
+    `position` is the number of waiting messages to skip.  If negative, it is the number of messages
+    to read from the end.  `routing_key` is a pattern as for a topic exchange; `headers` are
     arguments as in a binding to a headers exchange, including `x-match`.
     """
 
@@ -58,7 +58,7 @@ class BrowseFilter:
             self._trie = TopicTrie()
             self._trie.insert(routing_key, True)
         self._headers = HeadersMatcher(headers) if headers is not None else None
-        #: The cost of the messages judged so far.
+        #: The cost of matching messages so far.
         self.cost: i64 = 0
 
     def matches(self, message: Message) -> bool:
@@ -106,7 +106,7 @@ def browse_filter(value: object, where: str) -> BrowseFilter:
 
 
 def make_browser(queue: Source, value: object, where: str) -> Browser:
-    """Return the stand-in for `queue` for a consumer with that `x-browse`.
+    """Return the source from which a consumer with the `x-browse` of `value` reads `queue`.
 
     Raises: PreconditionFailed (406) for an invalid argument, and for a stream; AccessRefused (403)
     for a staging queue.
@@ -124,7 +124,7 @@ def _invalid(where: str, why: str) -> PreconditionFailed:
 
 @final
 class BrowsePass:
-    """One pass over the messages that waited at its beginning, in the order of their sequences."""
+    """One pass over the messages waiting when it starts, in the order of their sequences."""
 
     def __init__(self, queue: WaitingQueue, wanted: BrowseFilter, after: i64 | None = None) -> None:
         self.queue = queue
@@ -132,7 +132,7 @@ class BrowsePass:
         #: The number of waiting messages to skip one by one.
         self.skip: i64 = 0
         ready = queue.ready
-        #: The sequences out of order; after them, every sequence is looked up.
+        # Sequences out of order come first.  The others are looked up one by one.
         scattered = ready.scattered()
         queue.scheduler.spent += len(scattered)
         begin = ready.first_in_order()
@@ -147,14 +147,14 @@ class BrowsePass:
                 del scattered[:passed]
                 begin, self.skip = ready.behind(begin, skip - passed)
         self._sequences: Final = chain(scattered, range(int(begin), int(ready.next_sequence())))
-        #: The sequence looked at last; None before the first one.
+        #: The last sequence examined, or None before the first.
         self.last: i64 | None = after
-        #: The number of messages looked at, and the cost of judging them.
+        #: The number of messages examined plus the cost of matching them.
         self.looked: i64 = 0
         self.ended = False
 
     def next(self, limit: i64) -> RequeuedMessage | None:
-        """Return the next matching message; None at the end, or at a total cost of `limit`.
+        """Return the next matching message, or None at the end or when the cost reaches `limit`.
 
         Messages skipped by position count too.
         """
@@ -181,7 +181,7 @@ class BrowsePass:
 
 @final
 class BrowsePage:
-    """Some of the waiting messages; the next page begins after `after`, None for the last page."""
+    """A page of waiting messages.  The next page begins after `after`; None ends the pages."""
 
     def __init__(self, items: list[RequeuedMessage], after: i64 | None) -> None:
         self.items: Final = items
@@ -191,9 +191,9 @@ class BrowsePage:
 def browse(
     queue: WaitingQueue, wanted: BrowseFilter, after: i64 | None = None, limit: i64 = 100
 ) -> BrowsePage:
-    """Return up to `limit` matching messages; `after` is from the previous page.
+    """Return a page of up to `limit` matching messages; `after` is that of the previous page.
 
-    One call looks at a limited number of messages: a page with few may not be the last.
+    One call examines a limited number of messages, so a short page may not be the last.
     """
     look = BrowsePass(queue, wanted, after)
     items: list[RequeuedMessage] = []
@@ -207,9 +207,9 @@ def browse(
 
 @final
 class Browser(Source):
-    """A queue's stand-in for a consumer that browses: its deliveries stay in the queue.
+    """The source of one browsing consumer.  Delivered messages stay in the queue.
 
-    Acks, rejects and requeues only give credit for more, as in any source that keeps no record of
+    Acks, rejects and requeues only allow further deliveries, as for any source that does not track
     its deliveries.
     """
 
@@ -219,7 +219,7 @@ class Browser(Source):
         self.look = BrowsePass(queue, wanted)
 
     def subscribe(self, consumer: QueueConsumer, where: str) -> None:
-        """Add the only consumer, which gets messages from the next dispatch on."""
+        """Add the only consumer, which receives messages from the next dispatch on."""
         self.core.scheduler.changes += 1
         self.consumers.append(consumer)
         self.schedule()
@@ -256,7 +256,7 @@ class Browser(Source):
         return True
 
     def _end(self, consumer: QueueConsumer) -> None:
-        """Cancel the consumer: all messages were browsed."""
+        """Cancel the consumer because nothing is left to browse."""
         self.deleted = True
         self.consumers.clear()
         consumer.cancel()

@@ -1,11 +1,10 @@
-"""The classic queue: messages wait in order, go to one consumer each, and end with their ack.
+"""The classic queue: it delivers messages in order, each to one consumer, until they are acked.
 
 A requeued message returns to its old place (behaviour 59: requeue keeps its place).  Waiting
-messages are in `ready`: in memory up to a window, beyond it in pages on disk (`pages.py`);
-persistent messages of a durable queue are also in the journal.
+messages are stored in `ready`: in memory up to a window, and beyond it in pages on disk
+(`pages.py`).  Persistent messages of a durable queue are also in the journal.
 
-Other features (TTLs, limits, dead letters) come from the settings, and cost a queue without them
-one test.
+TTLs, limits and dead-lettering depend on the settings, and cost a queue without them one test.
 
 Invariant: a message is in one of three places: `ready`, unacked, or on its way to the dead-letter
 exchange (`dead_letters.py`).
@@ -57,17 +56,17 @@ class ClassicQueue(WaitingQueue):
         self.special = False
         #: The keys of the messages in the queue, if deduplication covers only queued messages.
         self.queued_keys: QueuedKeys | None = None
-        #: The sync it waits for before it delivers again; None before the first time.
+        #: The sync that must end before the queue delivers again; None if it never waited.
         self.resumption: Resumption | None = None
         #: The number of operations that are requeuing many messages.
         self._returning: i64 = 0
         self.expiry: Expiry | None = None
         self.retained: Retained | None = None
-        #: The requeued messages that wait for their retry; None before the first one.
+        #: The requeued messages waiting for their retry, or None before the first.
         self.retries: DelayedRetry | None = None
         #: The sequence of the message last taken by `get`.
         self.taken_sequence: i64 = 0
-        #: Its target, with its own type; None once it is deleted.
+        #: The queue's target by its own type, or None once the queue is deleted.
         intake = ClassicTarget(self)
         self.intake: ClassicTarget | None = intake
         self.target = intake
@@ -95,12 +94,12 @@ class ClassicQueue(WaitingQueue):
             self.schedule()
 
     def _know_keys(self, keys: QueuedKeys | None) -> None:
-        """Use `keys` for the keys of queued messages from now on."""
+        """Replace the keys of queued messages by `keys`."""
         replace_keys(self.queued_keys, keys, self.core.accounts)
         self.queued_keys = keys
 
     def can_adopt(self) -> bool:
-        """Return whether it can take over another queue's messages without checking each."""
+        """Return whether the queue can take over another's messages without checking each."""
         return (
             self.recorded
             and not self.deleted
@@ -111,11 +110,11 @@ class ClassicQueue(WaitingQueue):
         )
 
     def retry_count(self) -> i64:
-        """Return the number of requeued messages that wait for their retry."""
+        """Return the number of requeued messages waiting for their retry."""
         return len(self.retries.parked) if self.retries is not None else 0
 
     def retry_bytes(self) -> i64:
-        """Return the bytes of the messages that wait for their retry."""
+        """Return the bytes of the messages waiting for their retry."""
         return self.retries.size if self.retries is not None else 0
 
     def retained_count(self) -> i64:
@@ -127,7 +126,7 @@ class ClassicQueue(WaitingQueue):
         return self.retained.size if self.retained is not None else 0
 
     def look_at_limits(self) -> bool:
-        """Return whether the queue exceeds limits for which it drops messages, and remember it."""
+        """Return whether the queue exceeds limits that make it drop messages, and remember it."""
         intake = self.intake
         if intake is None:
             return False
@@ -165,7 +164,7 @@ class ClassicQueue(WaitingQueue):
         return expiry
 
     def discard(self, sequence: i64, reason: str) -> bool:
-        """Dead-letter or drop a waiting message; return False if it does not wait."""
+        """Dead-letter or drop a waiting message.  Return False if it is not waiting."""
         returned = self.ready.remove(sequence)
         if returned is None:
             return False
@@ -173,9 +172,9 @@ class ClassicQueue(WaitingQueue):
         return True
 
     def has_many_letters(self) -> bool:
-        """Return whether so many dead letters wait that no further message may be discarded.
+        """Return whether too many dead letters are waiting to discard another message.
 
-        Each of them is in memory, even if it was on disk before.
+        A dead letter is in memory, even if its message was on disk.
         """
         return (
             self.settings.dead_letter_exchange is not None
@@ -206,12 +205,12 @@ class ClassicQueue(WaitingQueue):
         return not intake.is_over_limit
 
     def expired(self) -> None:
-        """Continue what waited for messages to expire: consumers, and drops for a new limit."""
+        """Schedule the queue if deliveries or drops waited for messages to expire."""
         if self.consumers or (self.intake is not None and self.intake.is_over_limit):
             self.schedule()
 
     def _waits(self) -> bool:
-        """Return whether it is scheduled again when the rest has expired or was dropped."""
+        """Return whether the queue is scheduled again once the rest has expired or been dropped."""
         if self.scheduler.is_writing_much() or (self.expiry is not None and self.expiry.waits()):
             return True
         return self.intake is not None and self.intake.shrinks
@@ -225,12 +224,12 @@ class ClassicQueue(WaitingQueue):
         self.core.syncs.wait(self.resumption, group)
 
     def is_held(self) -> bool:
-        """Return whether it waits for a sync, or for many messages that are being requeued."""
+        """Return whether deliveries wait for a sync, or for a requeue of many messages."""
         resumption = self.resumption
         return self._returning > 0 or (resumption is not None and resumption.waits_for != 0)
 
     def begin_returns(self) -> None:
-        """Pause deliveries until `end_returns`: requeued messages must go before those here."""
+        """Pause deliveries until `end_returns`, because requeued messages go before others."""
         self._returning += 1
 
     def end_returns(self) -> None:
@@ -256,7 +255,7 @@ class ClassicQueue(WaitingQueue):
         end: i64 = scheduler.end_of_slice()
         while handed < limit:
             if scheduler.is_past(end):
-                # Each delivery counts the time for writing long headers and bodies.
+                # The time spent includes that for writing long headers and bodies.
                 break
             sequence = ready.first()
             if sequence == NOTHING:
@@ -297,7 +296,7 @@ class ClassicQueue(WaitingQueue):
         return more and ready.first() != NOTHING
 
     def get(self, no_ack: bool) -> Message | None:
-        """Take one message for basic.get; `taken_sequence` and `taken_count` are set for it."""
+        """Take one message for basic.get, and set `taken_sequence` and `taken_count`."""
         self.scheduler.changes += 1
         self.touch()
         self.scheduler.spent += 1
@@ -346,7 +345,7 @@ class ClassicQueue(WaitingQueue):
                 return sequence
 
     def _hold(self, sequence: i64, message: Message, count: i64) -> None:
-        """Count a message as unacked; keep persistent ones for checkpoints."""
+        """Count a message as unacked.  Add a persistent one to `out` for checkpoints."""
         self.unacked_count += 1
         self.unacked_bytes += message.size
         if self.recorded and message.persistent:
@@ -369,7 +368,7 @@ class ClassicQueue(WaitingQueue):
         retained.keep(sequence, message)
 
     def rewind(self, timestamp_ms: i64) -> Rewinding | None:
-        """Begin to put back retained messages that were published at that time or later.
+        """Start putting back retained messages published at `timestamp_ms` or later.
 
         Return None if the queue retains no messages.
         """
@@ -379,7 +378,7 @@ class ClassicQueue(WaitingQueue):
         return retained.rewind(timestamp_ms)
 
     def let_go(self, sequence: i64, message: Message) -> None:
-        """Forget a message for good, here and in the journal."""
+        """Remove a message from the queue and the journal for good."""
         super().let_go(sequence, message)
         if self.queued_keys is not None:
             self.queued_keys.left(sequence, message)
@@ -416,7 +415,7 @@ class ClassicQueue(WaitingQueue):
     # -- dead letters -----------------------------------------------------------------------------
 
     def died(self, reason: str) -> None:
-        """Count a message that was dead-lettered or dropped here."""
+        """Count a message that the queue dead-lettered or dropped."""
         settings = self.settings
         strategy = "disabled"
         if settings.dead_letter_exchange is not None:
@@ -425,7 +424,7 @@ class ClassicQueue(WaitingQueue):
         deaths[reason] = deaths.get(reason, 0) + 1
 
     def dead_letter(self, sequence: i64, message: Message, count: i64, reason: str) -> None:
-        """Dead-letter a message that was taken out; drop it if there is no dead-letter exchange."""
+        """Dead-letter a message taken from `ready`, or drop it without a dead-letter exchange."""
         self.died(reason)
         if (sequence & self.core.event_mask) == 0:
             note_death(self, sequence, message, reason, count)
@@ -440,24 +439,24 @@ class ClassicQueue(WaitingQueue):
         self.scheduler.letters.add(DeadLetter(self, sequence, message, reason))
 
     def purge(self) -> i64:
-        """Drop the waiting messages, including those that wait for their retry."""
+        """Drop the waiting messages, including those waiting for their retry."""
         dropped = super().purge()
         if self.expiry is not None:
             self.expiry.clear()
         return dropped
 
     def begin_retries(self) -> DelayedRetry:
-        """Return the messages that wait for their retry; make their list before the first one."""
+        """Return the messages waiting for their retry.  Create their list on first use."""
         if self.retries is None:
             self.retries = DelayedRetry(self)
         return self.retries
 
     def take_parked(self) -> dict[i64, RequeuedMessage]:
-        """Remove and return the messages that wait for their retry, because the queue is purged."""
+        """Remove and return the messages waiting for their retry, for a purge."""
         return {} if self.retries is None else self.retries.take_all()
 
     def known_keys(self) -> QueuedKeys | None:
-        """Return the keys of the messages in the queue, if duplicates of them are dropped."""
+        """Return the keys of the messages in the queue, if it drops duplicates of them."""
         return self.queued_keys
 
     def drop(self) -> None:
@@ -494,15 +493,15 @@ class ClassicQueue(WaitingQueue):
             self.expiry.arm()
 
     def gaps_return(self) -> bool:
-        """Return whether messages that `out_within` does not list may come back.
+        """Return whether messages missing from `out_within` may return to the queue.
 
-        This is so if a transient message is unacked, or an acked one is retained.
+        They may if a transient message is unacked, or an acked message is retained.
         """
         kept = self.retained_count() > 0
         return kept or self.unacked_count + self.retry_count() > self.out.count
 
     def out_within(self, first: i64, last: i64) -> list[RequeuedMessage]:
-        """Return the persistent messages in a range that do not wait, in any order."""
+        """Return the persistent messages in a range that are not waiting, in any order."""
         rows = super().out_within(first, last)
         if self.retained is not None and self.recorded:
             rows += self.retained.within(first, last)
@@ -518,15 +517,15 @@ class ClassicQueue(WaitingQueue):
         return lists
 
     def holds(self, sequence: i64) -> bool:
-        """Return whether a persistent message that was in memory is still here."""
+        """Return whether a persistent message that was in memory is still in the queue."""
         if super().holds(sequence):
             return True
         return self.retained is not None and sequence in self.retained.messages
 
     def restore(self, returned: list[RequeuedMessage], next_sequence: i64, unclean: bool) -> None:
-        """Start with the messages of the journal, in the order of their sequences.
+        """Restore the messages of the journal, in the order of their sequences.
 
-        Messages on disk are restored before (`restore_chunks`).
+        `restore_chunks` has restored the messages on disk before.
         """
         retained = [item for item in returned if is_retained(item.count)]
         if retained:
@@ -543,7 +542,7 @@ class ClassicQueue(WaitingQueue):
             self.schedule()
 
     def restore_levels(self) -> None:
-        """Keep the levels of messages, as before a restart."""
+        """Order messages by level again, as before a restart."""
         super().restore_levels()
         if self.intake is not None:
             self.intake.follow_levels()

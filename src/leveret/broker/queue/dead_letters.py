@@ -1,25 +1,25 @@
-"""Dead-lettering: messages that expired, were rejected, failed too often or had no room.
+"""Dead-lettering of messages that expired, were rejected, failed too often or exceeded max length.
 
-Such a message goes to its queue's dead-letter exchange, changed as RabbitMQ changes it: the headers
+Such a message is published to its queue's dead-letter exchange, with the headers of RabbitMQ:
 `x-death`, `x-first-death-*` and `x-last-death-*` give its origin and the reason.  The move is one
-record of the journal: after a crash, a dead-lettered message is either in its old queue or in its
-new ones.
+record of the journal.  So after a crash, a dead-lettered message is either in its old queue or in
+its new ones.
 
-Source: behaviours 68 to 72 (x-death, cycles, missing exchanges, headers).  If this broker did not
-dead-letter a message, its `x-death` comes from the publisher: it is replaced and not read.
+Source: behaviours 68 to 72 (x-death, cycles, missing exchanges, headers).  An `x-death` that a
+publisher set is replaced and not read.
 
 A dead-lettered message for more than `FAN_OUT_COPIES` queues is published in parts, each with its
-own record, like a message from a client; the last part removes it from its old queue.  A crash
-before that leaves it in its old queue, although some of the others have it too.
+own record, like a message from a client.  The last part removes it from its old queue.  After a
+crash before that, it is in its old queue and in some of the new ones.
 
 Invariants: a dead-lettered message is in no queue until it is moved, but a checkpoint finds it in
 its queue's `out`; with the strategy `at-least-once` it stays there until a queue takes it.
 
-Messages that the broker dead-letters by itself (because they expire, or have no room) are bounded.
-A message that a client published or rejected may become DEAD_LETTER_COPIES_MAX dead letters.  Each
-copy's address contains the number it has left, and each death divides that among its copies.  So
-neither fan-outs nor chains of queues can exceed the limit: it counts the queues that take a copy,
-after alternate exchanges, bindings between exchanges and delays.
+The broker dead-letters a limited number of messages by itself (because they expire or exceed the
+max length).  A message that a client published or rejected may become DEAD_LETTER_COPIES_MAX dead
+letters.  Each copy's address contains the number left, and each death divides that number among its
+copies.  So neither fan-outs nor chains of queues can exceed the limit.  It counts the queues that
+take a copy, after alternate exchanges, bindings between exchanges and delays.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from leveret.wire.tables import Timestamp, patch_length
 if TYPE_CHECKING:
     from leveret.broker.queue.waiting import WaitingQueue
 
-#: Routing keys of all deaths in a dead letter's `x-death`: each death reads and writes them all.
+#: The most routing keys in a dead letter's `x-death`.  Each death reads and writes all of them.
 _DEATH_KEYS_LISTED_MAX: Final = 2048
 
 #: The delay before an unrouted dead letter is offered again (dead-letter strategy at-least-once).
@@ -205,19 +205,19 @@ def _is_cycle(queue: str, deaths: list[Death]) -> bool:
 
 @final
 class Spread:
-    """A dead-lettered message on its way to thousands of queues, with its progress."""
+    """The progress of publishing a dead letter to thousands of queues."""
 
     def __init__(self, letter: Message, targets: list[Target]) -> None:
         self.letter: Final = letter
         self.targets: Final = targets
-        #: The number of queues that have it, and the number per part; each part has its own record.
+        #: The number of queues that have received it, and of queues per part (journal record).
         self.place: i64 = 0
         self.size: i64 = copies_at_once(letter, targets)
 
 
 @final
 class DeadLetter(DeadMessage):
-    """One message on its way from its queue to a dead-letter exchange."""
+    """A message being moved from its queue to a dead-letter exchange."""
 
     def __init__(
         self,
@@ -228,14 +228,14 @@ class DeadLetter(DeadMessage):
         was_queued: bool = True,
     ) -> None:
         self.queue = queue
-        #: Its sequence in the queue; without meaning unless it `was_queued`.
+        #: Its sequence in the queue, meaningless unless `was_queued`.
         self.sequence: i64 = sequence
         #: False for a message that the queue refused.
         self.was_queued = was_queued
         self.message = message
         self.reason = reason
         self.retry: LetterRetry | None = None
-        #: The progress of a message to thousands of queues, in parts.
+        #: The progress of publishing to thousands of queues, in parts.
         self._spread: Spread | None = None
 
     def dead_letter(self) -> Iterator[int] | None:
@@ -262,7 +262,7 @@ class DeadLetter(DeadMessage):
         deaths, keys = self._history()
         properties = self._properties(deaths)
         core.scheduler.spent += DEAD_LETTER + _cost_of(deaths)
-        # The headers are read and written anew.
+        # The headers are read and rewritten.
         core.scheduler.spent += len(self.message.properties) // TABLE_BYTES_PER_COST
         if queue.settings.dead_letter_routing_key is not None:
             keys = [queue.settings.dead_letter_routing_key]
@@ -291,14 +291,14 @@ class DeadLetter(DeadMessage):
         return None
 
     def _hand_over(self, vhost: QueueHost, letter: Message, targets: list[Target]) -> None:
-        """Put the dead letter into queues, and remove the message from its own, in one record."""
+        """Put the dead letter into queues, and remove the message from its queue, in one record."""
         if self.was_queued:
             vhost.move(self.queue, self.sequence, self.message, letter, targets)
         else:
             vhost.put(letter, targets)
 
     def _go_on(self, spread: Spread) -> Iterator[int]:
-        """Publish to very many queues in parts, until one has no room."""
+        """Publish to thousands of queues in parts, until one of them is full."""
         vhost = self.queue.vhost
         assert vhost is not None
         letter = spread.letter
@@ -316,14 +316,14 @@ class DeadLetter(DeadMessage):
             yield 1 + len(part)
 
     def _leave(self) -> None:
-        """Make the queue forget the message, if it had it."""
+        """Remove the message from its queue, if it was queued."""
         if self.was_queued:
             self.queue.moved(self.sequence, self.message, False)
 
     def _letters_left(self) -> i64:
-        """Return how many copies the broker may still make by itself; ALL_LETTERS: any number.
+        """Return the number of copies the broker may still make by itself, or ALL_LETTERS.
 
-        A consumer that rejects a message starts a new count, as its publisher did.
+        A reject starts a new count, as the publish did.
         """
         if self.reason == REASON_REJECTED:
             return ALL_LETTERS
@@ -331,7 +331,7 @@ class DeadLetter(DeadMessage):
         return DEAD_LETTER_COPIES_MAX if left == ALL_LETTERS else left
 
     def _drop(self, count: i64, reason: str) -> None:
-        """Count copies that are not made, and record the event."""
+        """Count copies that are dropped, and record the event."""
         queue = self.queue
         dropped = queue.core.letters_dropped
         if reason == MEMORY:
@@ -345,7 +345,7 @@ class DeadLetter(DeadMessage):
             note_dropped_copies(queue, sequence, self.message, reason, count)
 
     def letter_to(self, exchange: str) -> Message:
-        """Return the dead-lettered message for an exchange outside the queue's settings."""
+        """Return the dead letter for an exchange other than the one in the queue's settings."""
         deaths, _ = self._history()
         return self._letter(self._properties(deaths), exchange, ALL_LETTERS)
 
@@ -364,7 +364,7 @@ class DeadLetter(DeadMessage):
         return "" if self.queue.hidden else self.queue.name
 
     def _history(self) -> tuple[list[Death], list[str]]:
-        """Return the deaths with this one, the newest first, and the message's routing keys."""
+        """Return all deaths including this one, the newest first, and the routing keys."""
         message = self.message
         headers = property_headers(message.properties) or {}
         keys = [message.address.routing_key.decode("utf-8", "surrogateescape")]
@@ -429,9 +429,9 @@ class DeadLetter(DeadMessage):
         return message.copied(address, properties, self.queue.core.now_ms, died=True)
 
     def _address(self, exchange: bytes, routing_key: bytes, letters_left: i64) -> Address:
-        """Return an address without blind copies: that of the queue's last dead letter if equal.
+        """Return an address without blind copies; reuse that of the last dead letter if equal.
 
-        Most are equal, and small messages that share one take a quarter less memory.
+        Most are equal, and small messages that share an address take a quarter less memory.
         """
         queue = self.queue
         known = queue.letter_address
@@ -456,7 +456,7 @@ def _write_end(w: BytesWriter, which: str, reason: str, queue: str, exchange: st
 
 @final
 class LetterRetry(Timed):
-    """A dead letter that no queue has taken yet, with the strategy `at-least-once`."""
+    """The retry timer of a dead letter that no queue has taken yet (strategy `at-least-once`)."""
 
     def __init__(self, letter: DeadLetter) -> None:
         super().__init__()

@@ -1,12 +1,12 @@
 """Heaps of deadlines, in which entries of removed keys may remain.
 
 Removing an entry from the middle of a heap takes time proportional to its length.  So stale entries
-stay in the heap and are skipped.  When most entries are stale, a later task sorts them out, because
-a key that is being moved looks removed for a moment.  The task sets the heap aside and moves the
-live entries to a new one.  A key that was removed and came back has two entries, of which one is
-kept.
+stay in the heap and are skipped.  When most entries are stale, a task removes them.  It runs later,
+because a key that is being moved looks removed for a moment.  It sets the heap aside and moves the
+live entries to a new heap.  If a key was removed and added again, only one of its two entries is
+moved.
 
-Invariants: the earliest entry of each live key is in one of the two heaps.  After sorting out, both
+Invariants: the earliest entry of each live key is in one of the two heaps.  After the task, both
 heaps together have at most a few times as many entries as there may be live keys.
 """
 
@@ -22,17 +22,17 @@ from mypy_extensions import i64, trait
 from leveret.broker.core import Core
 from leveret.broker.scheduler.costs import LOADED_PER_COST
 
-#: The heap size at which sorting out begins: a queue is booked for this many entries.
+#: The heap size from which stale entries are removed.  A queue's memory is booked for this many.
 _SORT_OUT_AT: Final = 32
 
 
 @trait
 class Deadlined:
-    """The owner of some deadlines, which knows the keys that are live."""
+    """The owner of deadlines, which decides which of their keys are live."""
 
     @abstractmethod
     def count(self) -> i64:
-        """Return the number of keys for which `has_deadline` is true, or more."""
+        """Return an upper bound of the number of live keys."""
 
     @abstractmethod
     def has_deadline(self, key: i64) -> bool:
@@ -50,7 +50,7 @@ class Deadlines:
         self._aside: list[tuple[int, int]] = []
         #: The keys moved to the other heap, each with its earliest deadline there.
         self._moved: dict[int, int] = {}
-        #: True while a task sorts out entries.
+        #: True while a task removes stale entries.
         self._sorts_out = False
 
     def add(self, deadline_ms: i64, key: i64, of: Deadlined) -> None:
@@ -63,7 +63,7 @@ class Deadlines:
             self.tidy(of)
 
     def tidy(self, of: Deadlined) -> None:
-        """Start sorting out the entries if most of them are stale."""
+        """Start a task that removes stale entries if most are stale."""
         if not self._sorts_out and self._is_untidy(of):
             self._sorts_out = True
             self._core.scheduler.start_later(self._sort_out(of))
@@ -73,7 +73,7 @@ class Deadlines:
         return size > _SORT_OUT_AT and size > 2 * of.count()
 
     def _sort_out(self, of: Deadlined) -> Iterator[int]:
-        """Sort out entries until most of them are live, or none is stale."""
+        """Remove stale entries until most entries are live, or none is stale."""
         has_dropped = True
         while has_dropped and self._is_untidy(of):
             self._aside = self._heap
@@ -91,7 +91,7 @@ class Deadlines:
         self._sorts_out = False
 
     def _move(self, entry: tuple[int, int]) -> bool:
-        """Add an entry to the new heap while the other is set aside, unless its key has one.
+        """Add an entry to the new heap, unless its key already has an earlier one there.
 
         Return whether it was added.
         """
@@ -108,7 +108,7 @@ class Deadlines:
             self._moved = {}
 
     def first(self) -> tuple[int, int] | None:
-        """Return the earliest entry, which may be stale; None if there is none."""
+        """Return the earliest entry, which may be stale, or None if the heaps are empty."""
         heap = self._heap
         aside = self._aside
         if aside and (not heap or aside[0] < heap[0]):
@@ -126,7 +126,7 @@ class Deadlines:
             if not aside:
                 self._forget_moved()
         else:
-            # The key may come back, and then needs a new entry.
+            # If the key is added again, it needs a new entry.
             self._moved.pop(heapq.heappop(heap)[1], None)
 
     def clear(self) -> None:

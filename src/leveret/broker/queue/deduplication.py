@@ -1,19 +1,19 @@
-"""Message deduplication: a queue does not take a message again that it took shortly before.
+"""Message deduplication: a queue drops a message that it has already taken shortly before.
 
-A queue with `x-deduplication-header` remembers the values of that header, up to a number and an
-age, and drops a message with a remembered value; its publisher gets the same answer as if it had
-been taken.  A message without the header is always taken.
+A queue with `x-deduplication-header` remembers the values of that header, up to a maximum number
+and age.  It drops a message with a remembered value, but its publisher gets the same answer as if
+it had been taken.  A message without the header is never a duplicate.
 
-The window survives a crash: keys of messages that the journal replays are learned again, and
-checkpoints contain the window.  A key that was only in memory when the broker died is lost together
-with its message, which is new when it is sent again.
+The window survives a crash.  Checkpoints contain it, and the keys of messages that the journal
+replays are added again.  A key that was only in memory when the broker died is lost together with
+its message, which counts as new when it is sent again.
 
 With `x-deduplication-scope` `queued` a value is remembered for as long as its message is in the
-queue, waiting or unacked (`QueuedKeys`).  After the message was acked, dead-lettered or purged, the
-value is new again.
+queue, waiting or unacked (`QueuedKeys`).  Once the message is acked, dead-lettered or purged, the
+value counts as new.
 
-Invariants: `order` holds every key with the time it was noted, the oldest first; an entry is stale
-if its time is not the key's in `times`.
+Invariants: `order` lists every key with the time it was noted, the oldest first; an entry is stale
+if its time differs from the key's time in `times`.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from leveret.routing.headers import normal_value
 from leveret.wire.buffer import BytesWriter, read_i64_be, write_i64_be
 from leveret.wire.properties import property_headers
 
-#: The memory of a deduplication key, with the key.
+#: The memory of a deduplication entry, including the key.
 KEY_BYTES: Final = 260
 
 
-#: A longer key is remembered by its hash, which limits the memory of a window.
+#: A longer key is replaced by its hash, which limits the memory of a window.
 _KEY_BYTES_MAX: Final = 32
 
 #: The number of keys in one record of a checkpoint.
@@ -46,7 +46,7 @@ KEYS_PER_RECORD: Final = 1024
 
 
 def key_of(message: Message, header: str) -> bytes:
-    """Return a message's key, the value of that header; empty without the header."""
+    """Return the key from a message's `header`, or an empty one if it lacks the header."""
     headers = property_headers(message.properties)
     if headers is None or header not in headers:
         return b""
@@ -70,7 +70,7 @@ class Deduplication:
         self.age_ms: i64 = age_ms
         self.times: LargeDict[bytes, int] = LargeDict()
         self.order: deque[tuple[int, bytes]] = deque()
-        #: The account that the keys are booked to; None while they are gathered at a start.
+        #: The account that the keys are booked to, or None while they are loaded at startup.
         self.account: MarkAccount | None = None
 
     def has(self, key: bytes, now_ms: i64) -> bool:
@@ -121,23 +121,23 @@ class Deduplication:
     # -- checkpoints ------------------------------------------------------------------------------
 
     def definitions(self, queue_id: i64) -> Iterator[dict[str, object]]:
-        """Yield the window as records of a checkpoint; it may change meanwhile."""
+        """Yield the window as checkpoint records; it may change while they are read."""
         entries = list(self.order)
         return _key_records({"id": int(queue_id), "header": self.header}, "keys", entries)
 
 
 @final
 class QueuedKeys:
-    """The keys of the messages in one queue, each with its message's sequence."""
+    """The keys of the messages in one queue, with the sequences of the messages."""
 
     def __init__(self, header: str) -> None:
         self.header = header
         self.sequences: LargeDict[bytes, int] = LargeDict()
-        #: The unacked messages that are not in the queue's `out`.
+        #: The sequences of unacked messages that are not in the queue's `out`.
         self.handed: LargeDict[int, bool] = LargeDict()
         #: The keys of messages that do not survive a restart, and must not be in a checkpoint.
         self.transient: LargeDict[bytes, bool] = LargeDict()
-        #: The account that the keys are booked to; None while the queue is being made.
+        #: The account that the keys are booked to, or None while the queue is created.
         self.account: MarkAccount | None = None
 
     def note(self, key: bytes, sequence: i64, persistent: bool) -> None:
@@ -162,13 +162,13 @@ class QueuedKeys:
             self.forget(key)
 
     def came_back(self, sequence: i64, message: Message) -> None:
-        """Remember the key of a message that came back to the queue."""
+        """Remember the key of a message that returned to the queue."""
         key = key_of(message, self.header)
         if key and key not in self.sequences:
             self.note(key, sequence, message.persistent)
 
     def definitions(self, queue_id: i64) -> Iterator[dict[str, object]]:
-        """Yield the keys as records of a checkpoint; they may change meanwhile."""
+        """Yield the keys as checkpoint records; they may change while these are read."""
         lost = self.transient
         entries = [(number, key) for key, number in self.sequences.items() if key not in lost]
         return _key_records({"id": int(queue_id), "header": self.header}, "queued", entries)
@@ -177,7 +177,7 @@ class QueuedKeys:
 def _key_records(
     record: dict[str, object], field: str, entries: list[tuple[int, bytes]]
 ) -> Iterator[dict[str, object]]:
-    """Yield copies of `record`, each with some times or sequences, and keys, in a field."""
+    """Yield copies of `record`, each with some of the entries (number and key) in `field`."""
     for start in range(0, len(entries), KEYS_PER_RECORD):
         w = BytesWriter()
         for number, key in entries[start : start + KEYS_PER_RECORD]:
@@ -188,7 +188,7 @@ def _key_records(
 
 
 def read_keys(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the times or sequences, and the keys, of one record from `definitions`."""
+    """Yield the entries (time or sequence, and key) of one record from `definitions`."""
     size: i64 = len(data)
     position: i64 = 0
     while position + 9 <= size:
@@ -202,7 +202,7 @@ def replace_keys(
     now: Deduplication | QueuedKeys | None,
     accounts: Accounts,
 ) -> None:
-    """Book the keys of `now` instead of those of `before`; both may be the same object."""
+    """Book the keys of `now` in place of those of `before`, which may be the same object."""
     if before is not now and before is not None and before.account is not None:
         before.account.end()
     if now is not None and now.account is None:
@@ -210,7 +210,7 @@ def replace_keys(
 
 
 def window_of(settings: QueueSettings, current: Deduplication | None) -> Deduplication | None:
-    """Return the window for the settings: `current` if the header is the same."""
+    """Return the window for the settings; reuse `current` if the header is the same."""
     header = settings.deduplication_header
     if header is None or settings.deduplication_queued:
         return None
@@ -225,7 +225,7 @@ def window_of(settings: QueueSettings, current: Deduplication | None) -> Dedupli
 
 
 def queued_keys_of(settings: QueueSettings, current: QueuedKeys | None) -> QueuedKeys | None:
-    """Return the keys of queued messages for the settings: `current` if the header is the same."""
+    """Return the keys of queued messages for the settings; reuse `current` for the same header."""
     header = settings.deduplication_header
     if header is None or not settings.deduplication_queued:
         return None

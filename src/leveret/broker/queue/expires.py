@@ -1,7 +1,7 @@
-"""The expiry of an unused queue (`x-expires`); for that of messages see `ttl.py`.
+"""Expiry of unused queues (`x-expires`); for the expiry of messages see `ttl.py`.
 
-A queue with consumers does not expire: the time starts when the last one ends.  Its messages are
-not dead-lettered.
+A queue with consumers does not expire.  The time starts when its last consumer is removed.  The
+messages of an expired queue are not dead-lettered.
 
 Source: behaviour 49 (expires).
 """
@@ -32,7 +32,7 @@ class QueueExpiry(Timed):
         self.arm()
 
     def touch(self) -> None:
-        """Restart the time, because the queue was used."""
+        """Restart the time because the queue was used."""
         self.touched_ms = self.queue.core.now_ms
         if self.deadline_ms == NO_DEADLINE:
             self.arm()
@@ -42,7 +42,7 @@ class QueueExpiry(Timed):
         self.queue.core.timers.set(self, self.touched_ms + self.expires_ms)
 
     def due(self, now_ms: i64) -> None:
-        """Delete the queue, unless it was used meanwhile or has consumers."""
+        """Delete the queue, unless it has been used since or has consumers."""
         self.queue.scheduler.start_later(self._delete())
 
     def _delete(self) -> Iterator[int]:
@@ -57,7 +57,7 @@ class QueueExpiry(Timed):
 
 
 def expiry_of(queue: Queue, before: QueueExpiry | None) -> QueueExpiry | None:
-    """Return the expiry by the queue's settings, which replaces `before`; None if it has none."""
+    """Replace `before` by the expiry for the queue's settings; return it, or None without one."""
     if before is not None:
         queue.core.timers.cancel(before)
     expires_ms = queue.settings.expires_ms

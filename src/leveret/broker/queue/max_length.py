@@ -1,8 +1,8 @@
 """Max length and overflow: a classic queue's target takes, refuses or drops messages.
 
-It also finds duplicates (`deduplication.py`).
+It also drops duplicates (`deduplication.py`).
 
-Invariant: a queue with overflow reject takes no message beyond its limits; any other queue drops
+Invariant: a queue with overflow reject takes no message beyond its limits.  Any other queue drops
 messages from the head, after delivering as many as possible (behaviours 26: reject-publish, and 67:
 max length).
 """
@@ -47,8 +47,7 @@ if TYPE_CHECKING:
 #: The most messages that are dropped at once, before a task drops the rest.
 _DROPPED_AT_ONCE: Final = 4
 
-#: The messages that a task drops before it may have to wait for dead letters, which may be those of
-#: others.
+#: The messages that a task drops before it waits for dead letters, which may be of other queues.
 _DROPPED_BEFORE_WAITING: Final = 64
 
 
@@ -63,8 +62,8 @@ class ClassicTarget(Target):
         self._ready = queue.ready
         #: True if messages beyond the limits are refused.
         self.rejects = False
-        #: True while the queue exceeds limits that were set later; and while a task drops messages
-        #: for them.
+        #: True while the queue exceeds limits that were set later, and while a task drops the
+        #: excess.
         self.is_over_limit = False
         self.shrinks = False
         self.deduplication: Deduplication | None = None
@@ -88,7 +87,7 @@ class ClassicTarget(Target):
         self.surcharge = (1 if more else 0) + (1 if self.bounded else 0)
 
     def take_window(self, window: Deduplication | None) -> None:
-        """Use `window` for the remembered keys from now on."""
+        """Replace the window of remembered keys by `window`."""
         replace_keys(self.deduplication, window, self.core.accounts)
         self.deduplication = window
 
@@ -125,7 +124,7 @@ class ClassicTarget(Target):
         return sequence
 
     def follow_levels(self) -> None:
-        """Use the queue's new `ready`, after the queue began to keep levels."""
+        """Use the queue's new `ready` after the queue began to order messages by level."""
         self._ready = self._queue.ready
         self.note_surcharge()
 
@@ -158,7 +157,7 @@ class ClassicTarget(Target):
         )
 
     def look_at_limits(self) -> None:
-        """Check whether the queue exceeds limits for which it drops messages."""
+        """Check whether the queue exceeds limits that make it drop messages."""
         self.is_over_limit = self.bounded and self.is_over()
 
     def make_room(self) -> None:
@@ -172,7 +171,7 @@ class ClassicTarget(Target):
         self.shrink()
 
     def shrink(self) -> None:
-        """Drop messages beyond the limits from the head; a task drops the rest of many."""
+        """Drop messages beyond the limits from the head.  If there are many, start a task."""
         left: i64 = _DROPPED_AT_ONCE
         while left > 0 and self.is_over():
             left -= 1
@@ -193,7 +192,7 @@ class ClassicTarget(Target):
                 left -= 1
                 self._drop_head()
                 yield 1
-            # Messages may have left otherwise in the meantime.
+            # Messages may also have left in other ways.
             self.look_at_limits()
         self.shrinks = False
         if not self.deleted:
@@ -215,7 +214,7 @@ class ClassicTarget(Target):
     # -- admission --------------------------------------------------------------------------------
 
     def admit(self, message: Message) -> i64:
-        """Judge a message: DROP a duplicate, REFUSE one without room, else TAKE it."""
+        """Return DROP for a duplicate, REFUSE for a message beyond the limits, or else TAKE."""
         keys = self._queue.queued_keys
         if keys is not None:
             return self._admit_queued(keys, message)
@@ -233,7 +232,7 @@ class ClassicTarget(Target):
         return verdict
 
     def _admit_queued(self, keys: QueuedKeys, message: Message) -> i64:
-        """Judge a message of a queue that drops duplicates of queued messages."""
+        """Do as `admit` for a queue that drops duplicates of queued messages."""
         key = key_of(message, keys.header)
         if not key:
             return self._admit_length(message)
@@ -249,7 +248,7 @@ class ClassicTarget(Target):
         return verdict
 
     def _admit_length(self, message: Message) -> i64:
-        """Judge a message by the limits, after delivering as many messages as possible.
+        """Return TAKE or REFUSE by the limits, after delivering as many messages as possible.
 
         Source: behaviour 26 (reject-publish).
         """

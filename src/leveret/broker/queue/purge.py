@@ -1,8 +1,8 @@
-"""The remaining work for messages that were purged.
+"""The work that remains after a purge.
 
-They are no longer in their queue, but still in the journal and in chunks on disk: each is acked in
-the journal and forgotten in its chunk.  A crash meanwhile brings back those not yet acked, as if
-the purge had reached them later.
+Purged messages have left their queue, but are still in the journal and in chunks on disk.  A task
+acks each message in the journal and forgets it in its chunk.  After a crash before its end, the
+messages not yet acked are in the queue again.
 
 Invariant: messages that enter the queue after the purge are not touched.
 """
@@ -29,10 +29,10 @@ _ACKED_AT_ONCE: Final = 512
 def purge_rest(
     queue: WaitingQueue, detached: Detached, pages: Pages | None, parked: dict[i64, RequeuedMessage]
 ) -> Iterator[int]:
-    """Ack the messages that left a queue by a purge, and forget their keys and chunks.
+    """Ack purged messages in the journal, and forget their keys and chunks.
 
-    `pages` are those of the queue, which forget the messages on disk; `parked` are messages that
-    waited for their retry.
+    `pages` are the queue's pages, which forget the messages on disk.  `parked` are the messages
+    that waited for their retry.
     """
     for cost in _forget_all(queue, detached, pages, parked):
         yield cost

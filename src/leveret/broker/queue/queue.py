@@ -1,12 +1,11 @@
 """The base of all queue types: a name, attributes, bindings and consumers.
 
-The types are `classic` (messages wait, and are removed when acked) and `stream` (messages stay and
-are read by offset).  A queue is the source that consumers subscribe to, and owns the target that
-exchanges route to.  It delivers messages to channels and writes to the journal; it does not know
-frames.
+The types are `classic` (messages are removed when acked) and `stream` (messages stay and are read
+by offset).  A queue is the source that consumers subscribe to, and owns the target that exchanges
+route to.  It delivers messages to channels and writes to the journal.  It does not handle frames.
 
-Invariants: a sequence is used once in the life of a queue; a message's journal record is written
-before anything that depends on it.
+Invariants: a queue never reuses a sequence; a message's journal record is written before anything
+that depends on it.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Queue(Source):
         self.durable = attributes.durable
         self.exclusive = attributes.exclusive
         self.auto_delete = attributes.auto_delete
-        #: True while it must not be deleted, because it holds a committed batch.
+        #: True while it must not be deleted, because it contains a committed batch.
         self.kept = False
         #: True for an internal queue, which does not appear in listings, exports, policies or
         #: events.
@@ -62,7 +61,7 @@ class Queue(Source):
         #: The policies that apply to it (`vhost.policies`).
         self.policy: Policy | None = None
         self.operator_policy: Policy | None = None
-        #: The vhost that holds it.
+        #: The vhost of the queue.
         self.vhost: QueueHost | None = None
         self.expiry_of_queue: QueueExpiry | None = None
         self.owner: Link | None = None
@@ -72,7 +71,7 @@ class Queue(Source):
         self.single_active = False
         self.exclusive_consumer = False
         self.define_group: i64 = 0
-        #: The memory booked for it by its vhost.
+        #: The memory that its vhost has booked for it.
         self.booked: i64 = 0
         #: Its share of the quotas of its user and its vhost.
         self.quota: QuotaShare | None = None
@@ -80,7 +79,7 @@ class Queue(Source):
         self.delivered: i64 = 0
         self.delivered_no_ack: i64 = 0
         self.got: i64 = 0
-        #: Of these, messages taken without acks; and requests that found the queue empty.
+        #: Messages got without acks (part of `got`), and requests that found the queue empty.
         self.got_no_ack: i64 = 0
         self.got_nothing: i64 = 0
         self.redelivered: i64 = 0
@@ -88,8 +87,8 @@ class Queue(Source):
         self.rewound: i64 = 0
         self.unacked_count: i64 = 0
         self.unacked_bytes: i64 = 0
-        #: The number of the next message at the last checkpoint's boundary, and that checkpoint's
-        #: group; a queue declared since then has none.
+        #: The next sequence (or offset) at the boundary of the last checkpoint, and its group.  A
+        #: queue declared since then has none.
         self.boundary: i64 = 0
         self.boundary_group: i64 = -1
         #: The last walk over all queues that visited this one (`counters`); 0 if none did.
@@ -109,11 +108,11 @@ class Queue(Source):
         """Return the bytes (bodies and properties) of the ready messages."""
 
     def retry_count(self) -> i64:
-        """Return the number of requeued messages that wait for their next try."""
+        """Return the number of requeued messages waiting for their retry."""
         return 0
 
     def retry_bytes(self) -> i64:
-        """Return the bytes of the messages that wait for their next try."""
+        """Return the bytes of the messages waiting for their retry."""
         return 0
 
     def retained_count(self) -> i64:
@@ -131,7 +130,7 @@ class Queue(Source):
         self.expiry_of_queue = expiry_of(self, self.expiry_of_queue)
 
     def touch(self) -> None:
-        """Restart the queue's expiry: it was used (behaviour 49: expires)."""
+        """Restart the expiry time because the queue was used (behaviour 49: expires)."""
         if self.expiry_of_queue is not None:
             self.expiry_of_queue.touch()
 
@@ -145,7 +144,7 @@ class Queue(Source):
         """Record the user who declared the queue, if it belongs to one user."""
 
     def mark_deleted(self) -> None:
-        """Mark the queue as deleted: it takes and delivers no more messages."""
+        """Mark the queue as deleted, so that it takes and delivers no more messages."""
         if not self.deleted:
             counts = QueueCounts()
             self.add_counts(counts)
@@ -181,15 +180,15 @@ class Queue(Source):
         """Drop all messages because the queue is deleted."""
 
     def moved(self, sequence: i64, message: Message, recorded: bool) -> None:
-        """Forget a message that moved to other targets; a stream keeps it.
+        """Forget a message that moved to other targets.  A stream keeps it.
 
-        `recorded` is True if the journal knows the message.
+        `recorded` is True if the journal has a record of the move.
         """
 
     def keep_one_active(self) -> None:
         """Use the single active consumer order.
 
-        This is not done in a constructor, where mypyc does not free the order that is replaced.
+        It is not set in a constructor, because mypyc does not free an attribute replaced there.
         """
         self.single_active = True
         self.consumer_order = SingleActive(self.consumers)
@@ -197,8 +196,8 @@ class Queue(Source):
     def untie(self) -> None:
         """Drop the parts that refer to the queue, after it was dropped.
 
-        So its memory is freed with the last reference to it, and does not wait for the cycle
-        collector, which scans everything that a broker holds.
+        So its memory is freed with the last reference to it.  Otherwise it would wait for the cycle
+        collector, which scans all objects of a broker.
         """
         _drop_target(self)
         self.expiry_of_queue = None
@@ -215,10 +214,11 @@ class Queue(Source):
         """Clean up after `consumer`, which was removed."""
 
     def subscribe(self, consumer: QueueConsumer, where: str) -> None:
-        """Add a consumer; it may get messages from the next dispatch on.
+        """Add a consumer, which may receive messages from the next dispatch on.
 
-        Raises: AccessRefused (403) if it or a present consumer is exclusive (behaviour 52:
-        exclusive consumers); PreconditionFailed (406) at the limit of consumers.
+        Raises: AccessRefused (403) if the queue has an exclusive consumer, or others while this one
+        is exclusive (behaviour 52: exclusive consumers); PreconditionFailed (406) at the limit of
+        consumers.
         """
         taken = self.single_active or bool(self.consumers)
         if self.exclusive_consumer or (consumer.exclusive and taken):
@@ -264,10 +264,9 @@ class Queue(Source):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class QueueHost:
-    """A virtual host, as its queues see it.
+    """The interface of a virtual host for its queues.
 
-    It finds the destinations of messages that were dead-lettered, expired or delayed, and moves
-    them.
+    It finds the destinations of dead-lettered, expired and delayed messages, and moves these.
     """
 
     def __init__(self, name: str) -> None:
@@ -290,7 +289,7 @@ class QueueHost:
 
     @abstractmethod
     def destinations(self, exchange: str, message: Message) -> list[Target]:
-        """Return the destinations of a message of the broker's own; none without the exchange."""
+        """Return the destinations of the broker's own message; none if there is no exchange."""
 
     @abstractmethod
     def move(
@@ -303,13 +302,13 @@ class QueueHost:
     ) -> i64:
         """Remove `sequence` from `queue` and put `letter` into `targets`, in one record.
 
-        `message` is the message that `queue` held as `sequence`, and `letter` its dead-lettered
-        form.  Return the outcome, as a publish does.
+        `message` is the message of that sequence, and `letter` its dead-lettered form.  Return the
+        outcome, as a publish does.
         """
 
     @abstractmethod
     def put(self, letter: Message, targets: list[Target]) -> None:
-        """Put `letter`, which comes from no queue or publisher, into `targets`."""
+        """Put `letter` into `targets`, without removing a message from a queue."""
 
 
 def queue_identity(vhost: str, queue: Queue) -> dict[str, object]:

@@ -21,10 +21,10 @@ class QueueShare(QuotaShare):
         self._queue: Final = queue
 
     def messages_now(self) -> i64:
-        """Return the number of messages that count: ready, unacked, or kept otherwise.
+        """Return the number of counted messages: ready, to be retried, unacked or retained.
 
-        Unacked messages of a stream's consumers are still in the stream.  A committed batch does
-        not count, because the queues that it goes to must have room for it.
+        A stream's unacked messages are still in the stream.  A committed batch does not count,
+        because the queues that receive it must have room for it.
         """
         queue = self._queue
         if queue.kept:
@@ -35,7 +35,7 @@ class QueueShare(QuotaShare):
         return waiting + queue.unacked_count + queue.retained_count()
 
     def bytes_now(self) -> i64:
-        """Return the bytes of the messages that count."""
+        """Return the bytes of the counted messages."""
         queue = self._queue
         if queue.kept:
             return 0
@@ -45,7 +45,7 @@ class QueueShare(QuotaShare):
         return waiting + queue.unacked_bytes + queue.retained_bytes()
 
     def follow(self) -> None:
-        """Check the admission of each publish, or stop checking it."""
+        """Start or stop checking the admission of each publish."""
         self._queue.target.look_at_admission()
 
 
@@ -68,7 +68,7 @@ def give_queue(queue: Queue, owner: Owner | None) -> None:
 
 
 def count_no_more(queue: Queue) -> None:
-    """Stop counting a queue and its messages: it is deleted."""
+    """Stop counting a queue and its messages because it is deleted."""
     share = queue.quota
     if share is not None:
         before = share.user

@@ -3,24 +3,24 @@
 It returns to its old place.  Once it has failed more often than the delivery limit, it is
 dead-lettered instead.
 
-A queue with `x-delayed-retry-type` keeps requeued messages back for some time (delayed retry):
-`failed` delays those requeued by basic.reject or by the end of a channel, `returned` those requeued
-by basic.nack or basic.recover, `all` both.  The delay is `x-delayed-retry-min` times the number of
-failures, at least once, and at most `x-delayed-retry-max`, or without it always
+A queue with `x-delayed-retry-type` delays requeued messages (delayed retry): `failed` delays
+messages requeued by basic.reject or by the end of a channel, `returned` those requeued by
+basic.nack or basic.recover, `all` both.  The delay is `x-delayed-retry-min` times the number of
+failures (at least 1), and at most `x-delayed-retry-max`.  Without a maximum it is always
 `x-delayed-retry-min`.  A message is not delayed beyond its expiry.
 
-Parked messages are in memory, in the queue's `out` for a checkpoint, and in the journal as
-requeued, with a record of their due time.  After a restart such a message may be in a chunk: it is
-then ready, and is parked when it is next.
+A delayed (parked) message is in memory, in the queue's `out` for checkpoints, and in the journal as
+requeued, with a record of its due time.  After a restart it may be in a chunk.  It is then ready,
+and is parked when it reaches the head of the queue.
 
-All queues together have a share of the memory for parked messages.  Beyond it, the delays of queues
-that have more than an equal part are cut short: the next messages due are ready at once, and can
-move to disk with the rest of the queue.
+All queues together have a share of the memory for parked messages.  Beyond it, queues with more
+than an equal part cut their delays short: the messages due next become ready at once, and can move
+to disk with the rest of the queue.
 
 Source: behaviours 59 (requeue keeps its place) and 63 (delivery limit); RabbitMQ 4.3's quorum
 queues, for the names and the formula of delayed retry.
 
-Invariant: a message is parked or ready, never both; the heap holds the due time of every message
+Invariant: a message is parked or ready, never both; the heap contains the due time of every message
 that is parked or must be parked.
 """
 
@@ -46,8 +46,7 @@ from leveret.store.records.returns import failures
 if TYPE_CHECKING:
     from leveret.broker.queue.classic import ClassicQueue
 
-#: The overhead of a message that waits for its retry in addition to its bytes; and the part of it
-#: for its due time.
+#: The memory of a parked message in addition to its bytes, and the part of that for its due time.
 _RETRY_OVERHEAD_BYTES: Final = 550
 _RETRY_TIME_BYTES: Final = 250
 
@@ -83,8 +82,8 @@ def put_back(queue: ClassicQueue, item: RequeuedMessage) -> None:
     if queue.special or item.message.properties[0] & EXPIRATION_FLAG != 0:
         queue.scheduler.spent += 1
         queue.note_deadline(deadline_of(item.message, queue.settings.message_ttl_ms), item.sequence)
-        # Messages above a limit are dropped before the next delivery, once all messages requeued
-        # together are here: the oldest of them goes first.
+        # Messages above a limit are dropped before the next delivery, not now: once all messages
+        # requeued together are back, the oldest is dropped first.
         queue.look_at_limits()
     if not queue.scheduled:
         queue.schedule()
@@ -92,7 +91,7 @@ def put_back(queue: ClassicQueue, item: RequeuedMessage) -> None:
 
 @final
 class DelayedRetry(Timed, Shrinking):
-    """The requeued messages of one queue that wait for their retry."""
+    """The requeued messages of one queue waiting for their retry."""
 
     def __init__(self, queue: ClassicQueue) -> None:
         super().__init__()
@@ -111,7 +110,7 @@ class DelayedRetry(Timed, Shrinking):
         due_ms: i64 = queue.core.now_ms + delay_ms
         deadline = deadline_of(item.message, queue.settings.message_ttl_ms)
         if deadline != NO_DEADLINE:
-            # A message must expire on time: it comes back for that.
+            # The message returns to the queue in time to expire.
             due_ms = min(due_ms, deadline + 1)
         if queue.recorded and item.message.persistent:
             queue.core.journal.define("retry", self._definition(item.sequence, due_ms))
@@ -136,7 +135,7 @@ class DelayedRetry(Timed, Shrinking):
             self.shrink()
 
     def shrink(self) -> None:
-        """If there are too many parked messages, put those that are due first back."""
+        """Put the messages due first back into the queue while too many are parked."""
         keeper = self._keeper
         skipped: list[tuple[int, int]] = []
         looked: i64 = 0
@@ -147,7 +146,7 @@ class DelayedRetry(Timed, Shrinking):
             if self.times.get(sequence, NO_DEADLINE) != entry[0]:
                 continue
             if sequence not in self.parked:
-                # It is in the queue, and is parked when it is next.
+                # The message is in the queue, and is parked when it reaches the head.
                 skipped.append(entry)
                 continue
             item = self._forget(sequence)
@@ -158,7 +157,7 @@ class DelayedRetry(Timed, Shrinking):
         self._arm()
 
     def holds_back(self, sequence: i64) -> bool:
-        """Return whether the next message is not due yet; if so, park it."""
+        """Park the next message and return True if it is not due yet."""
         if sequence not in self.times:
             return False
         queue = self.queue
@@ -174,7 +173,7 @@ class DelayedRetry(Timed, Shrinking):
             self.queue.core.timers.cancel(self)
 
     def due(self, now_ms: i64) -> None:
-        """Put the messages that are due back into the queue."""
+        """Put the due messages back into the queue."""
         self.queue.scheduler.start_later(self._release())
 
     def _release(self) -> Iterator[int]:
@@ -189,7 +188,7 @@ class DelayedRetry(Timed, Shrinking):
         self._arm()
 
     def _forget(self, sequence: i64) -> RequeuedMessage | None:
-        """Remove and return a message; None if it was not parked."""
+        """Forget a due time; return its message, or None if it was not parked."""
         del self.times[sequence]
         self.queue.core.memory.release_all(0, _RETRY_TIME_BYTES)
         item = self.parked.pop(sequence, None)
@@ -230,14 +229,14 @@ class DelayedRetry(Timed, Shrinking):
         return {"id": queue_id, "sequence": int(sequence), "due_ms": int(due_ms)}
 
     def definitions(self) -> Iterator[dict[str, object]]:
-        """Yield the due times as records of a checkpoint; they may change meanwhile."""
+        """Yield the due times as checkpoint records; they may change while these are read."""
         for sequence in list(self.times):
             due_ms = self.times.get(sequence)
             if due_ms is not None:
                 yield self._definition(sequence, due_ms)
 
     def restore(self, times: dict[i64, i64]) -> None:
-        """Start with the due times from the journal; messages that are due by now are ready."""
+        """Restore the due times from the journal.  Messages that are due by now stay ready."""
         queue = self.queue
         for sequence, due_ms in times.items():
             there = queue.ready.has(sequence) or queue.stored.holds(sequence)

@@ -7,10 +7,10 @@ at their old places and marked as redelivered.
 
 In the journal, a retained message has `RETAINED_COUNT` returns; its ack is journaled when retention
 drops it.  So a crash or a checkpoint loses no retained message, and a broker without this feature
-would deliver it again and not lose it.
+would deliver it again instead of losing it.
 
-While many messages are put back, the first of them are in the queue again, in order, and the others
-are still retained.
+During a rewind of many messages, the first of them are already in the queue, in order, and the
+others are still retained.
 
 Invariants: retained messages are neither ready nor unacked, and count in the memory of messages;
 each retained message has an entry in the heap of sequences.
@@ -57,7 +57,7 @@ class Retained(Timed, Shrinking):
     def __init__(self, queue: ClassicQueue) -> None:
         super().__init__()
         self.queue = queue
-        #: How long after its publish a message is retained; -1 is no limit.
+        #: The time for which a message is retained after its publish; -1 is no limit.
         self.age_ms_max: i64 = -1
         self.bytes_max: i64 = RETAINED_BYTES_MAX
         self.messages: dict[i64, Message] = {}
@@ -70,7 +70,7 @@ class Retained(Timed, Shrinking):
 
     @property
     def size(self) -> i64:
-        """The size of the messages, as the limits count it."""
+        """The size of the messages as the limits count it."""
         return self._keeper.bytes
 
     def _is_over(self) -> bool:
@@ -97,7 +97,7 @@ class Retained(Timed, Shrinking):
 
     def keep(self, sequence: i64, message: Message) -> None:
         """Retain an acked message, and drop the oldest ones beyond the limits."""
-        # It takes as long as settling two messages.
+        # Retaining takes as long as settling two messages.
         self.queue.scheduler.spent += 1
         self.messages[sequence] = message
         heapq.heappush(self._heap, int(sequence))
@@ -110,9 +110,9 @@ class Retained(Timed, Shrinking):
             self._arm()
 
     def shrink(self) -> None:
-        """Drop the messages that are too old or beyond the limits; a task drops the rest of many.
+        """Drop the messages that are too old or beyond the limits, the oldest first.
 
-        The oldest go first.
+        If there are many, a task drops the rest.
         """
         left: i64 = _DROPPED_AT_ONCE
         while self._drop_first():
@@ -155,7 +155,7 @@ class Retained(Timed, Shrinking):
             return
         first = self.messages.get(self._heap[0])
         if first is None or self._is_over():
-            # A message that was put back has an entry until the heap is examined.
+            # The entry of a message that was put back remains until the heap is examined.
             timers.set(self, self.queue.core.now_ms)
         else:
             timers.set(self, first.timestamp_ms + self.age_ms_max)
@@ -165,9 +165,10 @@ class Retained(Timed, Shrinking):
         self.shrink()
 
     def rewind(self, timestamp_ms: i64) -> Rewinding:
-        """Begin to put back messages that were published at that time or later, the oldest first.
+        """Start putting back messages published at `timestamp_ms` or later, the oldest first.
 
-        They get their old places and are marked as redelivered.  Expired messages stay retained.
+        They return to their old places and are marked as redelivered.  Expired messages stay
+        retained.
         """
         rewinding = Rewinding()
         rewinding.task = self.queue.scheduler.start(self._put_all_back(timestamp_ms, rewinding))
@@ -176,7 +177,7 @@ class Retained(Timed, Shrinking):
     def _put_all_back(self, timestamp_ms: i64, rewinding: Rewinding) -> Iterator[int]:
         self._rewindings.append(rewinding)
         waiting = list(self._heap)
-        # The sequences that stay retained, and those acked since: finally the heap of the queue.
+        # The sequences that stay retained, and those acked since.  It becomes the new heap.
         left: list[int] = []
         added = rewinding.added
         while waiting or added:
@@ -197,7 +198,7 @@ class Retained(Timed, Shrinking):
         self._arm()
 
     def _put_back(self, sequence: i64, timestamp_ms: i64) -> bool:
-        """Put one message back if it was published at that time or later and has not expired."""
+        """Put a message back, unless it was published before that time or has expired."""
         message = self.messages[sequence]
         if message.timestamp_ms < timestamp_ms:
             return False
@@ -217,7 +218,7 @@ class Retained(Timed, Shrinking):
         return True
 
     def restore(self, kept: list[RequeuedMessage]) -> None:
-        """Start with the messages retained before a restart, in the order of their sequences."""
+        """Restore the messages retained before a restart, in the order of their sequences."""
         for item in kept:
             self.messages[item.sequence] = item.message
             self._keeper.book(_cost(item.message))
@@ -264,18 +265,18 @@ class Rewinding:
     def __init__(self) -> None:
         #: The number of messages that were put back.
         self.count: i64 = 0
-        #: The sequences acked since it began.
+        #: The sequences acked since the rewind began.
         self.added: Final[list[int]] = []
         self.task: Task | None = None
 
 
 def _cost(message: Message) -> i64:
-    """Return the size of a message, as the limit counts it."""
+    """Return the size of a message as the limits count it."""
     return message.size + RETAINED_OVERHEAD_BYTES
 
 
 def retention_of(queue: ClassicQueue, retained: Retained | None) -> Retained | None:
-    """Return the retention for a queue's settings; `retained` is its previous one."""
+    """Return the retention for a queue's settings; `retained` is the previous one."""
     settings = queue.settings
     if settings.retains():
         if retained is None:

@@ -1,8 +1,8 @@
 """Targets: where exchanges route messages, and how a target's copy of a message is recorded.
 
-A declared queue has a target, and so has the store of delayed messages; the history of an exchange
-is only a target.  A target judges a message before it takes it, tracks the publishers for
-deduplication, and counts its messages.  It does not deliver messages to consumers: a `Source` does.
+A declared queue has a target, and so has the store of delayed messages.  The history of an exchange
+is only a target.  A target decides whether it takes a message, tracks publishers for deduplication,
+and counts its messages.  It does not deliver messages to consumers: a `Source` does.
 
 Invariants: a message is in a target at most once for each publish; a tap is among the targets of a
 message but is not a destination.
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from leveret.message import Message
     from leveret.wire.numbered import Numbered
 
-#: The bytes of all records of one fan-out: each part is recorded with the whole message, and there
-#: are so few parts that their records stay below.
+#: The most bytes in the records of one fan-out.  Each part is recorded with the whole message, so
+#: this limits the number of parts.
 FAN_OUT_RECORDED_BYTES: Final = 16 * 1024 * 1024
 
 
@@ -61,7 +61,7 @@ class Target:
         #: its user or vhost is near a quota.
         self.checks_admission = False
         self.has_rules = False
-        #: Its share of the messages of its user and its vhost; None if it does not count for any.
+        #: Its share of the messages of its user and vhost, or None if its messages do not count.
         self.share: QuotaShare | None = None
         #: True if `make_room` must be called after each publish.
         self.bounded = False
@@ -70,10 +70,10 @@ class Target:
         self.deleted = False
         # Counters are plain numbers that only grow; rates are computed by their readers.
         self.published: i64 = 0
-        #: Messages among them that a durable queue took and a restart drops.
+        #: The transient messages among them in a durable queue, which a restart drops.
         self.transient: i64 = 0
         self.deduplicated: i64 = 0
-        #: The publishers that use deduplication; None before the first.
+        #: The publishers that use deduplication, or None before the first.
         self.publishers: Publishers | None = None
 
     @abstractmethod
@@ -81,12 +81,12 @@ class Target:
         """Take `message`; return its sequence (a stream's: offset)."""
 
     def records(self, message: Message) -> bool:
-        """Return whether the journal holds the target's copy of a message."""
+        """Return whether the journal records the target's copy of a message."""
         return (1 if message.persistent else 0) >= self.records_from
 
     @property
     def recorded(self) -> bool:
-        """Return whether the journal holds its definition."""
+        """Return whether the journal records the target's definition."""
         return self.records_from < RECORDS_NONE
 
     def admit(self, message: Message) -> i64:
@@ -99,12 +99,12 @@ class Target:
         return share is not None and not share.has_room(message.size)
 
     def look_at_admission(self) -> None:
-        """Decide whether `admit` must be called: the rules or the share have changed."""
+        """Decide again whether `admit` must be called, after the rules or the share changed."""
         share = self.share
         self.checks_admission = self.has_rules or (share is not None and share.watched)
 
     def is_in_quota(self, message: Message) -> bool:
-        """Return whether a message is within the quotas, and count it: it is published next."""
+        """Return whether a message is within the quotas.  Count it, as it is published next."""
         share = self.share
         if share is None or not share.watched or share.takes(message.size):
             return True
@@ -152,13 +152,13 @@ class Target:
             return REFUSE
         if numbered.number > known.number:
             return TAKE
-        # The publisher sent a duplicate, and is not idle.
+        # A duplicate shows that the publisher is not idle.
         known.time_ms = self.core.now_ms
         self.deduplicated += 1
         return DROP
 
     def give_publisher(self, name: bytes, to: Owner) -> None:
-        """Transfer a publisher's name that is known here to the owner `to`, and journal it."""
+        """Transfer the name of a known publisher to the owner `to`, and journal the change."""
         publishers = self.publishers
         known = None if publishers is None else publishers.by_name.get(name)
         if publishers is None or known is None:
@@ -170,7 +170,7 @@ class Target:
         publishers.give(known, to)
 
     def forget_publisher(self, name: bytes) -> None:
-        """Forget a publisher, which may then start with any number, and journal it."""
+        """Forget a publisher here and in the journal.  It may then start with any number."""
         self.core.scheduler.changes += 1
         if self.publishers is not None:
             self.publishers.forget(name)
@@ -188,7 +188,7 @@ def surcharge_of(targets: list[Target], message: Message) -> i64:
     cost: i64 = 0
     if message.properties[0] & EXPIRATION_FLAG:
         for target in targets:
-            # A message that is dropped at once leaves its deadline behind, which is found later.
+            # A message that is dropped at once leaves a stale deadline, which costs time later.
             cost += max(target.surcharge + (1 if target.bounded else 0), 1)
     else:
         for target in targets:
@@ -197,10 +197,10 @@ def surcharge_of(targets: list[Target], message: Message) -> i64:
 
 
 def copies_at_once(message: Message, targets: list[Target]) -> i64:
-    """Return how many of very many targets get a message at once.
+    """Return how many of a great number of targets receive a message in one part.
 
-    The parts are so few that their records take at most `FAN_OUT_RECORDED_BYTES` in addition to one
-    copy.
+    There are so few parts that their records take at most `FAN_OUT_RECORDED_BYTES` in addition to
+    one copy.
     """
     parts: i64 = max(1, FAN_OUT_RECORDED_BYTES // max(1, message.size))
     return max(FAN_OUT_COPIES, len(targets) // parts + 1)
@@ -208,9 +208,9 @@ def copies_at_once(message: Message, targets: list[Target]) -> i64:
 
 @final
 class DroppedTarget(Target):
-    """A deleted queue's replacement for its target, without a reference to the queue.
+    """The target of a deleted queue, without a reference to the queue.
 
-    It has the target's name and counters; publishing to it is an error.
+    It has the name and the counters of the old target.  Publishing to it is an error.
     """
 
     def __init__(self, target: Target) -> None:
@@ -232,7 +232,7 @@ class Destinations:
     def __init__(self, targets: list[Target], taps: tuple[Target, ...] = ()) -> None:
         #: Each target once, including taps.
         self.targets = targets
-        #: The targets that take the message without being a destination of it.
+        #: The targets that take the message but are not destinations.
         self.taps = taps
         #: The delay (ms) of the message in the stores of delayed exchanges among the targets.
         self.delay_ms: i64 = 0

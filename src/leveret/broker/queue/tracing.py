@@ -1,6 +1,6 @@
 """The events of traced messages in queues.
 
-The caller has checked the mask of events (`core.event_mask`): most messages are not traced.
+Callers check `core.event_mask` first, because most messages are not traced.
 `events.py` processes the events.
 """
 

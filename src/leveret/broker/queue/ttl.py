@@ -1,11 +1,11 @@
 """The TTL of messages: a queue dead-letters or drops the messages that expire.
 
-A message's deadline follows from the message and its queue alone: the time it was taken plus the
-lesser of the queue's TTL and its own.  So the deadline is not stored, and a requeued or recovered
-message keeps it (behaviour 66: TTL).
+A message's deadline depends only on the message and its queue: it is the time at which the message
+was taken plus the lesser of the queue's TTL and its own.  So the deadline is not stored, and a
+requeued or recovered message keeps it (behaviour 66: TTL).
 
 A page on disk is read when the first message in it is due.  Until it is loaded nothing else
-expires, so that messages expire in order, and no more than a page is read at a time.
+expires, so messages expire in order, and only one page is read at a time.
 
 Invariant: the deadlines include those of every message waiting in memory, and the first one of each
 page on disk, once `rebuild` has reached it.
@@ -46,7 +46,7 @@ class Expiry(Timed, Deadlined):
         self.queue = queue
         #: The keys are twice a page's first sequence, or twice a message's sequence plus one.
         self._deadlines: Final = Deadlines(queue.core)
-        #: The number of times all deadlines were forgotten, which ends a task that rebuilds them.
+        #: The number of calls of `clear`.  A new one ends a task that rebuilds the deadlines.
         self._cleared: i64 = 0
         #: True while a task expires messages.
         self._expires = False
@@ -63,11 +63,11 @@ class Expiry(Timed, Deadlined):
         return ready.memory_count() + ready.page_count()
 
     def tidy(self) -> None:
-        """Sort out the deadlines of delivered messages if most entries are stale."""
+        """Remove the deadlines of delivered messages if most entries are stale."""
         self._deadlines.tidy(self)
 
     def has_deadline(self, key: i64) -> bool:
-        """Return whether the message of a key still waits, or the page is still on disk."""
+        """Return whether the key's message is still waiting, or its page is still on disk."""
         ready = self.queue.ready
         if key & 1:
             return ready.has(key >> 1)
@@ -81,21 +81,21 @@ class Expiry(Timed, Deadlined):
         self._arm_for(2 * first)
 
     def _arm_for(self, key: i64) -> None:
-        """Set the timer if it is not set, or if the deadline of a key is the first."""
+        """Set the timer if it is not set, or if the key's deadline is the first."""
         first = self._deadlines.first()
         if self.deadline_ms == NO_DEADLINE or (first is not None and first[1] == key):
             self.arm()
 
     def clear(self) -> None:
-        """Forget all deadlines: no messages wait."""
+        """Forget all deadlines."""
         self._cleared += 1
         self._deadlines.clear()
         self.arm()
 
     def rebuild(self) -> None:
-        """Compute all deadlines anew, because the queue's TTL changed; a task does most of it.
+        """Recompute all deadlines after a change of the queue's TTL.  A task does most of it.
 
-        Until it ends, a message that is due by the new TTL may still be delivered.
+        Until the task ends, a message that is due by the new TTL may still be delivered.
         """
         self.clear()
         ready = self.queue.ready
@@ -152,9 +152,9 @@ class Expiry(Timed, Deadlined):
         return page is not None and page.wanted and page.window is None
 
     def _pop(self, key: i64) -> i64 | None:
-        """Remove the first deadline, which has the key; return its message's sequence, maybe stale.
+        """Remove the first deadline, which has this key; return the sequence, which may be stale.
 
-        For a page, return None: the page is requested, and its deadline stays until it is loaded.
+        For a page, return None.  If the page is on disk, request it and leave its deadline.
         """
         if key & 1 == 0:
             pages = self.queue.ready.pages
@@ -166,7 +166,7 @@ class Expiry(Timed, Deadlined):
     def drop_next(self) -> bool:
         """Expire the next message if it is due; return whether it was.
 
-        A message just read from disk may have been due for long.
+        A message just read from disk may be long overdue.
         """
         queue = self.queue
         sequence = queue.ready.first_at_once()
@@ -182,7 +182,7 @@ class Expiry(Timed, Deadlined):
         return True
 
     def expire(self, until_ms: i64) -> None:
-        """Expire the messages due at `until_ms` or before; a task expires the rest of many."""
+        """Expire the messages due at `until_ms` or before.  If there are many, start a task."""
         if self.expire_some(until_ms) and not self._expires:
             self._expires = True
             self.queue.scheduler.start(self._expire_all())
@@ -232,10 +232,10 @@ class Expiry(Timed, Deadlined):
             queue.expired()
 
     def _expire_next(self, until_ms: i64) -> bool:
-        """Expire the message that is due first; return False if there is none, or it must wait.
+        """Expire the message due first.  Return False if none is due, or if it must wait.
 
-        It waits for its page, and while very many messages wait to be dead-lettered.  Stale entries
-        cost little, but there may be a million: after some of them this returns.
+        It must wait while its page is read, and while too many dead letters are waiting.  Stale
+        entries cost little, but there may be a million, so one call removes only a few.
         """
         queue = self.queue
         if queue.has_many_letters():

@@ -1,18 +1,15 @@
-"""A queue in which messages wait in order until they leave it.
-
-They wait in memory, and beyond a window in pages on disk.
+"""The base of queues whose messages wait in order: in memory, and beyond a window on disk.
 
 This class decides where messages are stored, how they are counted, which of them a checkpoint
-contains and which come back after a restart.  Subclasses decide when they are delivered, and to
-whom: `ClassicQueue` delivers them to consumers, `StagingQueue` to the exchanges of a committed
-batch.
+contains and which are restored after a restart.  Subclasses decide when and where they are
+delivered: `ClassicQueue` to consumers, `StagingQueue` to the exchanges of a committed batch.
 
 A message is written to a chunk at most once.  It may leave its queue at any time, before or after
-the chunk is synced.  The queue remembers the gone messages of its chunks for the next start, which
-reads the chunks and not the earlier journal.
+the chunk is synced.  The queue records which messages of its chunks are gone, because the next
+start reads the chunks and not the earlier journal.
 
-Invariants: a message is in `ready`, or the subclass has it: unacked, retained, or on its way to the
-dead-letter exchange; a message that a checkpoint must find is in memory or in a stored chunk.
+Invariants: a message is in `ready`, or the subclass has it (unacked, retained, or on its way to the
+dead-letter exchange); a message that a checkpoint must find is in memory or in a stored chunk.
 """
 
 from __future__ import annotations
@@ -51,15 +48,15 @@ class WaitingQueue(Queue, BacklogOwner):
     def __init__(self, core: Core, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
         super().__init__(core, queue_id, name, attributes)
         self.stored = StoredChunks(core.spill)
-        #: The address of its last dead letter; None before the first one.
+        #: The address of its last dead letter, or None before the first.
         self.letter_address: Address | None = None
         self._kind = "quorum" if attributes.arguments.get("x-queue-type") == "quorum" else "classic"
         #: Its level set (see `levels.py`); 0 while it has no levels.
         self.levels: i64 = max(self.settings.priority_max, 0)
         self.ready: Ready = PriorityReady(self.levels) if self.levels > 0 else Ready()
-        #: True for a quorum queue that has had no message of another level than the usual one.
+        #: True for a quorum queue that has only had messages of the usual level.
         self.may_have_levels = self._kind == "quorum" and self.settings.priority_max < 0
-        #: Persistent messages that do not wait and are not gone, by their sequences.
+        #: Persistent messages that left `ready` but not the queue, by their sequences.
         self.out = MessageTable()
         #: The task for the rest of the last purge, if it could not be done at once.
         self.purging: Task | None = None
@@ -96,7 +93,7 @@ class WaitingQueue(Queue, BacklogOwner):
     # -- priorities -------------------------------------------------------------------------------
 
     def begin_levels(self) -> bool:
-        """Keep the levels of messages from now on; return whether that is already possible.
+        """Start ordering messages by level; return whether that is possible yet.
 
         All waiting messages have one level, so the pages of a deep queue stay as they are.  It is
         not possible while a page is only a part of its chunk, until that part is read.
@@ -125,7 +122,7 @@ class WaitingQueue(Queue, BacklogOwner):
         self.may_have_levels = False
 
     def restore_levels(self) -> None:
-        """Keep the levels of messages, as before a restart; called before all other restoring."""
+        """Order messages by level, as before a restart.  Call this before other restores."""
         if self.may_have_levels:
             self._have_levels()
 
@@ -136,7 +133,7 @@ class WaitingQueue(Queue, BacklogOwner):
     # -- pages ------------------------------------------------------------------------------------
 
     def out_within(self, first: i64, last: i64) -> list[RequeuedMessage]:
-        """Return the persistent messages in a range that do not wait, in any order."""
+        """Return the persistent messages in a range that are not waiting, in any order."""
         return self.out.within(first, last)
 
     def bound_window(self) -> None:
@@ -157,9 +154,9 @@ class WaitingQueue(Queue, BacklogOwner):
         return pages
 
     def evict(self) -> bool:
-        """Move waiting messages in memory to disk; return whether another call is needed.
+        """Move waiting messages from memory to disk; return whether another call is needed.
 
-        Those of a queue with priorities stay in memory.
+        Messages of a queue with priorities stay in memory.
         """
         return self.levels <= 0 and self.backlog().evict()
 
@@ -172,7 +169,7 @@ class WaitingQueue(Queue, BacklogOwner):
         return pages is not None and pages.settle(boundary)
 
     def adopt(self, refs: list[ChunkRef]) -> None:
-        """Take over the messages of another queue's chunks, which come after all others."""
+        """Append the messages of another queue's chunks."""
         pages = self.backlog()
         assert isinstance(pages, FifoPages)
         for ref in refs:
@@ -180,16 +177,16 @@ class WaitingQueue(Queue, BacklogOwner):
         self.schedule()
 
     def give_away(self) -> list[ChunkRef]:
-        """Forget all messages, which are in chunks, and return the chunks."""
+        """Return the chunks, which contain all messages of the queue, and forget the messages."""
         self.ready.detach()
         return self.stored.give_away()
 
     # -- leaving messages -------------------------------------------------------------------------
 
     def take(self, sequence: i64) -> Message:
-        """Remove and return the message that `ready.first` named; set `taken_count`.
+        """Remove and return the message with the sequence that `ready.first` returned.
 
-        That is its number of returns, or MAYBE_DELIVERED.
+        Set `taken_count` to its number of returns, or to MAYBE_DELIVERED.
         """
         ready = self.ready
         message = ready.take(sequence)
@@ -202,7 +199,7 @@ class WaitingQueue(Queue, BacklogOwner):
         return message
 
     def let_go(self, sequence: i64, message: Message) -> None:
-        """Forget a message for good, here and in the journal."""
+        """Remove a message from the queue and the journal for good."""
         core = self.core
         core.memory.release(message.size)
         if self.recorded and message.persistent:
@@ -211,7 +208,7 @@ class WaitingQueue(Queue, BacklogOwner):
             self.stored.forget(sequence)
 
     def moved(self, sequence: i64, message: Message, recorded: bool) -> None:
-        """Forget a message that moved elsewhere; `recorded` is True if the journal knows that."""
+        """Forget a message that moved elsewhere; `recorded` is True if the move is journaled."""
         self.out.pop(sequence)
         if not recorded and not self.deleted:
             self.let_go(sequence, message)
@@ -235,15 +232,15 @@ class WaitingQueue(Queue, BacklogOwner):
         return dropped
 
     def take_parked(self) -> dict[i64, RequeuedMessage]:
-        """Remove and return the messages that wait for their retry, because the queue is purged."""
+        """Remove and return the messages waiting for their retry, for a purge."""
         return {}
 
     def known_keys(self) -> QueuedKeys | None:
-        """Return the keys of the messages in the queue, if duplicates of them are dropped."""
+        """Return the keys of the messages in the queue, if it drops duplicates of them."""
         return None
 
     def _detach(self) -> Detached:
-        """Remove the waiting messages from the memory's account, the counts and all lists."""
+        """Remove the waiting messages from the memory account, the counts and all lists."""
         self.core.memory.release_all(self.ready.memory_count(), self.ready.memory_bytes())
         return self.ready.detach()
 
@@ -268,14 +265,14 @@ class WaitingQueue(Queue, BacklogOwner):
     def live_parts(self, parts: list[WindowPart]) -> list[list[RequeuedMessage | None]]:
         """Return the messages in memory, waiting or not, that a checkpoint must find.
 
-        They are in lists of any order, and in windows, which are added to `parts`: a checkpoint
-        examines a few at a time, because there may be millions.  They include transient messages,
-        and None.
+        The lists have no order.  Windows, which may contain millions of messages, are added to
+        `parts`; a checkpoint examines a few messages at a time.  Lists and windows may also contain
+        transient messages, and None.
         """
         return [self.ready.copy_waiting(parts), self.out.places()]
 
     def holds(self, sequence: i64) -> bool:
-        """Return whether a persistent message that was in memory is still here."""
+        """Return whether a persistent message that was in memory is still in the queue."""
         return self.ready.has(sequence) or self.out.has(sequence)
 
     def counts_on_disk(self) -> dict[i64, i64]:
@@ -288,9 +285,9 @@ class WaitingQueue(Queue, BacklogOwner):
         return {"id": int(self.queue_id), "below": int(self.redelivered_below)}
 
     def restore(self, returned: list[RequeuedMessage], next_sequence: i64, unclean: bool) -> None:
-        """Start with the messages of the journal, in the order of their sequences.
+        """Restore the messages of the journal, in the order of their sequences.
 
-        Messages on disk are restored before (`restore_chunks`).
+        `restore_chunks` has restored the messages on disk before.
         """
         self.ready.fill(returned, next_sequence)
         for item in returned:
