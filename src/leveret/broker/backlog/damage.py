@@ -1,9 +1,9 @@
 """Opening the stored chunks of queues and streams, and reporting damage.
 
-All readers of chunks open them here: pages, streams, recovery and compaction.  The caller gets the
-bytes, and decides how many messages the damage costs its queue.
+All readers of chunks use these functions: pages, streams, recovery and compaction.  The caller
+reads the bytes, and decides how many messages its queue loses by the damage.
 
-Invariant: damage is reported together with the bytes found, so that the shell can keep them.
+Invariant: a report of damage contains the bytes found, so that the shell can save them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from leveret.broker.scheduler.effects import DamagedChunk
 from leveret.chunk import Chunk, ChunkDamaged
 from leveret.store.segments.segments import ChunkRef, check_chunk
 
-#: The most damaged messages of a chunk that a report names.
+#: The most damaged messages of a chunk that a report lists.
 _NAMED_MAX: Final = 20
 
 

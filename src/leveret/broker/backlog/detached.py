@@ -1,8 +1,8 @@
-"""The messages that leave a queue all at once, because it is purged or deleted.
+"""The messages removed from a queue all at once, because it is purged or deleted.
 
-The queue forgets them at once, however many they are.  A task (`queue.purge`) does the
-remaining work for each message: its ack in the journal, its place in a chunk, its memory.  For a
-deleted queue, only the memory and the files of its chunks remain.
+The queue forgets any number of them at once.  A task (`queue.purge`) does the remaining work for
+each message: it acks the message in the journal, removes it from its chunk and frees its memory.
+For a deleted queue, only memory and the files of its chunks remain to be freed.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from leveret.broker.core import Core
 
 @final
 class Detached:
-    """The messages that waited in a queue."""
+    """The messages that were waiting in a queue."""
 
     def __init__(self) -> None:
-        #: The messages in memory: new ones in windows, requeued ones, and all of a priority
-        #: queue's.
+        #: The messages in memory: new messages in windows, requeued messages, and all messages of a
+        #: priority queue.
         self.windows: Final[list[Window]] = []
         self.returns: Returns | None = None
         self.at: MessageTable | None = None
-        #: Pages, some of them also in memory.
+        #: Pages, some of them loaded into memory.
         self.pages: list[Page] = []
         #: Other lists that refer to the messages.
         self.lists: Final[list[list[Any]]] = []
 
     def free(self, core: Core) -> None:
-        """Free the memory; a later task frees the large parts."""
+        """Free the memory.  A later task frees the large parts."""
         core.scheduler.start(self._free_pages(core))
         for window in self.windows:
             core.memory.free(window.items)

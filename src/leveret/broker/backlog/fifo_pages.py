@@ -1,8 +1,8 @@
 """The pages of a queue that delivers its messages in the order of their sequences.
 
-When a queue's memory is full, the messages in memory become its front, which stays in memory; new
-messages are cut from the tail into pages.  After consumers have emptied the front, the next page
-becomes the front, and some pages behind it are read ahead.
+When a queue's memory is full, the messages in memory become its front, which stays in memory.  New
+messages are appended to the tail, which is cut into pages.  After consumers have emptied the front,
+the next page becomes the front, and some pages behind it are read ahead.
 
 Invariants: a page without a window has a stored chunk, and its waiting messages are the rows from
 `start` on that are not gone; `count` is the number of messages waiting in pages, in memory or on
@@ -59,18 +59,18 @@ class FifoPages(Pages):
         super().__init__(queue, ready, stored, owner)
         #: The next messages to deliver, while `active`.
         self.front = Window(1)
-        #: The number of messages waiting in pages.
+        #: The number of messages waiting in pages, in memory or on disk.
         self.count: i64 = 0
         #: The bytes in the tail up to `tail_end`.
         self.tail_bytes: i64 = 0
         self.tail_end: i64 = 0
-        #: The damaged ones among the waiting messages of the chunk read last.
+        #: The sequences of damaged messages in the chunk read last.
         self._lost: list[int] = []
 
     # -- filling ----------------------------------------------------------------------------------
 
     def bound(self) -> None:
-        """Keep the memory of waiting messages within the window: begin paging, or write a page."""
+        """Begin paging, or write a page, if waiting messages take more memory than the window."""
         ready = self.ready
         held = ready.size - self.away_bytes
         count = ready.window.count() + ready.returns.count() + self.memory_count()
@@ -82,7 +82,7 @@ class FifoPages(Pages):
             self._cut_tail()
 
     def settle(self, boundary: i64) -> bool:
-        """Write the beginning of the tail; return whether there is more of it below `boundary`."""
+        """Write the beginning of the tail; return whether some of it below `boundary` is left."""
         if not self.active or self.ready.window.count() == 0:
             return False
         self._measure_tail()
@@ -127,7 +127,7 @@ class FifoPages(Pages):
         self.tail_end = page.last + 1
 
     def _begin(self) -> None:
-        """Begin paging: the window becomes the front, and new messages are the tail."""
+        """Begin paging.  The window becomes the front, and new messages form the tail."""
         ready = self.ready
         self.front = ready.window
         ready.window = Window(self.front.next_sequence)
@@ -150,9 +150,10 @@ class FifoPages(Pages):
         return size >= self.queue.core.memory.page_bytes or window.count() >= CHUNK_RECORDS_MAX
 
     def _cut_tail(self) -> None:
-        """Cut the measured tail into pages; of a long tail, only the beginning.
+        """Cut the measured tail into pages.
 
-        A window of tiny messages has 80,000; the next call continues.
+        Only the beginning of a long tail is cut, because a window may contain 80,000 tiny messages.
+        The next call continues.
         """
         ready = self.ready
         window = ready.window
@@ -170,13 +171,13 @@ class FifoPages(Pages):
             self.count += page.waiting
 
     def spilled(self, page: Page, ref: ChunkRef) -> None:
-        """Drop a page from memory once its chunk is written, and journal the chunk's place."""
+        """Journal a written chunk, and drop its page from memory unless it is needed soon."""
         near = page in self._ahead() and not page.evicted
         if self.stored.written(self.queue, page.stored, ref) and page.listed and not near:
             self._unload(page)
 
     def _ahead(self) -> list[Page]:
-        """Return the first pages, which are read ahead."""
+        """Return the first pages, which are to be read ahead."""
         ahead: list[Page] = []
         size: i64 = 0
         for page in self.items[:PAGES_AHEAD]:
@@ -195,10 +196,10 @@ class FifoPages(Pages):
         self._count_as_away(page)
 
     def evict(self) -> bool:
-        """Move waiting messages in memory to disk; return whether another call is needed.
+        """Move waiting messages from memory to disk; return whether another call is needed.
 
-        The tail, and then the front, may have 80,000 tiny messages; a call moves a page or two.
-        Requeued messages follow once nothing else is in memory.
+        The tail is moved first, then the front, then requeued messages.  Each may have 80,000 tiny
+        messages, so one call moves only a page or two.
         """
         if not self.active:
             self._begin()
@@ -215,7 +216,7 @@ class FifoPages(Pages):
         return self.ready.returns.count() > 0
 
     def _cut_end(self) -> None:
-        """Turn the end of the front into pages, which come before all others."""
+        """Turn the end of the front into pages before all others."""
         front = self.front
         first = self._end_of(front)
         if first > front.head_sequence:
@@ -233,7 +234,7 @@ class FifoPages(Pages):
             self.count += page.waiting
 
     def _end_of(self, front: Window) -> i64:
-        """Return the sequence at which the front's last page or two begin."""
+        """Return the first sequence of the part of the front that becomes pages next."""
         first: i64 = front.next_sequence - CHUNK_RECORDS_MAX
         # A chunk is one page.
         stored = self.stored.find(first)
@@ -249,7 +250,7 @@ class FifoPages(Pages):
             self._unload(page)
 
     def _fold_returns(self) -> bool:
-        """Turn some requeued messages into pages; return whether more of them may follow."""
+        """Turn some requeued messages into pages; return whether another call may turn more."""
         returns = self.ready.returns
         before = returns.count()
         if before == 0:
@@ -258,7 +259,7 @@ class FifoPages(Pages):
         return 0 < returns.count() < before
 
     def _fold(self, items: list[RequeuedMessage]) -> None:
-        """Turn messages into pages where possible; the others stay with the requeued ones."""
+        """Turn messages into pages if possible, and put the others into `returns`."""
         free: list[RequeuedMessage] = []
         for item in sorted(items, key=sequence_of):
             if may_lie_in_page(item, self.items, self.stored):
@@ -287,8 +288,8 @@ class FifoPages(Pages):
     def first(self, at_once: bool) -> i64:
         """Return the sequence of the next message, or NOTHING.
 
-        If it is on disk, it is read: synchronously if `at_once`, else as an effect, with NOTHING
-        until it is loaded.
+        A message on disk is read: synchronously if `at_once`, and otherwise as an effect.  The
+        result is then NOTHING until it is loaded.
         """
         back = self.ready.returns.first()
         front = self.front.first()
@@ -310,7 +311,7 @@ class FifoPages(Pages):
         return front if back == NOTHING or front < back else back
 
     def _end(self) -> None:
-        """Stop paging: only the tail is left."""
+        """Stop paging because only the tail is left."""
         super()._end()
         self.front = Window(1)
 
@@ -357,7 +358,7 @@ class FifoPages(Pages):
             size += message.size
             bodies += len(message.body)
             if item.count > 0 or not dense:
-                # From now on it waits among the requeued messages.
+                # The message waits in `returns` from now on.
                 self.ready.returns.put(item)
                 continue
             while page.start + len(items) < item.sequence:
@@ -382,7 +383,7 @@ class FifoPages(Pages):
         self.queue.schedule()
 
     def _forget_lost(self, page: Page, found: list[RequeuedMessage]) -> None:
-        """Forget the messages of the chunk that cannot be read: they are in quarantine."""
+        """Forget the unreadable messages of the chunk, which are in quarantine."""
         stored = page.stored
         assert stored is not None
         if not found:
@@ -392,7 +393,7 @@ class FifoPages(Pages):
             self.stored.forget(sequence)
 
     def _decode(self, page: Page, data: bytes) -> list[RequeuedMessage]:
-        """Return the waiting messages of a page; leave out damaged ones and report them once."""
+        """Return the waiting messages of a page without damaged ones, which are reported once."""
         found: list[RequeuedMessage] = []
         self._lost = []
         chunk = self._open(page, data)
@@ -428,7 +429,7 @@ class FifoPages(Pages):
         return window is not None and window.has(sequence)
 
     def remove(self, sequence: i64) -> RequeuedMessage | None:
-        """Take a message out of memory; return None if it is not there."""
+        """Remove and return a message, or return None if it is not in memory."""
         if self.front.has(sequence):
             return RequeuedMessage(sequence, self.front.remove(sequence), 0)
         page = self.page_at(sequence)
@@ -445,15 +446,16 @@ class FifoPages(Pages):
         return RequeuedMessage(sequence, message, self.take_count(sequence) if self.counts else 0)
 
     def look(self, sequence: i64) -> RequeuedMessage | None:
-        """Return a waiting message without taking it, or None if it does not wait."""
+        """Return a waiting message without taking it, or None if it is not waiting."""
         if self.front.has(sequence):
             return RequeuedMessage(sequence, self.front.at(sequence), 0)
         return super().look(sequence)
 
     def behind(self, sequence: i64, count: i64) -> tuple[i64, i64]:
-        """Skip up to `count` messages from `sequence` on; return the next sequence and the rest.
+        """Skip up to `count` messages from `sequence`; return the next sequence and the rest.
 
-        The rest is smaller than the next page: no page is read from disk for it.
+        The rest is the number left to skip.  It is smaller than the next page, because no page is
+        read from disk.
         """
         front = self.front
         if sequence < front.next_sequence:
@@ -477,7 +479,7 @@ class FifoPages(Pages):
         return found
 
     def copy_waiting(self, parts: list[WindowPart]) -> None:
-        """Add copies of the windows of these messages to `parts`."""
+        """Add copies of the windows in memory to `parts`."""
         parts.append(self.front.part())
         for page in self.items:
             window = page.window
@@ -530,7 +532,7 @@ class FifoPages(Pages):
         self.count = 0
 
     def fill_front(self, returned: list[RequeuedMessage]) -> list[RequeuedMessage]:
-        """Put recovered messages that precede the pages into the front; return the others."""
+        """Put recovered messages from before the pages into the front; return the others."""
         count: i64 = 0
         first = self.items[0].first
         while count < len(returned) and returned[count].sequence < first:
@@ -544,7 +546,7 @@ class FifoPages(Pages):
         return returned[count:]
 
     def restore(self, restored: list[Page], counts: dict[i64, i64]) -> None:
-        """Start with pages on disk, in the order of their sequences."""
+        """Restore pages on disk, in the order of their sequences."""
         super().restore(restored, counts)
         for page in restored:
             self.count += page.waiting

@@ -1,14 +1,14 @@
-"""How requeued messages leave the memory: they become pages again, at their old places.
+"""Moving requeued messages from memory to disk, as pages at their old places.
 
-`FifoPages.evict` moves waiting messages to disk.  New messages are in order.  Requeued ones are in
-`Returns`, in any order, and may belong between others.  Here, runs of them are cut into pages
-before, between or behind the existing pages.  The pages keep the number of returns of each message,
-because a chunk cannot.
+`FifoPages.evict` moves waiting messages to disk.  New messages are in order.  Requeued messages are
+in `Returns`, in any order, and may belong between others.  Runs of them are cut into pages before,
+between or behind the existing pages.  `Pages.counts` has each message's number of returns, because
+a chunk cannot contain it.
 
-A run ends at a missing message that may come back (an unacked one, for example), at a page, and at
+A run ends at a missing message that may return (an unacked message, for example), at a page, and at
 a gap of more than a few sequences.  A short run stays in memory, because a page would take as much.
 
-Invariants: the front is empty while runs become pages; a page made here overlaps no other.
+Invariants: the front is empty while runs become pages; a new page overlaps no other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from leveret.broker.backlog.page import Page, place_of
 from leveret.broker.backlog.stored import StoredChunks
 from leveret.broker.backlog.window import RequeuedMessage, Returns, Window
 
-#: The most requeued messages turned into pages in one call: a few ms.
+#: The most requeued messages turned into pages in one call, which takes a few ms.
 FOLD_MESSAGES: Final = 2048
 
 #: A run with fewer messages and a smaller part of a page than this stays in memory.
@@ -34,7 +34,7 @@ _GAP_MAX: Final = 64
 
 
 def lowest(returns: Returns) -> list[RequeuedMessage]:
-    """Remove and return the next requeued messages, as many as one call folds."""
+    """Remove and return the next requeued messages, at most FOLD_MESSAGES."""
     found: list[RequeuedMessage] = []
     while len(found) < FOLD_MESSAGES and returns.count() > 0:
         sequence = returns.first()
@@ -61,7 +61,7 @@ def within(returns: Returns, window: Window) -> list[RequeuedMessage]:
 def runs_of(
     owner: BacklogOwner, pages: list[Page], items: list[RequeuedMessage]
 ) -> list[list[RequeuedMessage]]:
-    """Return messages, which are in order and in no page, as runs."""
+    """Divide messages, which are in order and in no page, into runs."""
     strict = owner.gaps_return()
     runs: list[list[RequeuedMessage]] = []
     before: i64 = -1
@@ -83,7 +83,7 @@ def is_worth_a_page(run: list[RequeuedMessage], page_bytes: i64) -> bool:
 
 
 def may_lie_in_page(item: RequeuedMessage, pages: list[Page], stored: StoredChunks) -> bool:
-    """Return whether a message is outside all pages and does not have to stay in memory."""
+    """Return whether a message is outside all pages and need not stay in memory."""
     place = place_of(pages, item.sequence)
     if place < len(pages) and pages[place].first <= item.sequence:
         return False

@@ -1,10 +1,10 @@
-"""Messages by their sequences, for very large numbers of them.
+"""A table of messages by sequence, for very large numbers of messages.
 
-A dict of 350,000 entries takes 30 ms to grow by one more, because it moves them all; one of a
-million takes 75 ms.  So the messages are in blocks of a few consecutive sequences.  Most messages
-are added and removed in the order of their sequences, in the block used last.
+When a dict of 350,000 entries grows, it moves all of them, which takes 30 ms; a million take 75 ms.
+So the messages are in blocks of a few consecutive sequences.  Most messages are added and removed
+in the order of their sequences, in the block used last.
 
-Invariant: an empty block is in the table only while it is the one last written to.
+Invariant: an empty block is in the table only if it is the block last written to.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from leveret.broker.scheduler.scheduler import Scheduler
 from leveret.large_dict import LargeDict
 
 #: The number of sequences in a block, in bits.  A single message in a block takes some 250 bytes
-#: more than one in a dict; adjacent messages take 100 bytes less each.
+#: more than in a dict; adjacent messages take 100 bytes less each.
 _BLOCK_BITS: Final[i64] = 4
 _BLOCK_MASK: Final[i64] = 15
 
@@ -71,7 +71,7 @@ class MessageTable:
         return self.count > 0 and self.get(sequence) is not None
 
     def pop(self, sequence: i64) -> RequeuedMessage | None:
-        """Remove and return the message with a sequence; None if there is none."""
+        """Remove and return the message of a sequence, or return None."""
         item = self.get(sequence)
         if item is not None:
             block = self._found
@@ -87,7 +87,7 @@ class MessageTable:
         return [item for item in self.places() if item is not None]
 
     def places(self) -> list[RequeuedMessage | None]:
-        """Return all messages in any order, with None between them: the cheapest copy."""
+        """Return all messages in any order, with None between them, as the cheapest copy."""
         return [item for block in self.blocks() for item in block.items]
 
     def within(self, first: i64, last: i64) -> list[RequeuedMessage]:
@@ -111,7 +111,7 @@ class MessageTable:
         return self._blocks.values()
 
     def free(self, scheduler: Scheduler) -> None:
-        """Free all messages; a later task frees large numbers of them."""
+        """Free all messages.  A later task frees large numbers of them."""
         blocks = self.blocks()
         scheduler.spent += len(blocks) >> 4
         for block in blocks:
@@ -126,7 +126,7 @@ class MessageTable:
         return self._blocks.get(int(number))
 
     def _begin(self, number: i64) -> MessageTableBlock:
-        """Return the block with a number, new if need be, and write to it from now on."""
+        """Return the block with a number, creating it if needed, and make it the one written to."""
         before = self._put
         block = self._find(number)
         if block is None:
@@ -141,5 +141,5 @@ class MessageTable:
         """Remove an empty block."""
         del self._blocks[int(block.number)]
         if self._found is block:
-            # The number may be used again, by another block.
+            # Another block may use the number later.
             self._found = self._put

@@ -1,6 +1,6 @@
-"""The interface of a queue to its pages, in addition to that of every queue.
+"""The additional interface of queues with pages.
 
-Invariant: the pages learn only through this class of messages that do not wait: messages that are
+Invariant: only through this interface do pages find out about messages that are not waiting: those
 unacked, being dead-lettered, or retained after their ack.
 """
 
@@ -16,7 +16,7 @@ from leveret.broker.backlog.window import RequeuedMessage
 @trait
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BacklogOwner:
-    """A queue with pages: its deadlines, and its messages that do not wait."""
+    """A queue with pages: its deadlines, and its messages that are not waiting."""
 
     def expires(self) -> bool:
         """Return whether messages may expire or be dropped before a consumer takes them."""
@@ -29,12 +29,12 @@ class BacklogOwner:
         """Set the deadline at which the page that begins at `first` is read."""
 
     def arrived(self) -> None:
-        """Handle a loaded page: messages in it may expire."""
+        """Handle a loaded page, which may contain messages that expire."""
 
     def gaps_return(self) -> bool:
-        """Return whether messages that `out_within` does not list may come back."""
+        """Return whether messages missing from `out_within` may return to the queue."""
         return False
 
     @abstractmethod
     def out_within(self, first: i64, last: i64) -> list[RequeuedMessage]:
-        """Return the persistent messages in a range that do not wait, in any order."""
+        """Return the persistent messages in a range that are not waiting, in any order."""

@@ -1,6 +1,6 @@
 """One page of a deep queue: messages with adjacent places, in memory or in a chunk.
 
-Their owner (`pages.py`) makes, reads and delivers pages.
+The owner of the pages (`pages.py`) creates, reads and delivers them.
 
 Invariants: a page without a window has a stored chunk; `waiting`, `size` and `bodies` match the
 window, if there is one.
@@ -26,41 +26,41 @@ if TYPE_CHECKING:
 
 
 class Page(SpillOwner):
-    """Waiting messages with adjacent places; `window` holds them while they are in memory."""
+    """Waiting messages with adjacent places; `window` contains them while they are in memory."""
 
     def __init__(self, owner: Pages, first: i64, last: i64) -> None:
         self.owner = owner
         self.first: i64 = first
         self.last: i64 = last
-        #: The page's first sequence: earlier messages of the chunk do not belong to it.
+        #: The page's first sequence.  Earlier messages of the chunk do not belong to the page.
         self.start: i64 = first
         self.window: Window | None = None
         self.stored: StoredChunk | None = None
-        #: The waiting messages: their number, their bytes, and the bytes of their bodies.
+        #: The number of waiting messages, their bytes, and the bytes of their bodies.
         self.waiting: i64 = 0
         self.size: i64 = 0
         self.bodies: i64 = 0
-        #: The earliest expiry of a message's own, and the earliest time a message was taken.
+        #: The earliest `expiration` deadline of a message, and the earliest time of a publish.
         self.min_expiry: i64 = NEVER
         self.min_timestamp: i64 = 0
         self.wanted = False
-        #: True until the page became the front, or was dropped.
+        #: True until the page becomes the front, or is dropped.
         self.listed = True
-        #: True for a page from before a restart: its transient messages are gone.
+        #: True for a page from before a restart, which has lost its transient messages.
         self.restored = False
-        #: True if it must leave the memory even if consumers need it next.
+        #: True if it must be dropped from memory even if consumers need it next.
         self.evicted = False
         #: True once damage to its chunk was reported.
         self.reported = False
-        #: For a page on disk: messages of its chunk that have left the page but are not gone yet.
+        #: On disk: the messages of its chunk that have left the page but are not gone yet.
         self.absent: set[i64] = set()
 
     def spilled(self, ref: ChunkRef) -> None:
-        """Handle the chunk having been written."""
+        """Tell the owner that the chunk is written."""
         self.owner.spilled(self, ref)
 
     def restore(self, ref: ChunkRef) -> None:
-        """Make this a page from before a restart, with the counts of its chunk's reference."""
+        """Make this a page from before a restart, with the counts in its chunk's reference."""
         self.restored = True
         self.waiting = ref.persistent
         self.size = ref.persistent_bytes
@@ -82,10 +82,10 @@ class Page(SpillOwner):
                 self.note_level(chunk.priority(index))
 
     def note_level(self, level: i64) -> None:
-        """Add the level of a waiting message; only pages with priorities keep it."""
+        """Add the level of a waiting message.  Only pages with priorities use it."""
 
     def hold(self, window: Window) -> None:
-        """Hold the messages of `window` in memory, and count them."""
+        """Set the messages in memory to those of `window`, and count them."""
         size: i64 = 0
         bodies: i64 = 0
         for message in window.items[window.head :]:
@@ -100,8 +100,9 @@ class Page(SpillOwner):
     def release(self, gone: RangeSet, expires: bool) -> None:
         """Drop the messages from memory; `gone` are the sequences that the queue has forgotten.
 
-        Other messages that left the page become `absent`: they are not loaded again.  If messages
-        expire, the oldest deadlines are computed anew, because those of the chunk may have passed.
+        Other messages that left the page become `absent`, so that they are not loaded again.  If
+        messages expire, the earliest deadlines are recomputed, because those of the chunk may have
+        passed.
         """
         window = self.window
         assert window is not None
@@ -140,12 +141,12 @@ class PageWanted(ChunkWanted):
         if stored.ref is self.ref:
             page.owner.load(page, data)
         else:
-            # The chunk was moved meanwhile, and may be gone from its old place.
+            # The chunk was moved since the request, and may be gone from its old place.
             page.owner.want(page)
 
 
 def place_of(pages: list[Page], sequence: i64) -> i64:
-    """Return the place of the first page that does not end before a sequence."""
+    """Return the index of the first page that does not end before a sequence."""
     low: i64 = 0
     high: i64 = len(pages)
     while low < high:

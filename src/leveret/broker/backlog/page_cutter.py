@@ -1,6 +1,6 @@
-"""How the messages of a window become pages, each with a place in a segment file.
+"""Cutting the messages of a window into pages, each stored as a chunk in a segment file.
 
-`fifo_pages.py` decides when this happens, and keeps the pages.
+`fifo_pages.py` decides when to cut, and owns the pages.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def cut(pages: FifoPages, window: Window) -> list[Page]:
     """Return the waiting messages of a window as pages of the size of a chunk.
 
-    Messages that are in no chunk are written to new ones.  No page made of these spans a message
-    that left and must survive.
+    Messages that are in no chunk are written to new chunks.  No page of a new chunk spans a message
+    that was taken and must survive a restart.
     """
     chunks = pages.stored
     through = chunks.through
@@ -89,7 +89,7 @@ def _spill(pages: FifoPages, page: Page) -> None:
 def _page(
     pages: FifoPages, window: Window, begin: i64, end: i64, stored: StoredChunk | None
 ) -> Page | None:
-    """Return some places of a window as a page, or None if no message in them waits."""
+    """Return a part of a window as a page, or None if no message in it is waiting."""
     if stored is not None and not stored.whole:
         _return_transient(pages, window, begin, end)
     first: i64 = window.head_sequence + begin - window.head
@@ -110,7 +110,7 @@ def _page(
 
 
 def _return_transient(pages: FifoPages, window: Window, begin: i64, end: i64) -> None:
-    """Keep transient messages in memory: a checkpoint's chunk does not contain them."""
+    """Put transient messages into `returns`, because a checkpoint's chunk lacks them."""
     first: i64 = window.head_sequence - window.head
     while begin < end:
         message = window.items[begin]

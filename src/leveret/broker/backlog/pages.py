@@ -1,15 +1,15 @@
 """The part of a deep queue that is on disk, for queues with and without priorities.
 
 When a queue's memory is full, its newest messages are cut into pages.  Each page is a chunk of a
-segment file, and is dropped from memory once the file has it; then only a few numbers of it remain.
+segment file.  Once the chunk is written, the page is dropped from memory, except for a few numbers.
 `fifo_pages.py` and `priority_pages.py` decide which page is read next.
 
 A page is read as an effect (`core.wanted`), and the queue delivers nothing until it is loaded.
 Callers that cannot wait (basic.get, dropping from the head, browsing) read it synchronously with
-`core.reader`; reading ahead makes that rare.
+`core.reader`.  Reading ahead makes that rare.
 
 Invariants: pages are in the order of their sequences and do not overlap; every message of a page
-has a lower sequence than the tail's.
+has a lower sequence than those of the tail.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from leveret.store.segments.segments import ChunkRef
 if TYPE_CHECKING:
     from leveret.broker.backlog.ready import Ready
 
-#: The memory for the return count of a message on the disk.
+#: The memory for the number of returns of a message on disk.
 RETURN_COUNT_BYTES: Final = 100
 
 
@@ -48,7 +48,7 @@ class Pages:
         self.ready = ready
         self.stored = stored
         self.owner = owner
-        #: True if a restored page counts its rows, because a reference does not contain their
+        #: True if the rows of a restored page must be counted, because a reference lacks their
         #: levels.
         self.counts_rows = False
         #: True from the first page until the last one is used up.
@@ -57,7 +57,7 @@ class Pages:
         #: The messages that wait only on disk, and their bytes.
         self.away_count: i64 = 0
         self.away_bytes: i64 = 0
-        #: The number of returns of messages on disk whose chunks do not contain it.
+        #: The numbers of returns of messages on disk, if their chunks lack them.
         self.counts: dict[i64, i64] = {}
         #: The page last read without being loaded, and its messages.
         self._peeked: Page | None = None
@@ -67,11 +67,11 @@ class Pages:
 
     @abstractmethod
     def bound(self) -> None:
-        """Keep the memory of waiting messages within the window: begin paging, or write a page."""
+        """Begin paging, or write a page, if waiting messages take more memory than the window."""
 
     @abstractmethod
     def spilled(self, page: Page, ref: ChunkRef) -> None:
-        """Drop a page from memory once its chunk is written, and journal the chunk's place."""
+        """Journal a written chunk, and drop its page from memory if possible."""
 
     @abstractmethod
     def settle(self, boundary: i64) -> bool:
@@ -81,10 +81,7 @@ class Pages:
         """
 
     def evict(self) -> bool:
-        """Move waiting messages in memory to disk; return whether another call is needed.
-
-        One call moves few.
-        """
+        """Move some waiting messages to disk; return whether another call is needed."""
         return False
 
     def note_deadline(self, page: Page) -> None:
@@ -105,7 +102,7 @@ class Pages:
     # -- reading ----------------------------------------------------------------------------------
 
     def awaits(self, level: i64, sequence: i64, at_once: bool) -> bool:
-        """Return whether the first message of a level is on disk, and have it read.
+        """Return whether the first message of a level is on disk, and request it.
 
         `sequence` is that of the first message in memory, or NOTHING.  Only the pages of a priority
         queue have levels.
@@ -146,7 +143,7 @@ class Pages:
         return core.reader.read(self.queue.queue_id, ref, self.levels())
 
     def levels(self) -> i64:
-        """Return the queue's level set (see `levels.py`), 0 if it has none."""
+        """Return the queue's level set (see `levels.py`), or 0 if it has none."""
         return 0
 
     def _open(self, page: Page, data: bytes) -> Chunk | None:
@@ -161,7 +158,7 @@ class Pages:
         return chunk
 
     def _report(self, page: Page, data: bytes, broken: list[int]) -> None:
-        """Report the messages of a page's chunk that fail their check, once."""
+        """Report the messages of a page's chunk that fail their check, unless already reported."""
         stored = page.stored
         if broken and not page.reported and stored is not None:
             page.reported = True
@@ -179,7 +176,7 @@ class Pages:
 
     @abstractmethod
     def _decode(self, page: Page, data: bytes) -> list[RequeuedMessage]:
-        """Return the waiting messages of a page; leave out damaged ones and report them once."""
+        """Return the waiting messages of a page without damaged ones, which are reported once."""
 
     # -- single messages --------------------------------------------------------------------------
 
@@ -192,7 +189,7 @@ class Pages:
         return None
 
     def look(self, sequence: i64) -> RequeuedMessage | None:
-        """Return a waiting message without taking it, or None if it does not wait."""
+        """Return a waiting message without taking it, or None if it is not waiting."""
         page = self.page_at(sequence)
         if page is None:
             return None
@@ -225,13 +222,13 @@ class Pages:
         return [page for page in self.items if page.window is None]
 
     def keep_count(self, sequence: i64, count: i64) -> None:
-        """Remember a message's number of returns, which its chunk does not contain."""
+        """Store a message's number of returns, which its chunk does not contain."""
         if count > 0 and sequence not in self.counts:
             self.queue.core.memory.hold_all(0, RETURN_COUNT_BYTES)
             self.counts[sequence] = count
 
     def take_count(self, sequence: i64) -> i64:
-        """Forget a message's number of returns, and return it; 0 if it is not known."""
+        """Remove and return a message's number of returns, 0 if it is not stored."""
         count = self.counts.pop(sequence, 0)
         if count > 0:
             self.queue.core.memory.release_all(0, RETURN_COUNT_BYTES)
@@ -248,7 +245,7 @@ class Pages:
         self.clear()
 
     def _end(self) -> None:
-        """Stop paging: only the tail is left."""
+        """Stop paging because only the tail is left."""
         self.active = False
         self.items.clear()
 
@@ -264,7 +261,7 @@ class Pages:
         self._forget_peeked()
 
     def restore(self, restored: list[Page], counts: dict[i64, i64]) -> None:
-        """Start with pages on disk, in the order of their sequences."""
+        """Restore pages on disk, in the order of their sequences."""
         self.counts = counts
         self.queue.core.memory.hold_all(0, len(counts) * RETURN_COUNT_BYTES)
         for page in restored:
@@ -276,7 +273,7 @@ class Pages:
             self.active = True
 
     def restored_page(self, ref: ChunkRef) -> Page:
-        """Return a page from before a restart, with the counts of its chunk's reference."""
+        """Return a page from before a restart, with the counts in its chunk's reference."""
         page = Page(self, ref.first, ref.last)
         page.restore(ref)
         return page

@@ -1,12 +1,12 @@
-"""The waiting messages of a priority queue: the highest level first, in order within each.
+"""The waiting messages of a priority queue: the highest level first, in order within each level.
 
 The queue decides the level of a message (`levels.py`).
 
-Requeued messages come before new ones on their level, by their old places.  A deep queue has some
+Requeued messages precede new messages of their level, by their old places.  A deep queue has some
 messages on disk (`priority_pages.py`).
 
-Invariants: `at` holds exactly the messages that wait in memory; a place in a level whose sequence
-is not in `at` is empty; the tail is the messages in memory with a sequence of at least
+Invariants: `at` contains exactly the messages waiting in memory; a place in a level is empty if its
+sequence is not in `at`; the tail is the messages in memory with a sequence of at least
 `tail_start`.
 """
 
@@ -25,7 +25,7 @@ from leveret.broker.backlog.window import NOTHING, RequeuedMessage, WindowPart, 
 from leveret.message import Message
 from leveret.store.records.levels import level_of
 
-#: The number of empty places before the head of a level at which the rest is moved.
+#: The number of empty places before the head of a level from which they are removed.
 _COMPACT_AT: Final = 1024
 
 #: The start of the tail while there is none.
@@ -34,7 +34,7 @@ _NO_TAIL: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 @final
 class Level:
-    """One priority: new messages in a list, requeued ones in a heap."""
+    """The messages of one priority: new messages in a list, requeued ones in a heap."""
 
     def __init__(self) -> None:
         self.items: list[RequeuedMessage] = []
@@ -69,7 +69,7 @@ class Level:
         return len(self.items) - self.head + len(self.back)
 
     def enter(self, rows: list[RequeuedMessage]) -> None:
-        """Put messages from disk, which are in order, into their places."""
+        """Insert messages from disk, which are in order, at their places."""
         items = self.items
         head = int(self.head)
         low = bisect_left(items, int(rows[0].sequence), lo=head, key=sequence_of)
@@ -94,12 +94,11 @@ class PriorityReady(Ready):
         self.level_set: i64 = levels
         self.at = MessageTable()
         self.next: i64 = 1
-        #: Made when the first message of a priority arrives: a queue may have 256.
+        #: A level is created for its first message, because a queue may have 256 levels.
         self.levels: dict[i64, Level] = {}
         #: No level above this one has messages.
         self.highest: i64 = 0
-        #: The first message that is not in a page yet; the number of such messages, and their
-        #: bytes.
+        #: The sequence from which messages are not in a page yet, their number, and their bytes.
         self.tail_start: i64 = _NO_TAIL
         self.tail_count: i64 = 0
         self.tail_bytes: i64 = 0
@@ -137,7 +136,7 @@ class PriorityReady(Ready):
     def first(self) -> i64:
         """Return the sequence of the next message, or NOTHING.
 
-        NOTHING is also the answer while that message is read from disk.
+        Return NOTHING also while that message is being read from disk.
         """
         return self._first(False)
 
@@ -164,12 +163,12 @@ class PriorityReady(Ready):
                 self.highest -= 1
 
     def take(self, sequence: i64) -> Message:
-        """Remove and return the message that `first` named; set `taken_count`."""
+        """Remove and return the message that `first` returned; set `taken_count`."""
         returned = self.at.pop(sequence)
         assert returned is not None
         back = self._level(level_of(returned.message, self.level_set)).back
         if back and back[0][1] is returned:
-            # It may come back: two entries with the same sequence cannot be ordered.
+            # If the message is requeued, two entries with the same sequence cannot be ordered.
             heapq.heappop(back)
         self.taken_count = returned.count
         message = returned.message
@@ -189,11 +188,11 @@ class PriorityReady(Ready):
             self._count_in_tail(returned.message, 1)
 
     def has(self, sequence: i64) -> bool:
-        """Return whether a message with this sequence waits in memory."""
+        """Return whether a message with this sequence is waiting in memory."""
         return self.at.has(sequence)
 
     def look(self, sequence: i64) -> RequeuedMessage | None:
-        """Return a waiting message without taking it, or None if it does not wait."""
+        """Return a waiting message without taking it, or None if it is not waiting."""
         returned = self.at.get(sequence)
         if returned is None and self.pages is not None:
             returned = self.pages.look(sequence)
@@ -207,10 +206,10 @@ class PriorityReady(Ready):
         return sorted(int(item.sequence) for item in self.at.within(0, first - 1))
 
     def first_in_order(self) -> i64:
-        """Return the sequence from which on messages are looked up one by one: the first on disk.
+        """Return the sequence from which messages are looked up one by one.
 
-        If no message is on disk it is the next sequence.  It is the lowest sequence if the messages
-        in memory are many and close together.
+        This is the first sequence on disk, or the next sequence if no message is on disk.  If the
+        messages in memory are many and close together, it is the lowest sequence.
         """
         first = self.pages.first_sequence() if self.pages is not None else NOTHING
         if first == NOTHING:
@@ -228,11 +227,11 @@ class PriorityReady(Ready):
         return most
 
     def behind(self, sequence: i64, count: i64) -> tuple[i64, i64]:
-        """Skip nothing: the messages from `first_in_order` on are on disk."""
+        """Skip nothing, because the messages from `first_in_order` on are on disk."""
         return sequence, count
 
     def remove(self, sequence: i64) -> RequeuedMessage | None:
-        """Remove and return a message in memory; None if it is not in memory."""
+        """Remove and return a message, or return None if it is not in memory."""
         returned = self.at.pop(sequence)
         if returned is not None:
             self._count_off(returned.message)
@@ -249,7 +248,7 @@ class PriorityReady(Ready):
         return self.at.places()
 
     def detach(self) -> Detached:
-        """Detach all messages; the sequences continue."""
+        """Detach all messages, and continue with the next sequence."""
         detached = Detached()
         for level in self.levels.values():
             detached.lists.extend((level.items, level.back))
@@ -265,7 +264,7 @@ class PriorityReady(Ready):
         return detached
 
     def fill(self, returned: list[RequeuedMessage], next_sequence: i64) -> None:
-        """Start with messages in the order of their sequences, all below `next_sequence`."""
+        """Fill an empty queue with messages in order, all below `next_sequence`."""
         self.next = next_sequence
         for item in returned:
             self._count(item.message)
@@ -277,7 +276,7 @@ class PriorityReady(Ready):
     # -- deep queues ------------------------------------------------------------------------------
 
     def begin_tail(self) -> None:
-        """Begin a new tail with the next message."""
+        """Start a new tail at the next message."""
         self.end_tail()
         self.tail_start = self.next
 
@@ -292,12 +291,12 @@ class PriorityReady(Ready):
         self.tail_bytes += count * message.size
 
     def enter(self, level: i64, rows: list[RequeuedMessage]) -> None:
-        """Add messages of a level from the disk, in the order of their sequences."""
+        """Add messages of a level from disk, in the order of their sequences."""
         for item in rows:
             self.at.put(item)
         self._level(level).enter(rows)
 
     def forget_range(self, first: i64, last: i64) -> None:
-        """Drop the places of messages between two sequences that were moved to disk."""
+        """Drop the places of messages in a range of sequences that were moved to disk."""
         for level in self.levels.values():
             level.forget_range(first, last, self.at)

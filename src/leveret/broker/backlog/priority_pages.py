@@ -1,17 +1,17 @@
 """The messages of a deep priority queue that are on disk.
 
-When a queue's memory is full, the messages in memory stay there.  The waiting ones of those that
-come later, the *tail*, are cut into pages: chunks of a run of sequences, with all levels.  Once the
-chunk is written, the page's waiting messages are dropped from memory.
+When a queue's memory is full, the messages in memory stay there.  Later messages form the *tail*,
+which is cut into pages.  A page is a chunk of a run of sequences, with all levels.  Once the chunk
+is written, its waiting messages are dropped from memory.
 
-A message is loaded together with all messages of its level in its page, when that level is the
-highest with waiting messages, and no message of it with a lower sequence waits in memory.  So a
-chunk is read once for each of its levels, or only once if memory has room for all of it.  When a
-message of a page may expire, the whole page is read.
+The messages of one level of a page are loaded together: when that level is the highest with waiting
+messages, and no earlier message of it is waiting in memory.  So a chunk is read once for each of
+its levels, or only once if memory has room for all of it.  When a message of a page may expire, the
+whole page is read.
 
-Invariants: a chunk has a row for each live message in its range that has to survive, delivered or
+Invariants: a chunk has a row for each live message in its range that must survive, delivered or
 not; the waiting messages of a page on disk are its rows of `levels` that are not in `skipped` and
-not gone; a chunk stays while there are any.  Pages are in the order of their sequences, do not
+not gone, and its chunk is kept while it has any.  Pages are in the order of their sequences, do not
 overlap, and are below the tail.
 """
 
@@ -54,7 +54,7 @@ _AHEAD_PLACES: Final = 16
 
 
 def level_bit(level: int) -> int:
-    """Return the set of one level; always an `int`, because 256 levels do not fit into an i64."""
+    """Return the set of one level as an `int`, because 256 levels do not fit into an i64."""
     return 1 << level
 
 
@@ -65,21 +65,21 @@ def has_level(levels: int, level: int) -> bool:
 
 @final
 class PriorityPage(Page):
-    """A run of messages: first the rows for its chunk, then the messages on disk."""
+    """A run of messages: the rows for its chunk, and once it is written, the messages on disk."""
 
     def __init__(self, owner: Pages, first: i64, last: i64, level_set: i64) -> None:
         super().__init__(owner, first, last)
         self._level_set: i64 = level_set
         #: The messages for the chunk, until it is written.
         self.rows: list[RequeuedMessage] = []
-        #: The levels of the messages waiting on disk, as a set of bits; and the requested levels.
+        #: The levels of the messages waiting on disk, and the requested levels, as sets of bits.
         self.levels: int = 0
         self.asked: int = 0
-        #: Rows of these levels that are not the page's: they were delivered, or are in memory.
+        #: Rows of `levels` that are not part of the page: they were delivered, or are in memory.
         self.skipped = RangeSet()
 
     def note_level(self, level: i64) -> None:
-        """Add the level of a waiting message, as its row gives it."""
+        """Add the level of a waiting message, from its row."""
         self.levels |= level_bit(level_in(level, self._level_set))
 
     def take_over(self, page: Page) -> None:
@@ -96,12 +96,12 @@ class PriorityPage(Page):
             self.skipped.add(sequence, sequence)
 
     def skip(self, sequences: list[tuple[int, bool]]) -> None:
-        """Set `skipped`: for each row of `levels` in order, whether it is not the page's."""
+        """Set `skipped` from the rows of `levels`: each sequence, and whether to skip it."""
         self.skipped = RangeSet()
         before = -1
         for sequence, skipped in sequences:
             if skipped:
-                # The sequences between have no row, or one of another level.
+                # The sequences in between have no row, or a row of another level.
                 self.skipped.add(before if before >= 0 else sequence, sequence)
             before = sequence if skipped else -1
 
@@ -116,13 +116,13 @@ class PriorityPages(Pages):
         super().__init__(queue, ready, stored, owner)
         self.counts_rows = True
         self.priorities = ready
-        #: Pages whose chunks are not written yet.
+        #: The number of pages with a chunk that is not written yet.
         self.unwritten: i64 = 0
         #: The first page with messages of each level.
         self.lowest: dict[i64, PriorityPage] = {}
 
     def levels(self) -> i64:
-        """Return the queue's levels."""
+        """Return the queue's level set."""
         return self.priorities.level_set
 
     def _level_in(self, chunk: Chunk, index: i64) -> i64:
@@ -132,12 +132,12 @@ class PriorityPages(Pages):
     # -- filling ----------------------------------------------------------------------------------
 
     def _held(self) -> i64:
-        """Return the memory of the waiting messages, as the window counts it."""
+        """Return the memory of the waiting messages as the window counts it."""
         held = self.ready.size - self.away_bytes
         return held + self.priorities.at.count * MESSAGE_OVERHEAD_BYTES
 
     def bound(self) -> None:
-        """Keep the memory of waiting messages within the window: begin paging, or write a page."""
+        """Begin paging, or write a page, if waiting messages take more memory than the window."""
         ready = self.priorities
         core = self.queue.core
         if self._held() <= core.memory.window_bytes:
@@ -155,15 +155,15 @@ class PriorityPages(Pages):
     def settle(self, boundary: i64) -> bool:
         """Write the tail, so that a checkpoint finds it in chunks.
 
-        No later page contains messages below the new tail: the checkpoint has those that are
-        unacked.
+        Later pages contain no messages from before the new tail.  The checkpoint contains the
+        unacked ones among these.
         """
         if self.active:
             self._cut_tail()
         return False
 
     def _end(self) -> None:
-        """Stop paging: all messages are in memory."""
+        """Stop paging because all messages are in memory."""
         super()._end()
         self.priorities.end_tail()
 
@@ -186,8 +186,8 @@ class PriorityPages(Pages):
     def _tail_rows(self) -> list[RequeuedMessage]:
         """Return all rows for the chunks of the tail, in the order of the sequences.
 
-        They include messages that are unacked or retained after their ack: recovery takes nothing
-        from the journal within the range of a chunk.
+        They include messages that are unacked or retained after their ack, because recovery ignores
+        the journal within the range of a chunk.
         """
         first = self.priorities.tail_start
         last = self.priorities.next - 1
@@ -196,7 +196,7 @@ class PriorityPages(Pages):
         return rows
 
     def _write(self, rows: list[RequeuedMessage]) -> None:
-        """Write messages to a segment file, if at least one of them waits."""
+        """Write messages to a segment file, if at least one of them is waiting."""
         at = self.priorities.at
         if not [item for item in rows if at.get(item.sequence) is item]:
             return
@@ -216,7 +216,7 @@ class PriorityPages(Pages):
         self.unwritten += 1
 
     def spilled(self, page: Page, ref: ChunkRef) -> None:
-        """Drop a page from memory once its chunk is written, and journal the chunk's place."""
+        """Journal a written chunk, and drop its page from memory if memory is still full."""
         assert isinstance(page, PriorityPage)
         self.unwritten -= 1
         rows = page.rows
@@ -226,14 +226,14 @@ class PriorityPages(Pages):
             self._let_go_of_rows(page, rows)
 
     def _let_go_of_rows(self, page: PriorityPage, rows: list[RequeuedMessage]) -> None:
-        """Drop those messages of a page from memory that still wait as when it was cut."""
+        """Drop the messages of a page from memory that have been waiting since it was cut."""
         ready = self.priorities
         away: list[bool] = []
         levels: list[i64] = []
         for item in rows:
             level = level_of(item.message, ready.level_set)
             levels.append(level)
-            # A requeued message has an entry in a heap, and stays.
+            # A requeued message stays in memory, because it has an entry in a heap.
             waits = item.count == 0 and ready.at.get(item.sequence) is item
             away.append(waits)
             if waits:
@@ -258,7 +258,7 @@ class PriorityPages(Pages):
         self._count_as_away(page)
 
     def _list(self, page: PriorityPage) -> None:
-        """Register a page, which is behind all others, for its levels."""
+        """Register the last page for its levels."""
         stored = page.stored
         assert stored is not None
         stored.pinned = True
@@ -269,10 +269,10 @@ class PriorityPages(Pages):
     # -- emptying ---------------------------------------------------------------------------------
 
     def awaits(self, level: i64, sequence: i64, at_once: bool) -> bool:
-        """Return whether the first message of a level is on disk, and have it read.
+        """Return whether the first message of a level is on disk, and request it.
 
-        `sequence` is that of the first message in memory, or NOTHING.  With `at_once` it is read
-        before this returns.
+        `sequence` is that of the first message in memory, or NOTHING.  With `at_once` the page is
+        read synchronously.
         """
         page = self.lowest.get(level)
         if page is None:
@@ -312,7 +312,7 @@ class PriorityPages(Pages):
         super().want(page)
 
     def load(self, page: Page, data: bytes) -> None:
-        """Load the requested levels of a page, or all levels if there is room."""
+        """Load the requested levels of a page, or all levels if they fit into memory."""
         assert isinstance(page, PriorityPage)
         asked = page.asked
         page.asked = 0
@@ -337,7 +337,8 @@ class PriorityPages(Pages):
         self.ready.bodies -= page.bodies
         self._count_away(page, page.waiting, page.size, page.bodies)
         self._keep_levels(page, 0)
-        # Messages of the chunk in memory are then in no chunk, and a checkpoint writes them again.
+        # Messages of the chunk that are in memory are then in no chunk.  A checkpoint writes them
+        # again.
         self.stored.remove(stored)
 
     def _take(self, page: PriorityPage, chunk: Chunk, asked: int) -> None:
@@ -346,7 +347,7 @@ class PriorityPages(Pages):
         broken: list[int] = []
         left: int = 0
         sequences: list[tuple[int, bool]] = []
-        # Each level of a chunk is read separately, and that examines every row.
+        # Each level of a chunk is read separately, which examines every row.
         self.queue.scheduler.spent += chunk.count // MESSAGES_PER_COST
         for index in range(chunk.count):
             level = self._level_in(chunk, index)
@@ -374,7 +375,7 @@ class PriorityPages(Pages):
         self._keep_levels(page, left)
 
     def _waits(self, page: PriorityPage, chunk: Chunk, index: i64) -> bool:
-        """Return whether a row of one of the page's levels still waits."""
+        """Return whether the message of a row of the page's levels is still waiting."""
         sequence = chunk.sequence(index)
         if page.skipped.has(sequence) or self.stored.gone.has(sequence):
             return False
@@ -389,14 +390,14 @@ class PriorityPages(Pages):
         self.away_bytes -= size
 
     def _enter_rows(self, page: PriorityPage, found: dict[i64, list[RequeuedMessage]]) -> None:
-        """Put loaded messages into their places in memory."""
+        """Put loaded messages into memory at their places."""
         queue = self.queue
         core = queue.core
         expires = self.owner.expires() or page.min_expiry != NEVER
         ttl = queue.settings.message_ttl_ms
         for level, items in found.items():
-            # Finding their places takes as long as reading them, and setting deadlines half as
-            # long.
+            # Finding the places takes as long as reading the messages, and setting deadlines half
+            # as long.
             core.scheduler.spent += len(items) + (len(items) // 2 if expires else 0)
             self.priorities.enter(level, items)
             for item in items:
@@ -407,7 +408,7 @@ class PriorityPages(Pages):
                     self.owner.note_deadline(deadline_of(item.message, ttl), item.sequence)
 
     def _lose_rows(self, page: PriorityPage, chunk: Chunk, broken: list[int]) -> None:
-        """Forget messages that cannot be read: they are in quarantine."""
+        """Forget unreadable messages, which are in quarantine."""
         self._report(page, chunk.data, broken)
         for sequence in broken:
             self.take_count(sequence)
@@ -439,9 +440,10 @@ class PriorityPages(Pages):
             place += 1
 
     def take_over(self, fifo: FifoPages) -> None:
-        """Take over the pages of a queue without levels; its messages in memory are already here.
+        """Take over the pages of a queue without levels.
 
-        All of them are whole chunks, whose rows have the usual level.
+        Its messages in memory are already in `priorities`.  All pages are whole chunks with rows of
+        the usual level.
         """
         self.active = True
         self.counts = fifo.counts
@@ -463,7 +465,7 @@ class PriorityPages(Pages):
         self.priorities.begin_tail()
 
     def _raise_highest(self) -> None:
-        """Raise the highest level to those on disk."""
+        """Raise the highest level to the highest on disk."""
         ready = self.priorities
         for level in self.lowest:
             ready.highest = max(ready.highest, level)
@@ -471,7 +473,7 @@ class PriorityPages(Pages):
     # -- all --------------------------------------------------------------------------------------
 
     def _decode(self, page: Page, data: bytes) -> list[RequeuedMessage]:
-        """Return the waiting messages of a page; leave out damaged ones and report them once."""
+        """Return the waiting messages of a page without damaged ones, which are reported once."""
         assert isinstance(page, PriorityPage)
         found: list[RequeuedMessage] = []
         chunk = self._open(page, data)
@@ -493,8 +495,8 @@ class PriorityPages(Pages):
     def let_go_of(self, page: Page) -> None:
         """Forget the messages of a detached page that are on disk, and ack them in the journal.
 
-        Messages that are unacked, being dead-lettered or retained stay; so do messages requeued
-        meanwhile.
+        Messages that are unacked, being dead-lettered or retained stay, and so do messages requeued
+        since the purge.
         """
         queue = self.queue
         stored = page.stored
@@ -511,7 +513,7 @@ class PriorityPages(Pages):
                     queue.core.journal.ack(queue.queue_id, first, sequence - 1)
                 self.stored.gone.add(first, sequence - 1)
             first = sequence + 1
-        # Other unacked messages are only in memory, and no longer counted.
+        # Other unacked messages are only in memory, and are no longer counted.
         self.stored.forget_count(stored, stored.live - len(kept))
         self.stored.unpin(stored)
 
@@ -521,18 +523,18 @@ class PriorityPages(Pages):
         self.lowest.clear()
 
     def restore(self, restored: list[Page], counts: dict[i64, i64]) -> None:
-        """Start with pages on disk, in the order of their sequences."""
+        """Restore pages on disk, in the order of their sequences."""
         super().restore(restored, counts)
         ready = self.priorities
         for page in restored:
             assert isinstance(page, PriorityPage)
             self._list(page)
         self._raise_highest()
-        # It begins again once the next sequence is known.
+        # `fill` starts the tail again once the next sequence is known.
         ready.begin_tail()
 
     def restored_page(self, ref: ChunkRef) -> PriorityPage:
-        """Return a page from before a restart, whose rows must be counted."""
+        """Return a page from before a restart; the caller counts its rows."""
         page = PriorityPage(self, ref.first, ref.last, self.levels())
         page.restore(ref)
         return page

@@ -1,11 +1,11 @@
 """The waiting messages of a classic queue, in the order of their sequences.
 
-New ones are in a window; requeued or recovered ones are delivered before newer ones, by their old
-places.  Once the queue is deep, the window is its tail, and the pages come before it
-(`fifo_pages.py`).  `priorities.py` has the variant with priorities.
+New messages are in a window.  Requeued and recovered messages are delivered before newer ones, by
+their old places.  In a deep queue, the window is the tail, and pages precede it (`fifo_pages.py`).
+`priorities.py` has the variant with priorities.
 
-Invariants: a sequence is used once, and sequences grow; `first` and `take` agree; `size` and
-`bodies` are those of the waiting messages.
+Invariants: a sequence is used once, and sequences grow; `take` takes the message that `first`
+returned; `size` and `bodies` are those of the waiting messages.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from leveret.broker.backlog.window import (
 )
 from leveret.message import Message
 
-#: The number of messages that are sorted quickly, however far apart they are; and for more
-#: messages, the number of places per message whose lookup takes less time than sorting.
+#: The number of messages that are sorted quickly, however far apart they are.  For more messages,
+#: the number of places per message up to which looking up each place is faster than sorting.
 _FEW: i64 = 4096
 _PLACES_EACH: i64 = 64
 
 
 def is_dense(count: i64, places: i64) -> bool:
-    """Return whether `count` messages in `places` are found faster place by place."""
+    """Return whether looking up `places` one by one is faster than sorting `count` messages."""
     return count > _FEW and places <= count * _PLACES_EACH
 
 
@@ -41,16 +41,16 @@ class Ready:
     """The waiting messages of a queue, oldest first."""
 
     def __init__(self) -> None:
-        #: The newest messages; the tail of a deep queue.
+        #: The newest messages.  In a deep queue, the tail.
         self.window = Window(1)
         self.returns = Returns()
         #: The number of returns of the message taken last.
         self.taken_count: i64 = 0
-        #: The bytes of all waiting messages, also on disk, and of their bodies, which
-        #: `x-max-length-bytes` limits.
+        #: The bytes of all waiting messages, including those on disk, and the bytes of their
+        #: bodies, which `x-max-length-bytes` limits.
         self.size: i64 = 0
         self.bodies: i64 = 0
-        #: The messages that memory has no room for; None before the queue is deep.
+        #: The messages beyond the memory window, or None before the queue is deep.
         self.pages: Pages | None = None
         #: The same pages, if the queue has no priorities.
         self.fifo: FifoPages | None = None
@@ -91,7 +91,7 @@ class Ready:
     def first(self) -> i64:
         """Return the sequence of the next message, or NOTHING.
 
-        NOTHING is also the answer while that message is read from disk.
+        Return NOTHING also while that message is being read from disk.
         """
         pages = self.fifo
         if pages is not None and pages.active:
@@ -114,7 +114,7 @@ class Ready:
         return self.first()
 
     def take(self, sequence: i64) -> Message:
-        """Remove and return the message that `first` named; set `taken_count`."""
+        """Remove and return the message that `first` returned; set `taken_count`."""
         returns = self.returns
         if returns.first() == sequence:
             returned = returns.remove(sequence)
@@ -148,14 +148,14 @@ class Ready:
         self.bodies -= len(message.body)
 
     def has(self, sequence: i64) -> bool:
-        """Return whether a message with this sequence waits."""
+        """Return whether a message with this sequence is waiting in memory."""
         if self.window.has(sequence) or self.returns.at(sequence) is not None:
             return True
         pages = self.fifo
         return pages is not None and pages.has(sequence)
 
     def look(self, sequence: i64) -> RequeuedMessage | None:
-        """Return a waiting message without taking it, or None if it does not wait."""
+        """Return a waiting message without taking it, or None if it is not waiting."""
         if self.window.has(sequence):
             return RequeuedMessage(sequence, self.window.at(sequence), 0)
         returned = self.returns.at(sequence)
@@ -172,10 +172,10 @@ class Ready:
         return [int(item.sequence) for item in self.returns.waiting() if item.sequence < first]
 
     def first_in_order(self) -> i64:
-        """Return the sequence from which on every sequence has to be looked up.
+        """Return the sequence from which messages are looked up one by one.
 
-        Many requeued messages that are close together are looked up too: sorting a million of them
-        takes longer.
+        Many requeued messages that are close together are also looked up, because sorting a million
+        of them takes longer.
         """
         first = self._first_of_new()
         back = self.returns.first()
@@ -193,13 +193,12 @@ class Ready:
         return self.window.head_sequence
 
     def behind(self, sequence: i64, count: i64) -> tuple[i64, i64]:
-        """Skip up to `count` messages; return the next sequence and the rest.
+        """Skip up to `count` messages from `sequence`; return the next sequence and the rest.
 
-        Only messages from `sequence` on that are not before `first_in_order` are skipped.  The rest
-        has to be looked up one by one.
+        Only messages from `first_in_order` on are skipped.  The caller skips the rest one by one.
         """
         if self.returns.count() > 0:
-            # They are among the others.
+            # Requeued messages lie among the others.
             return sequence, count
         pages = self.fifo
         if pages is not None and pages.active:
@@ -209,7 +208,7 @@ class Ready:
         return self.window.behind(sequence, count)
 
     def remove(self, sequence: i64) -> RequeuedMessage | None:
-        """Remove and return a waiting message; None if it does not wait."""
+        """Remove and return a waiting message, or return None if it is not in memory."""
         returned: RequeuedMessage | None
         if self.window.has(sequence):
             returned = RequeuedMessage(sequence, self.window.remove(sequence), 0)
@@ -236,7 +235,7 @@ class Ready:
     def copy_waiting(self, parts: list[WindowPart]) -> list[RequeuedMessage | None]:
         """Add copies of the windows to `parts`; return the other waiting messages.
 
-        They are in any order, with None between them.
+        These are in any order, with None between them.
         """
         pages = self.fifo
         if pages is not None and pages.active:
@@ -248,7 +247,7 @@ class Ready:
         return back
 
     def detach(self) -> Detached:
-        """Detach all messages; the sequences continue."""
+        """Detach all messages, and continue with the next sequence."""
         detached = Detached()
         pages = self.pages
         if pages is not None:
@@ -262,9 +261,9 @@ class Ready:
         return detached
 
     def fill(self, returned: list[RequeuedMessage], next_sequence: i64) -> None:
-        """Start with messages in the order of their sequences, all below `next_sequence`.
+        """Fill an empty queue with messages in order, all below `next_sequence`.
 
-        Any pages are added before.
+        The caller has restored the pages before.
         """
         for item in returned:
             self._count(item.message)

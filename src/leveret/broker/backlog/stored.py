@@ -1,15 +1,15 @@
-"""The messages of a queue that are in stored chunks, and those of them that are gone.
+"""The stored chunks of a queue, and which of their messages are gone.
 
-This tracks the messages that must survive, and not whether they wait: a message of a stored chunk
-may wait in memory, be unacked, or wait only on disk (`pages.py`).
+`StoredChunks` tracks the messages that must survive, not whether they are waiting.  A message of a
+stored chunk may be waiting in memory, unacked, or waiting only on disk (`pages.py`).
 
 Invariants: the chunks are in the order of their sequences and do not overlap; `gone` contains the
-sequences in their ranges that the queue has forgotten or that never were in them; a chunk without
-messages is forgotten.
+sequences in their ranges that the queue has forgotten or that the chunks never contained; a chunk
+without messages is forgotten.
 
-A very deep queue has tens of thousands of chunks.  Adding or removing one moves those behind it in
-a list, which then takes some microseconds; a caller that forgets many of them counts that
-(`moved_cost`).
+A very deep queue has tens of thousands of chunks.  Adding or removing a chunk then takes some
+microseconds, because it moves the later ones in a list.  A caller that forgets many chunks adds
+this to its cost (`moved_cost`).
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ class StoredChunk:
 
     def __init__(self, ref: ChunkRef, live: i64) -> None:
         self.ref: ChunkRef = ref
-        #: Its first sequence when it was added; it stays when a copy without some messages replaces
-        #: it.
+        #: Its first sequence when it was added.  It stays the same when a copy without the messages
+        #: that are gone replaces the chunk.
         self.key: Final[i64] = ref.first
         self.live: i64 = live
-        #: False once it has no messages left.
+        #: False once the chunk is forgotten.
         self.kept = True
-        #: True for a chunk from before a restart: its transient messages are gone.
+        #: True for a chunk from before a restart, which has lost its transient messages.
         self.restored = False
-        #: True if it contains all messages that waited between its ends, persistent or not.
+        #: True if it contains all messages that were waiting in its range, persistent or not.
         self.whole = False
-        #: False until its bytes are where the reference points.
+        #: False until its bytes are written at the place in the reference.
         self.written = True
         #: True to keep it even without messages.
         self.pinned = False
 
 
 def _forget(spill: Spill, stored: StoredChunk) -> None:
-    """Free the space in its file of a chunk that its queue has forgotten."""
+    """Free the file space of a chunk that its queue has forgotten."""
     stored.kept = False
     spill.use.lives(stored.ref, -stored.live)
     stored.live = 0
@@ -69,15 +69,15 @@ class StoredChunks:
         self.keeps_all = False
         #: The chunks in the order of their sequences.
         self.items: list[StoredChunk] = []
-        #: The place found last: the next search is mostly near it.
+        #: The place found last, because the next search is mostly near it.
         self._found: i64 = 0
         self.gone = RangeSet()
-        #: The last sequence in a chunk; 0 without chunks.
+        #: The last sequence in a chunk, or 0 without chunks.
         self.through: i64 = 0
         self._spill = spill
 
     def moved_cost(self) -> i64:
-        """Return the cost of closing the gap of a removed chunk in the list."""
+        """Return the cost of removing a chunk from the list."""
         return len(self.items) // PLACES_MOVED_PER_COST
 
     def outlives(self, chunk: Chunk, index: i64) -> bool:
@@ -145,7 +145,7 @@ class StoredChunks:
         return low
 
     def holds(self, sequence: i64) -> bool:
-        """Return whether a chunk has a message of that sequence that is not gone."""
+        """Return whether a chunk contains the message of a sequence and it is not gone."""
         return self.find(sequence) is not None and not self.gone.has(sequence)
 
     def forget(self, sequence: i64) -> None:
@@ -168,14 +168,14 @@ class StoredChunks:
         old = stored.ref
         use.lives(old, -stored.live)
         use.lives(ref, stored.live)
-        # It stays in its place, because its copy spans no more sequences.
+        # The copy spans no more sequences, so its place in the list stays the same.
         stored.ref = ref
         self.gone.remove(old.first, ref.first - 1)
         self.gone.remove(ref.last + 1, old.last)
         self._spill.release(old)
 
     def unpin(self, stored: StoredChunk) -> bool:
-        """Keep a chunk only while it has messages; return whether it is kept now."""
+        """Keep a chunk only while it has messages; return whether it is still kept."""
         stored.pinned = False
         if stored.live <= 0:
             self.remove(stored)
@@ -192,11 +192,11 @@ class StoredChunks:
             self.through = 0
 
     def is_durable(self, stored: StoredChunk) -> bool:
-        """Return whether the bytes of a chunk are where its reference points."""
+        """Return whether the bytes of a chunk are at the place in its reference."""
         return stored.written and int(stored.ref.file_number) not in self._spill.checkpointed
 
     def are_durable(self) -> bool:
-        """Return whether the bytes of all chunks are where their references point."""
+        """Return whether the bytes of all chunks are at the places in their references."""
         return all(self.is_durable(stored) for stored in self.items)
 
     def are_written(self) -> bool:
@@ -208,7 +208,7 @@ class StoredChunks:
         return all(stored.live == stored.ref.count for stored in self.items)
 
     def give_away(self) -> list[ChunkRef]:
-        """Forget all chunks, which get another owner, and return them in their order."""
+        """Forget all chunks and return their references in order, for another owner."""
         chunks = self._detach()
         for stored in chunks:
             stored.kept = False
@@ -221,7 +221,7 @@ class StoredChunks:
             _forget(self._spill, stored)
 
     def free(self, core: Core) -> None:
-        """Forget all chunks, because the queue is deleted; a task does it if there are many."""
+        """Forget all chunks because the queue is deleted.  If there are many, start a task."""
         core.scheduler.start(self._free(self._detach()))
 
     def _free(self, chunks: list[StoredChunk]) -> Iterator[int]:
@@ -230,7 +230,7 @@ class StoredChunks:
             yield 1
 
     def _detach(self) -> list[StoredChunk]:
-        """Detach all chunks; the caller forgets each of them."""
+        """Detach and return all chunks; the caller forgets each of them."""
         chunks = self.items
         self.items = []
         self.gone = RangeSet()
@@ -247,10 +247,10 @@ class StoredChunks:
 class SpillRecord(LateRecord):
     """The record of a written and synced chunk, one group after its messages.
 
-    It stands for messages, and for their removal, that earlier records describe: a publish, a
-    transaction, a move to another queue.  A crash may keep any part of the newest group.  If it
-    kept this record without those, it would apply half a transaction, or lose a message that was to
-    be moved.  So this record depends only on groups before its own.
+    It replaces earlier records of messages and of their removal: a publish, a transaction, a move
+    to another queue.  After a crash, any part of the newest group may be on disk.  If this record
+    were there without the earlier ones, recovery would apply half a transaction, or lose a message
+    that was to be moved.  So this record depends only on groups before its own.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""The two places of waiting messages in memory: a window of new ones, and the requeued ones.
+"""The containers of waiting messages in memory: a window of new messages, and requeued messages.
 
-Each yields its messages in ascending order of their sequences.  A queue takes from the one with the
-lower first sequence, so that requeued and recovered messages come before newer ones, in whatever
-order they were added.
+Each returns its messages in ascending order of their sequences.  A queue takes from the container
+with the lower first sequence, so requeued and recovered messages come before newer ones, in
+whatever order they were added.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from mypy_extensions import i64, mypyc_attr
 
 from leveret.message import Address, Message, PlacedMessage
 
-#: The result of `first` without a message.  No sequence is negative.  It is asked before each
-#: delivery, and an optional number would be an object each time.
+#: The result of `first` without a message.  No sequence is negative.  `first` is called before each
+#: delivery, and an optional number would allocate an object each time.
 NOTHING: Final = -1
 
-#: The content of a place whose message was taken, so that the message itself is freed.
+#: The content of a place after its message was taken, so that the message itself is freed.
 TAKEN: Final = Message(Address(b"", b""), b"", b"", 0, False)
 
-#: The number of taken places at the head of a window at which the rest is moved.
+#: The number of taken places at the head of a window from which they are removed.
 _COMPACT_AT: Final = 4096
 
 
 @final
 class Window:
-    """The newest messages, in memory: the place follows from the sequence.
+    """The newest messages in memory, with places that follow from their sequences.
 
-    A list with a moving head is used because a message costs about 6 ns where a deque's costs 29.
+    It is a list with a moving head, because a message costs about 6 ns there and 29 ns in a deque.
     """
 
     def __init__(self, next_sequence: i64) -> None:
@@ -39,7 +39,7 @@ class Window:
         self.head_sequence: i64 = next_sequence
         #: The sequence that the next message gets.
         self.next_sequence: i64 = next_sequence
-        #: Places behind the head whose message was removed; the head itself is never empty.
+        #: The number of empty places behind the head.  The head itself is never empty.
         self.gaps: i64 = 0
 
     def append(self, message: Message) -> i64:
@@ -81,18 +81,18 @@ class Window:
         return self.next_sequence - self.head_sequence - self.gaps
 
     def has(self, sequence: i64) -> bool:
-        """Return whether a message with this sequence waits here."""
+        """Return whether a message with this sequence is in the window."""
         place = sequence - self.head_sequence
         if place < 0 or sequence >= self.next_sequence:
             return False
         return self.gaps == 0 or self.items[self.head + place] is not TAKEN
 
     def at(self, sequence: i64) -> Message:
-        """Return the message with a sequence that waits here."""
+        """Return the message with a sequence, which must be in the window."""
         return self.items[self.head + sequence - self.head_sequence]
 
     def remove(self, sequence: i64) -> Message:
-        """Remove and return the message with a sequence that waits here; leave a gap."""
+        """Remove and return the message with a sequence in the window; leave a gap."""
         if sequence == self.head_sequence:
             return self.take()
         place = self.head + sequence - self.head_sequence
@@ -102,9 +102,9 @@ class Window:
         return message
 
     def behind(self, sequence: i64, count: i64) -> tuple[i64, i64]:
-        """Skip up to `count` messages from `sequence` on; return the next sequence and the rest.
+        """Skip up to `count` messages from `sequence`; return the next sequence and the rest.
 
-        The rest is above 0 if fewer messages wait here.
+        The rest is above 0 if the window has fewer messages.
         """
         start: i64 = max(sequence, self.head_sequence)
         if self.gaps == 0:
@@ -121,7 +121,7 @@ class Window:
         return self.head_sequence + place - self.head, left
 
     def fill(self, items: list[Message], first: i64) -> None:
-        """Hold `items`, the first with the sequence `first`; TAKEN among them is a gap."""
+        """Set the messages to `items`, beginning with the sequence `first`; TAKEN is a gap."""
         self.items = items
         self.next_sequence = first + len(items)
         gaps: i64 = 0
@@ -137,7 +137,7 @@ class Window:
         self.gaps = gaps
 
     def split(self, first: i64) -> Window:
-        """Split off and return the part from `first` on, behind the first place, as a window."""
+        """Split off and return the part from `first` on, which must be behind the head."""
         place: i64 = self.head + first - self.head_sequence
         items = self.items[place:]
         del self.items[place:]
@@ -161,13 +161,13 @@ class Window:
         return found
 
     def part(self) -> WindowPart:
-        """Return a copy of the waiting messages, for a reader that comes back for more."""
+        """Return a copy of the waiting messages, for a reader that reads it in several steps."""
         return WindowPart(self.head_sequence, self.items[self.head :])
 
 
 @final
 class WindowPart:
-    """The messages of a window at one moment: the first sequence, and a message for each place."""
+    """A copy of the messages of a window: the first sequence, and a message for each place."""
 
     def __init__(self, first: i64, items: list[Message]) -> None:
         self.first: Final[i64] = first
@@ -196,7 +196,7 @@ class RequeuedMessage(PlacedMessage):
 
 
 def sequence_of(item: RequeuedMessage) -> int:
-    """Return the sequence of a message: the sort key for lists."""
+    """Return the sequence of a message, as the sort key for lists."""
     return item.sequence
 
 
@@ -204,7 +204,7 @@ def sequence_of(item: RequeuedMessage) -> int:
 _BLOCK_BITS: Final[i64] = 10
 _BLOCK_MASK: Final[i64] = 1023
 
-#: The stale numbers in a heap, in addition to as many as are valid, at which it is rebuilt.
+#: A heap is rebuilt if its stale numbers exceed the valid ones by more than this.
 _ODD_NUMBERS: Final[i64] = 64
 
 
@@ -224,7 +224,7 @@ class ReturnsBlock:
         self._places |= 1 << int(returned.sequence & _BLOCK_MASK)
 
     def pop(self, sequence: i64) -> RequeuedMessage | None:
-        """Remove and return the message with a sequence; None if it is not here."""
+        """Remove and return the message with a sequence, or return None."""
         returned = self.messages.pop(sequence, None)
         if returned is not None:
             self._places ^= 1 << int(sequence & _BLOCK_MASK)
@@ -240,9 +240,9 @@ class ReturnsBlock:
 class Returns:
     """Requeued or recovered messages, added in any order and read by their old places.
 
-    They are in blocks of consecutive sequences, and a heap gives the next block.  So no operation
+    They are in blocks of consecutive sequences, and a heap returns the next block.  So no operation
     takes longer with more waiting messages, except for the logarithm of that heap, and no growing
-    container moves all of them at once.
+    container moves all messages at once.
     """
 
     def __init__(self) -> None:
@@ -250,7 +250,7 @@ class Returns:
         self._lowest: i64 = NOTHING
         self._count: i64 = 0
         self._blocks: dict[i64, ReturnsBlock] = {}
-        #: A heap of the blocks' numbers; it may have stale ones of removed blocks.
+        #: A heap of the blocks' numbers, including stale numbers of removed blocks.
         self._numbers: list[int] = []
 
     def put(self, returned: RequeuedMessage) -> None:
@@ -266,7 +266,7 @@ class Returns:
             self._lowest = sequence
 
     def _begin(self, number: i64) -> ReturnsBlock:
-        """Return a new block, to which the caller adds a message."""
+        """Create and return a block, to which the caller adds a message."""
         blocks = self._blocks
         block = blocks[number] = ReturnsBlock(number)
         heapq.heappush(self._numbers, int(number))
@@ -279,7 +279,7 @@ class Returns:
         return self._lowest
 
     def remove(self, sequence: i64) -> RequeuedMessage | None:
-        """Remove and return the message with a sequence; None if it is not here."""
+        """Remove and return the message with a sequence, or return None."""
         block = self._blocks.get(sequence >> _BLOCK_BITS)
         if block is None:
             return None
@@ -306,7 +306,7 @@ class Returns:
         return self._count
 
     def at(self, sequence: i64) -> RequeuedMessage | None:
-        """Return the message with a sequence that waits here, or None."""
+        """Return the message with a sequence, or None."""
         if self._count == 0:
             return None
         block = self._blocks.get(sequence >> _BLOCK_BITS)
@@ -328,9 +328,9 @@ class Returns:
 def window_of(returned: list[RequeuedMessage], next_sequence: i64) -> Window | None:
     """Return messages in the order of their sequences as a window that ends at `next_sequence`.
 
-    A message takes some 280 bytes less there than in `Returns`, and is taken in a hundredth of the
-    time.  Return None if more than half of the places would be empty, or if a message was requeued
-    before.
+    A message in a window takes some 280 bytes less than in `Returns`, and is taken in a hundredth
+    of the time.  Return None if more than half of the places would be empty, or if a message was
+    requeued before.
     """
     if not returned or next_sequence - returned[0].sequence > 2 * len(returned):
         return None
@@ -341,7 +341,7 @@ def window_of(returned: list[RequeuedMessage], next_sequence: i64) -> Window | N
 
 
 def filled_window(returned: list[RequeuedMessage], next_sequence: i64) -> Window:
-    """Return messages in the order of their sequences as a window with any gaps."""
+    """Return messages in the order of their sequences as a window, with gaps if necessary."""
     items: list[Message] = []
     first = returned[0].sequence
     sequence: i64 = first

@@ -1,7 +1,7 @@
 """A binding: a source exchange, a destination (queue or exchange), a key and arguments.
 
-All four are its identity: the same pair with another key or other arguments is a second binding
-(behaviour 36: binding identity).
+All four form its identity: the same source and destination with another key or other arguments are
+a second binding (behaviour 36: binding identity).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from leveret.broker.exchanges.exchange import Exchange
     from leveret.broker.queue.queue import Queue
 
-#: Longer arguments are kept encoded, as in a record, and decoded on each access: decoded, many
-#: small entries take five times as much memory.
+#: Longer arguments are stored encoded, as in a record, and decoded on each access, because many
+#: small entries take five times as much memory when decoded.
 _DECODED_BYTES_MAX: Final = 512
 
-#: Its place among the bindings of a queue from exchanges that choose one binding.
+#: The memory of its entry among a queue's bindings from exchanges that choose one binding.
 _CHOICE_BYTES: Final = 240
 
 
 def binding_identity(
     to_queue: bool, destination: str, binding_key: str, arguments: dict[str, object]
 ) -> tuple[bool, str, str, bytes]:
-    """Return the identity of a binding of one source; the order of arguments does not matter."""
+    """Return the identity of a binding of one source, for any order of the arguments."""
     return (to_queue, destination, binding_key, table_identity(arguments))
 
 
@@ -48,8 +48,8 @@ class Binding:
         arguments: dict[str, object],
         made_by: Owner | None = None,
     ) -> None:
-        #: The user for whom it counts; None for an imported binding, or one recorded by an earlier
-        #: release.
+        #: The user it counts for, or None for an imported binding and for one recorded by an
+        #: earlier release.
         self.made_by: Final = made_by
         self.source: Final = source
         self.queue: Final = queue
@@ -67,7 +67,7 @@ class Binding:
         self.destination: Final = destination
         #: Its identity among the bindings of its source.
         self.identity: Final = (queue is not None, destination, binding_key, identity_of(encoded))
-        #: The memory that it takes, without its place in the index of its source.
+        #: The memory of the binding, without its entry in the index of its source.
         self.bytes: i64 = (
             BINDING_BYTES
             + i64(sys.getsizeof(binding_key))
@@ -76,19 +76,19 @@ class Binding:
         )
         if source.chooses and queue is not None:
             self.bytes += _CHOICE_BYTES
-        #: Its own memory in the index of its source, if that is counted by binding.
+        #: The memory of its entry in the index of its source, if the index counts each binding.
         self.index_bytes: i64 = 0
-        #: True if its definition survives a restart: both ends are durable.
+        #: True if its definition survives a restart, because both ends are durable.
         self.durable: Final = source.durable and (
             (queue is not None and queue.durable and not queue.exclusive)
             or (exchange is not None and exchange.durable)
         )
-        #: The group of the journal that holds its definition.
+        #: The group of the journal that contains its definition.
         self.define_group: i64 = 0
 
     @property
     def arguments(self) -> dict[str, object]:
-        """The arguments; callers must not change them."""
+        """The arguments, which callers must not change."""
         return (
             read_table(self._packed, 0, len(self._packed))[0] if self._packed else self._arguments
         )
@@ -98,11 +98,11 @@ class Binding:
         return len(self._packed) > 0
 
     def is_there(self) -> bool:
-        """Return whether its source still has it."""
+        """Return whether the source still has this binding."""
         return self.source.bindings.get(self.identity) is self
 
     def has_ended(self) -> bool:
-        """Return whether an end is deleted: then it routes nothing and is about to be removed."""
+        """Return whether an end is deleted, so that the binding routes nothing."""
         if self.source.deleted:
             return True
         if self.queue is not None:

@@ -1,8 +1,8 @@
-"""The consistent-hash exchange: each message goes to one binding, equal values to the same one.
+"""The consistent-hash exchange: each message goes to one binding, chosen by a hashed value.
 
-The binding key is the binding's weight: its share of the values.  A new binding takes a share from
-all others and moves nothing else; see `routing.ring`.  Several bindings of one destination count as
-the heaviest of them.
+The binding key is the weight of the binding, its share of the values.  A new binding takes a share
+from all others, and no other values move (see `routing.ring`).  Several bindings of one destination
+count as the heaviest of them.
 
 Source: RabbitMQ's plugin of that name, for arguments, weights and texts.
 """
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 _POINT_BYTES: Final = 46
 _RING_BYTES: Final = 17_000
 
-#: The units of work on a ring that take about a microsecond; the units done at once; and the looks
+#: The units of work on a ring that take about a microsecond, the units done at once, and the looks
 #: that take as long as one unit.
 _WORK_PER_COST: Final = 4
 _WORK_AT_ONCE: Final = 1024
 _LOOKS_PER_WORK: Final = 2
 
-#: The most looks that finding a value counts: it may have to sort parts of the ring first, and that
-#: is not the message's fault.
+#: The most looks counted for finding a value.  A message is not charged for sorting parts of the
+#: ring first.
 _LOOKS_MAX: Final = 16_384
 
 
 class ConsistentHashExchange(Exchange):
-    """Bindings on a ring.  Raises: PreconditionFailed (406) for invalid arguments."""
+    """Stores bindings on a ring.  Raises: PreconditionFailed (406) for invalid arguments."""
 
     ring: HashRing
     source: HashSource
@@ -56,11 +56,11 @@ class ConsistentHashExchange(Exchange):
         self._scheduler = None
 
     def equip(self, core: Core) -> None:
-        """Keep the scheduler, which frees the ring in the end."""
+        """Store the scheduler, which frees the ring later."""
         self._scheduler = core.scheduler
 
     def drop(self) -> None:
-        """Free the ring; a task frees a million points."""
+        """Free the ring.  A task frees large rings."""
         super().drop()
         if self._scheduler is not None:
             for points in self.ring.empty():
@@ -82,19 +82,19 @@ class ConsistentHashExchange(Exchange):
         self.ring.insert(binding, f"{kind} {binding.destination}", weight)
 
     def remove(self, binding: Binding) -> None:
-        """Take `binding` off the ring."""
+        """Remove `binding` from the ring."""
         self.ring.remove(binding)
 
     def owes(self) -> bool:
-        """Return whether points of the ring still have to be made or removed."""
+        """Return whether points of the ring remain to be added or removed."""
         return self.ring.owes()
 
     def settle_index(self) -> None:
-        """Make and remove some points."""
+        """Add and remove some points."""
         self.ring.settle(_WORK_AT_ONCE)
 
     def index_cost(self) -> i64:
-        """Return the cost of the ring so far."""
+        """Return the cost of all work on the ring so far."""
         return self.ring.work // _WORK_PER_COST
 
     def index_bytes(self) -> i64:
@@ -102,7 +102,7 @@ class ConsistentHashExchange(Exchange):
         return self.ring.size * _POINT_BYTES + _RING_BYTES
 
     def route(self, routing: Routing) -> None:
-        """Match the one binding for the value."""
+        """Match the binding for the message's value."""
         ring = self.ring
         before = ring.work
         target = ring.find(ring_hash(self.source.value(routing)))

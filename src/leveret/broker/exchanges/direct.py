@@ -1,4 +1,4 @@
-"""The direct exchange: the routing key is the binding key (AMQP 0-9-1 section 3.1.3.1)."""
+"""The direct exchange: a binding matches if its key is the routing key (AMQP 0-9-1 3.1.3.1)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEY_BYTES: Final = 320
 
 
 class DirectExchange(Exchange):
-    """Bindings by their key."""
+    """Indexes bindings by key."""
 
     by_key: dict[str, dict[Binding, None]]
 
@@ -31,7 +31,7 @@ class DirectExchange(Exchange):
         self.by_key.setdefault(self.key_of(binding), {})[binding] = None
 
     def remove(self, binding: Binding) -> None:
-        """Forget `binding`."""
+        """Remove `binding` from the index."""
         key = self.key_of(binding)
         bindings = self.by_key[key]
         del bindings[binding]
@@ -43,5 +43,5 @@ class DirectExchange(Exchange):
         return len(self.by_key) * _KEY_BYTES
 
     def route(self, routing: Routing) -> None:
-        """Match the bindings whose key is the routing key."""
+        """Match the bindings with the routing key as their key."""
         routing.take_all(self.by_key.get(routing.routing_key, ()))

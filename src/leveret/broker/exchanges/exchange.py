@@ -1,13 +1,13 @@
-"""An exchange, its bindings and its alternate exchange, and the routing of messages over them.
+"""The base of exchange types, and the routing of messages over bindings and alternate exchanges.
 
-The types are siblings in `exchanges/`; each has its own index of the bindings, and finds those that
-match.  An exchange without a match passes the message to its alternate exchange, if it has one.
+Each type in `exchanges/` has its own index of the bindings, and finds the matching ones.  If no
+binding matches, the message goes to the alternate exchange, if there is one.
 
-`Routing` routes over several exchanges: it visits each exchange and takes each queue once, so
-cycles end and a queue that matched twice gets one copy (behaviours 36: binding identity, and 37:
+`Routing` routes over several exchanges.  It visits each exchange once and takes each queue once, so
+cycles end, and a queue that matched twice gets one copy (behaviours 36: binding identity, and 37:
 exchange-to-exchange bindings).
 
-The cost of one message is limited: routing counts everything that it examines, and stops at
+The cost of one message is limited.  Routing counts everything it examines, and stops at
 `ROUTING_LOOKS_MAX`.
 """
 
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from leveret.broker.scheduler.task import Task
     from leveret.message import Message
 
-#: The type of delayed exchanges; their argument `x-delayed-type` is the type that routes.
+#: The type of delayed exchanges.  They route as the type in their argument `x-delayed-type`.
 DELAYED_TYPE: Final = "x-delayed-message"
 
-#: The looks that each visited exchange counts, in addition to its bindings.
+#: The looks counted for each visited exchange, in addition to its bindings.
 LOOKS_PER_EXCHANGE: Final = 4
 
 
 @final
 class Declared:
-    """The attributes that an exchange is declared with."""
+    """The attributes of an exchange in its declaration."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Declared:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Exchange:
-    """The base of all exchange types; the name is one that was cleaned or kept."""
+    """The base of all exchange types."""
 
     def __init__(self, declared: Declared) -> None:
         self.name = Name(declared.name)
@@ -77,28 +77,28 @@ class Exchange:
         self.arguments = declared.arguments
         #: The policy that applies to it (`vhost.policies`).
         self.policy: Policy | None = None
-        #: True if messages may request a delay; and the store of the delayed messages.
+        #: True if messages may request a delay, and the store of delayed messages.
         self.delays = False
         self.delayed: DelayedMessages | None = None
-        #: The alternate exchange for messages that no binding matched; `""` for none.
+        #: The alternate exchange for messages without a matching binding, or `""` for none.
         self.alternate = ""
         self.configure(self.arguments)
         #: Bindings from this exchange by identity.
         self.bindings: dict[tuple[bool, str, str, bytes], Binding] = {}
-        #: Bindings to this exchange, which are removed when it is deleted.
+        #: Bindings to this exchange, which are removed with it.
         self.bound_from: dict[Binding, None] = {}
         #: The memory that the vhost has booked for the exchange and the bindings from it.
         self.booked: i64 = 0
-        #: The task that completes the index; it may be over.
+        #: The last task that completes the index.  It may be over.
         self.indexing: Task | None = None
         self.deleted = False
-        #: True if routing keys are matched by words, so that a vhost may require strict ones.
+        #: True if routing keys are matched word by word, so that a vhost may require strict keys.
         self.has_patterns = False
-        #: False if the type ignores routing keys, and routes once for several keys.
+        #: False if the type routes only once for several routing keys.
         self.looks_at_keys = True
         #: True if one of several bindings is chosen for each message.
         self.chooses = False
-        #: The group of the journal that holds its definition.
+        #: The group of the journal that contains its definition.
         self.define_group: i64 = 0
         self.published_in: i64 = 0
 
@@ -109,15 +109,15 @@ class Exchange:
         self.delays = self.kind == DELAYED_TYPE or merged.get("delayed-message") is True
 
     def equip(self, core: Core) -> None:
-        """Make the type's own parts, when the exchange is added to a vhost."""
+        """Create the parts of the type, when the exchange is added to a vhost."""
 
     def drop(self) -> None:
-        """Drop the type's own parts and the delayed messages, because the exchange is deleted."""
+        """Drop the parts of the type and the delayed messages, because the exchange is deleted."""
         if self.delayed is not None:
             self.delayed.drop()
 
     def replayed(self) -> list[Message]:
-        """Return the messages that a new binding gets at once, the oldest first."""
+        """Return the messages to send to a new binding at once, the oldest first."""
         return []
 
     def index_bytes(self) -> i64:
@@ -125,7 +125,7 @@ class Exchange:
         return 0
 
     def index_cost(self) -> i64:
-        """Return the cost of changes to the index so far, if they are expensive."""
+        """Return the total cost of changes to the index, if they are expensive."""
         return 0
 
     def owes(self) -> bool:
@@ -133,7 +133,7 @@ class Exchange:
         return False
 
     def settle_index(self) -> None:
-        """Do a small part of the remaining work on the index (`index_cost` counts it)."""
+        """Do a small part of the remaining work on the index, which `index_cost` counts."""
 
     def index_on(self) -> Iterator[int]:
         """Complete the index."""
@@ -152,9 +152,9 @@ class Exchange:
 
     @abstractmethod
     def route(self, routing: Routing) -> None:
-        """Give `routing` every binding that matches, until it is `over`.
+        """Pass every matching binding to `routing`, until it is `over`.
 
-        Bindings that are examined and do not match count too (`Routing.look`).
+        Examined bindings that do not match count too (`Routing.look`).
         """
 
     def definition(self, vhost: str) -> dict[str, object]:
@@ -174,21 +174,21 @@ class Exchange:
 class Routing(Destinations):
     """The routing of one message, or of a routing key if the result depends only on the key.
 
-    After `run`, `targets` holds each matched target once, and `dynamic` is True if message headers
-    were examined, so that the result is valid for this message alone.
+    After `run`, `targets` contains each matched target once.  `dynamic` is True if the result
+    depends on more than the routing key, and is valid only for this message.
     """
 
     def __init__(self, routing_key: str, properties: bytes) -> None:
         super().__init__([])
         self.routing_key = routing_key
         self.properties = properties
-        #: The keys of the headers CC and BCC; None for a message without them.
+        #: The keys in the headers CC and BCC, or None without them.
         self.more_keys: list[str] | None = None
         self.dynamic = False
-        #: The reason to refuse a client's publish (406); the broker's own messages are not refused.
+        #: The reason to refuse a client's publish (406).  Messages of the broker are not refused.
         self.refusal = ""
-        #: The number of looks so far: bindings, places in patterns, conditions on headers; and
-        #: whether the limit for one message is reached.
+        #: The number of looks so far (bindings, places in patterns, conditions on headers), and
+        #: whether they reached the limit for one message.
         self.looks: i64 = 0
         self.over = False
         self._headers: dict[str, object] | None = None
@@ -197,16 +197,16 @@ class Routing(Destinations):
         # Most messages reach one exchange and one target, which need no set.
         self._seen: set[Target] | None = None
         self._first: Exchange | None = None
-        #: The exchanges reached, and those of them not yet routed from; None while `_first` is the
-        #: only one.
+        #: The exchanges reached (None while `_first` is the only one), and those not routed from
+        #: yet.
         self._visited: set[Exchange] | None = None
         self._pending: list[Exchange] = []
-        #: True to route as if no exchange delayed the message.
+        #: True to ignore a requested delay.
         self.ignores_delays = False
         self._matched = False
 
     def headers(self) -> dict[str, object]:
-        """Return the message's headers, decoded once; empty if it has none."""
+        """Return the message's headers, or an empty dict without headers.  Decode them once."""
         self.dynamic = True
         if self._headers is None:
             self._decoded = len(self.properties)
@@ -228,7 +228,7 @@ class Routing(Destinations):
         return self.looks // LOOKS_PER_COST + self._decoded // TABLE_BYTES_PER_COST
 
     def take(self, binding: Binding) -> None:
-        """Add the destination of a binding that matched, unless the limit is reached."""
+        """Add the destination of a matching binding, unless the limit is reached."""
         self.look(1)
         if self.over:
             return
@@ -241,20 +241,20 @@ class Routing(Destinations):
             self._visit(binding.exchange)
 
     def take_all(self, bindings: Iterable[Binding]) -> None:
-        """Add the destinations of bindings that matched, up to the limit."""
+        """Add the destinations of matching bindings, up to the limit."""
         for binding in bindings:
             self.take(binding)
             if self.over:
                 break
 
     def take_target(self, target: Target) -> None:
-        """Add a target that matched, once."""
+        """Add a matching target, unless it was added before."""
         self._matched = True
         if self._is_new(target):
             self.targets.append(target)
 
     def take_tap(self, tap: Target) -> None:
-        """Add a tap, once; it does not count as a match."""
+        """Add a tap, which does not count as a match, unless it was added before."""
         if self._is_new(tap):
             self.targets.append(tap)
             self.taps = (*self.taps, tap)
@@ -266,7 +266,7 @@ class Routing(Destinations):
         return [] if self._first is None else [self._first]
 
     def _is_new(self, target: Target) -> bool:
-        """Return whether a target is not in `targets` yet; if so, the caller adds it."""
+        """Return whether a target is not in `targets` yet.  If so, the caller must add it."""
         if not self.targets:
             return True
         seen = self._seen
@@ -307,7 +307,7 @@ class Routing(Destinations):
         return True
 
     def run(self, exchange: Exchange, exchanges: dict[str, Exchange]) -> None:
-        """Route from `exchange`; `exchanges` are those of the vhost, for alternate exchanges."""
+        """Route from `exchange`; `exchanges` are all exchanges of the vhost by name."""
         self._first = exchange
         self._run_from(exchange, exchanges)
         while self._pending and not self.over:
@@ -315,7 +315,7 @@ class Routing(Destinations):
             self._run_from(self._pending.pop(), exchanges)
 
     def _run_from(self, exchange: Exchange, exchanges: dict[str, Exchange]) -> None:
-        """Take the destinations of the bindings from `exchange`, or else its alternate exchange."""
+        """Take the destinations of an exchange, or visit its alternate exchange."""
         if exchange.delays and not self.ignores_delays and self._is_delayed(exchange):
             return
         self._matched = False
@@ -328,7 +328,7 @@ class Routing(Destinations):
                 self._visit(alternate)
 
     def _route_more(self, exchange: Exchange, more_keys: list[str]) -> None:
-        """Route by the other keys too; the alternate exchange is used if none of them matched."""
+        """Route by the keys of CC and BCC too."""
         first = self.routing_key
         for key in more_keys:
             self.look(LOOKS_PER_EXCHANGE)

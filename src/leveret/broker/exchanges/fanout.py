@@ -7,17 +7,17 @@ from leveret.broker.exchanges.exchange import Declared, Exchange, Routing
 
 
 class FanoutExchange(Exchange):
-    """Needs no index: all bindings match."""
+    """Matches all bindings, without an index."""
 
     def __init__(self, declared: Declared) -> None:
         super().__init__(declared)
         self.looks_at_keys = False
 
     def add(self, binding: Binding) -> None:
-        """Do nothing: there is no index."""
+        """Do nothing, because the type has no index."""
 
     def remove(self, binding: Binding) -> None:
-        """Do nothing: there is no index."""
+        """Do nothing, because the type has no index."""
 
     def route(self, routing: Routing) -> None:
         """Match all bindings."""

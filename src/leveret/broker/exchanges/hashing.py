@@ -1,4 +1,4 @@
-"""The value that a hashing exchange takes from each message: key, header or property.
+"""The value of a message that a hashing exchange hashes: routing key, header or property.
 
 Source: RabbitMQ's plugin of the type x-consistent-hash.
 """
@@ -21,7 +21,7 @@ _PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
 
 @final
 class HashSource:
-    """The source of the value to hash, for an exchange with these arguments.
+    """The source of the value to hash, from the arguments of the exchange.
 
     Raises: PreconditionFailed (406) for empty or contradicting arguments.
     """
@@ -35,7 +35,7 @@ class HashSource:
             raise PreconditionFailed(f"Unsupported property: {self._property}")
 
     def value(self, routing: Routing) -> bytes:
-        """Return the bytes to hash; b"" if the message has no such header or property."""
+        """Return the bytes to hash, or b"" if the message lacks the header or property."""
         if self._header:
             value = routing.headers().get(self._header)
             if value is None:

@@ -1,7 +1,7 @@
 """The headers exchange: a binding's arguments are matched against the message's headers.
 
-Source: AMQP 0-9-1 section 3.1.3.4 and behaviour 40 (headers exchange); the matching is
-`routing.headers`.
+Source: AMQP 0-9-1 section 3.1.3.4 and behaviour 40 (headers exchange).  `routing.headers` does the
+matching.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class HeadersExchange(Exchange):
         matcher = HeadersMatcher(arguments)
         binding.index_bytes = _MATCHER_BYTES + len(arguments) * _ENTRY_BYTES
         if binding.is_packed():
-            # Only the matcher holds the decoded values.
+            # Only the matcher contains the decoded values.
             binding.index_bytes += table_bytes(arguments)
         self._matchers_bytes += binding.index_bytes
         self.index.insert(binding, matcher)
@@ -62,7 +62,7 @@ class HeadersExchange(Exchange):
         return self._matchers_bytes + self.index.places * _PLACE_BYTES
 
     def route(self, routing: Routing) -> None:
-        """Find the bindings whose arguments match the headers."""
+        """Match the bindings with arguments that match the headers."""
         index = self.index
         before = index.looks
         found = index.find(routing.headers(), ROUTING_LOOKS_MAX - routing.looks)

@@ -1,8 +1,8 @@
-"""The modulus-hash exchange: the routing key's hash, modulo the bindings, selects one of them.
+"""The modulus-hash exchange: the hash of the routing key selects one of the sorted destinations.
 
-Binding keys are ignored.  It distributes more evenly than a consistent-hash exchange, but any new
-binding moves most keys.  Destinations are sorted by name, so that the choice is the same after a
-restart.
+The index is the hash modulo the number of destinations.  Binding keys are ignored.  Messages are
+distributed more evenly than by a consistent-hash exchange, but a new destination moves most keys.
+Destinations are sorted by name, so that the choice is the same after a restart.
 
 Source: RabbitMQ's sharding plugin, and its core from 4.3 on.
 """
@@ -23,7 +23,7 @@ _END_BYTES: Final = 480
 
 
 class ModulusHashExchange(Exchange):
-    """Bindings by the names of their destinations; each destination counts once."""
+    """Indexes bindings by the names of their destinations; each destination counts once."""
 
     ends: dict[tuple[bool, str], dict[Binding, None]]
     names: OrderedNames
@@ -37,7 +37,7 @@ class ModulusHashExchange(Exchange):
         self.names = OrderedNames()
 
     def add(self, binding: Binding) -> None:
-        """List `binding` by its destination."""
+        """Index `binding` by its destination."""
         end = (binding.queue is not None, binding.destination)
         bindings = self.ends.get(end)
         if bindings is None:
@@ -46,7 +46,7 @@ class ModulusHashExchange(Exchange):
         bindings[binding] = None
 
     def remove(self, binding: Binding) -> None:
-        """Forget `binding`."""
+        """Remove `binding` from the index."""
         end = (binding.queue is not None, binding.destination)
         bindings = self.ends[end]
         del bindings[binding]
@@ -59,7 +59,7 @@ class ModulusHashExchange(Exchange):
         return len(self.ends) * _END_BYTES
 
     def route(self, routing: Routing) -> None:
-        """Match the binding of the routing key."""
+        """Match one binding of the destination for the routing key."""
         names = self.names
         if names.size > 0:
             digest = ring_hash(routing.routing_key.encode("utf-8", "surrogateescape"))

@@ -1,7 +1,7 @@
-"""The valid ranges of the numbers that exchanges are declared with.
+"""The valid ranges of numbers in the arguments of exchanges.
 
-They are checked on declare and import, and not at a start: numbers accepted by an older build are
-kept, and used up to the limit.
+Numbers are checked on declare and import, but not at startup.  Numbers accepted by an older build
+are kept, and used up to the limit.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ EXCHANGE_NUMBERS: Final[dict[str, tuple[str, int, int]]] = {
 
 
 def check_exchange_numbers(kind: str, arguments: Arguments, where: str) -> None:
-    """Refuse numbers that an exchange of the type `kind` does not support.
+    """Refuse numbers outside the range of an exchange of the type `kind`.
 
-    The type itself checks the length of a history, with RabbitMQ's text.
+    The type `x-recent-history` checks its length itself, with RabbitMQ's text.
 
     Raises: PreconditionFailed (406).
     """

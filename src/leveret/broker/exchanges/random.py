@@ -1,10 +1,10 @@
 """The random exchanges: each message goes to a random binding.
 
-`x-random` takes any binding.  `x-local-random` takes only queues of this node, which all queues
-here are, bound with an empty key.
+`x-random` accepts any binding.  `x-local-random` accepts only queues of this node (as all queues
+are), bound with an empty key.
 
-The order of choices depends only on the exchange's name, because randomness must be injected and
-nothing better is needed: a linear congruential generator, with its upper bits.
+The choice uses the upper bits of a linear congruential generator.  Its sequence depends only on the
+name of the exchange, because randomness would have to be injected and nothing better is needed.
 
 Source: RabbitMQ's plugin x-random and its core type x-local-random.
 """
@@ -25,7 +25,7 @@ _MASK: Final = (1 << 64) - 1
 
 
 class RandomExchange(Exchange):
-    """Bindings in a list, each with its place in it."""
+    """Lists the bindings, each with its index in the list."""
 
     listed: list[Binding]
     places: dict[Binding, int]
@@ -41,12 +41,12 @@ class RandomExchange(Exchange):
         self.state = ring_hash(self.name.encode("utf-8", "surrogateescape"))
 
     def add(self, binding: Binding) -> None:
-        """List `binding`."""
+        """Add `binding` to the list."""
         self.places[binding] = len(self.listed)
         self.listed.append(binding)
 
     def remove(self, binding: Binding) -> None:
-        """Put the last binding into the place of `binding`."""
+        """Replace `binding` in the list by the last binding."""
         place = self.places.pop(binding)
         last = self.listed.pop()
         if last is not binding:
@@ -54,7 +54,7 @@ class RandomExchange(Exchange):
             self.places[last] = place
 
     def route(self, routing: Routing) -> None:
-        """Match one binding, chosen anew for each message."""
+        """Match one binding, chosen at random for each message."""
         routing.dynamic = True
         if self.listed:
             self.state = (self.state * _FACTOR + _INCREMENT) & _MASK
@@ -65,9 +65,9 @@ class LocalRandomExchange(RandomExchange):
     """A random exchange of queues only, bound with an empty key."""
 
     def add(self, binding: Binding) -> None:
-        """List `binding`.
+        """Add `binding` to the list.
 
-        Raises: PreconditionFailed (406) for a key, or a destination that is not a classic queue.
+        Raises: PreconditionFailed (406) for a key, or a destination other than a classic queue.
         """
         if binding.binding_key:
             raise PreconditionFailed(f"Non empty binding '{binding.binding_key}' key not permitted")

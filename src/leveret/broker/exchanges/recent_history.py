@@ -1,13 +1,13 @@
 """The recent-history exchange: a fanout that sends its last messages to each new binding.
 
-It keeps the last `x-recent-history-length` messages, 20 by default, except those with the header
-`x-recent-history-no-store` set to true.  Binding a queue replays them, the oldest first; binding an
-exchange routes them from that exchange.
+It stores the last `x-recent-history-length` messages, 20 by default, except those with the header
+`x-recent-history-no-store` set to true.  When a queue is bound, it receives these messages, the
+oldest first.  When an exchange is bound, they are routed from that exchange.
 
-The history is in memory, within the share of all retained messages (`retention.py`), and starts
-empty after a restart, as in RabbitMQ 3.10 (4.3 keeps it).  It takes messages as a queue does, so
-that a message of a transaction arrives with the commit.  But it is not a queue of the vhost and not
-a destination: a message taken only by the history is unroutable.
+The history is in memory, within the share of all retained messages (`retention.py`).  It is empty
+after a restart, as in RabbitMQ 3.10 (4.3 keeps it).  It takes messages as a queue does, so that a
+message of a transaction arrives with the commit.  But it is neither a queue of the vhost nor a
+destination: a message taken only by the history is unroutable.
 
 Source: RabbitMQ's plugin of that name.
 """
@@ -32,7 +32,7 @@ from leveret.message import Message
 
 @final
 class History(Target, Shrinking):
-    """The last messages of one exchange: a tap, which takes all messages that it routes."""
+    """The last messages of one exchange: a tap, which takes all messages routed there."""
 
     def __init__(self, core: Core, name: str, length: i64) -> None:
         super().__init__(core, name, 0, RECORDS_NONE)
@@ -41,7 +41,7 @@ class History(Target, Shrinking):
         self._keeper: Final = RetainedShare(core.memory.retention, self)
 
     def publish(self, message: Message) -> i64:
-        """Keep `message`, and drop the oldest ones if there are too many."""
+        """Store `message`, and drop the oldest messages if there are too many."""
         self.published += 1
         self.messages.append(message)
         self.core.memory.hold(message.size)
@@ -74,7 +74,7 @@ def _cost(message: Message) -> i64:
 
 
 class RecentHistoryExchange(FanoutExchange):
-    """A fanout with a history."""
+    """A fanout exchange with a history."""
 
     length: i64
     history: History | None
@@ -95,21 +95,21 @@ class RecentHistoryExchange(FanoutExchange):
         self.length = length
 
     def equip(self, core: Core) -> None:
-        """Start the history."""
+        """Create the history."""
         self.history = History(core, self.name, self.length)
 
     def drop(self) -> None:
-        """Forget the history because the exchange is deleted."""
+        """Drop the history because the exchange is deleted."""
         super().drop()
         if self.history is not None:
             self.history.drop()
 
     def replayed(self) -> list[Message]:
-        """Return the messages that a new binding gets at once, the oldest first."""
+        """Return the messages to send to a new binding at once, the oldest first."""
         return list(self.history.messages) if self.history is not None else []
 
     def route(self, routing: Routing) -> None:
-        """Match all bindings, and keep the message unless its header forbids it."""
+        """Match all bindings, and store the message unless its header forbids it."""
         no_store = routing.headers().get("x-recent-history-no-store")
         if self.history is not None and no_store is not True:
             routing.take_tap(self.history)

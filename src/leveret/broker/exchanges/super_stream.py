@@ -1,14 +1,14 @@
-"""The super-stream exchange: the hash of the routing key, modulo the partitions, selects one.
+"""The super-stream exchange: the hash of the routing key modulo their number selects a partition.
 
 The key of a binding is the number of its partition, starting at 0.  The argument
-`x-super-stream-partitions` is the number of partitions, so that keys of a deleted partition do not
-move to others: their messages are not routed.  Without it, as in RabbitMQ, the bindings are
-counted.
+`x-super-stream-partitions` is the number of partitions.  With it, keys of a deleted partition do
+not move to other partitions, and their messages are not routed.  Without it, the number of bindings
+is used, as in RabbitMQ.
 
 The hash is that of RabbitMQ's exchange of this type and of its stream clients (`routing.murmur`),
-so that a routing key belongs to the same partition whoever publishes it.
+so that a routing key belongs to the same partition for all publishers.
 
-Source: RabbitMQ's type x-super-stream; `broker.super_stream` declares a whole super stream.
+Source: RabbitMQ's type x-super-stream.  `broker.super_streams` declares whole super streams.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from leveret.broker.exchanges.exchange import Declared, Routing
 from leveret.errors import PreconditionFailed
 from leveret.routing.murmur import partition_of
 
-#: The bytes of a key that count as a look at a binding; hashing them takes less time than a look.
+#: The bytes of a key that count as one look.  Hashing them takes less time than a look.
 _BYTES_PER_LOOK: Final = 8
 
 
 class SuperStreamExchange(DirectExchange):
-    """Bindings by the number in their key."""
+    """Indexes bindings by the number in their key."""
 
-    #: The number of partitions by the argument; below 1 it is not set.
+    #: The number of partitions in the argument.  Below 1 it is not set.
     declared: int
 
     def __init__(self, declared: Declared) -> None:
@@ -39,11 +39,11 @@ class SuperStreamExchange(DirectExchange):
         self.declared = int_argument(self.arguments, "x-super-stream-partitions")
 
     def key_of(self, binding: Binding) -> str:
-        """Return the number.  Raises: PreconditionFailed (406) if the key is not a number."""
+        """Return the partition number.  Raises: PreconditionFailed (406) for another key."""
         return str(partition_number(binding.binding_key))
 
     def route(self, routing: Routing) -> None:
-        """Match the bindings of the partition; none if it is missing."""
+        """Match the bindings of the partition, if any."""
         partitions = self.declared if self.declared > 0 else len(self.by_key)
         if partitions == 0:
             return

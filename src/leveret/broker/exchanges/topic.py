@@ -1,7 +1,7 @@
-"""The topic exchange: binding keys of words, `*` for one and `#` for any number of them.
+"""The topic exchange: binding keys are patterns, with `*` for one word and `#` for any number.
 
-Source: AMQP 0-9-1 section 3.1.3.3 and behaviour 39 (topic exchange); the matching is
-`routing.topic`.
+Source: AMQP 0-9-1 section 3.1.3.3 and behaviour 39 (topic exchange).  `routing.topic` does the
+matching.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from leveret.routing.topic import TopicTrie
 #: The memory of a node of the trie with its tables and its word.
 _NODE_BYTES: Final = 400
 
-#: A trie node reached by a word costs as much as this number of bindings: it is found in a table,
-#: anywhere in memory.
+#: A visit to a trie node costs as much as this number of bindings, because nodes are found through
+#: tables and are spread over the memory.
 _LOOKS_PER_STATE: Final = 2
 
-#: The bytes of a routing key that cost as much as a binding: splitting it into words.
+#: Splitting this many bytes of a routing key into words costs as much as a binding.
 _KEY_BYTES_PER_LOOK: Final = 8
 
 
 class TopicExchange(Exchange):
-    """Bindings in a trie of words."""
+    """Indexes bindings in a trie of words."""
 
     trie: TopicTrie
 
@@ -41,7 +41,7 @@ class TopicExchange(Exchange):
         self.trie.insert(binding.binding_key, binding)
 
     def remove(self, binding: Binding) -> None:
-        """Forget `binding`."""
+        """Remove `binding` from the index."""
         self.trie.remove(binding.binding_key, binding)
 
     def index_bytes(self) -> i64:
@@ -49,7 +49,7 @@ class TopicExchange(Exchange):
         return self.trie.nodes * _NODE_BYTES
 
     def route(self, routing: Routing) -> None:
-        """Match the bindings whose pattern fits the routing key."""
+        """Match the bindings with a pattern that matches the routing key."""
         trie = self.trie
         before = trie.states_visited
         routing.look(len(routing.routing_key) // _KEY_BYTES_PER_LOOK)

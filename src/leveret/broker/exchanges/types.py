@@ -1,4 +1,4 @@
-"""The exchange types, a file each, and the table to make one by its name."""
+"""The table of exchange types, and the function that creates an exchange of a type."""
 
 from __future__ import annotations
 
