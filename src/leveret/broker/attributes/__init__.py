@@ -1,1 +1,1 @@
-"""What arguments, properties and headers mean: values without a state of their own."""
+"""Reading and checking arguments, properties and headers, without any state."""

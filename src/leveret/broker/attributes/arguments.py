@@ -1,7 +1,7 @@
-"""The arguments of declares: the known ones, their valid values, and when declares are equivalent.
+"""The known arguments of declares, their valid values, and the equivalence of declares.
 
-Queues, exchanges and consumers implement the effect of an argument; here values are only checked.
-An unknown argument is kept and has no effect, as in RabbitMQ.
+This module only checks values.  Queues, exchanges and consumers implement the effects of arguments.
+An unknown argument is stored and has no effect, as in RabbitMQ.
 
 Source: behaviours 45 (inequivalent arguments) and 46 (bad arguments); the texts follow RabbitMQ,
 because clients match on them.
@@ -23,8 +23,8 @@ Arguments = dict[str, object]
 #: Queue types; `quorum` is treated as a durable classic queue.
 QUEUE_TYPES: Final = ("classic", "quorum", "stream")
 
-#: The largest number that can be set or requested by JSON: sums with it fit in 64 bits, and JSON
-#: represents it exactly everywhere.
+#: The largest number that can be set or requested in JSON.  Sums with it fit in 64 bits, and all
+#: JSON parsers represent it exactly.
 NUMBER_MAX: Final = 2**53 - 1
 
 #: The argument of classic queues that quorum queues of earlier releases may have.
@@ -69,7 +69,7 @@ _STRINGS: Final = (
     "x-staging-routing-key",
     "x-delayed-retry-type",
 )
-#: All arguments that queues here know; others are kept and have no effect.
+#: All known arguments of queues.  Others are stored and have no effect.
 KNOWN: Final = (
     *QUEUE_NUMBERS,
     *_STRINGS,
@@ -89,10 +89,11 @@ KNOWN: Final = (
 #: Times in ms, which have a maximum.
 _TIMES: Final = ("x-expires", "x-message-ttl", "x-delayed-retry-min", "x-delayed-retry-max")
 
-#: How long a deduplicating queue remembers a value: for its window, or while its message is queued.
+#: The time for which a queue remembers a deduplication key: its window, or while its message is
+#: queued.
 DEDUPLICATION_SCOPES: Final = ("window", "queued")
 
-#: Which returned messages a queue delays, in RabbitMQ 4.3's words.
+#: The returned messages that a queue delays, in RabbitMQ 4.3's words.
 DELAYED_RETRY_TYPES: Final = ("disabled", "all", "failed", "returned")
 
 #: The valid values of an argument, and the error for any other.
@@ -105,8 +106,8 @@ _CHOICES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
 }
 
 #: Arguments that RabbitMQ refuses for a queue type, because the type does not support them.
-#: Arguments that RabbitMQ refuses and this broker supports, such as a delivery limit of a classic
-#: queue, are accepted.  A stream has none of Leveret's own arguments: acks remove nothing from it.
+#: Arguments that this broker does support, such as a delivery limit of a classic queue, are
+#: accepted.  A stream has none of Leveret's own arguments, because acks remove nothing from it.
 _NOT_OF_TYPE: Final = {
     "classic": (
         "x-max-age",
@@ -156,12 +157,12 @@ STAGING_SINK: Final = "x-staging-sink"
 STAGING_BATCH: Final = "x-staging-batch"
 #: The destination of the sink, which is a part of its identity; optional.
 STAGING_DESTINATION: Final = "x-staging-destination"
-#: Where all messages of the staging queue go, if their headers do not say it; optional.
+#: The exchange and routing key for messages of the staging queue without such headers; optional.
 STAGING_EXCHANGE: Final = "x-staging-exchange"
 STAGING_ROUTING_KEY: Final = "x-staging-routing-key"
 
-#: Arguments that a staging queue cannot have: it keeps all staged messages, in order, without
-#: consumers.
+#: Arguments that a staging queue cannot have, because it keeps all staged messages, in order, and
+#: has no consumers.
 _NOT_OF_STAGING: Final = (
     "x-message-ttl",
     "x-max-length",
@@ -220,14 +221,15 @@ _AGE_UNITS_SECONDS: Final = {
     "s": 1,
 }
 
-#: The longest age, about 10,000 years: also in milliseconds it must fit in 64 bits.
+#: The longest age, about 10,000 years.  It must fit in 64 bits in milliseconds too.
 _AGE_SECONDS_MAX: Final = 315_360_000_000
 
 
 def is_int(value: object) -> bool:
     """Return whether `value` is an integer of any width (a Boolean is not).
 
-    Call it before `isinstance(value, int)`: in compiled code, the value is a number after that.
+    Call it before `isinstance(value, int)`, because compiled code then converts the value to a
+    number.
     """
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -235,8 +237,8 @@ def is_int(value: object) -> bool:
 def age_seconds(text: str) -> int:
     """Return an age such as `7D` or `30s` in seconds.
 
-    Raises: ValueError if `text` is not a number followed by one of Y M D h m s, or is too long an
-    age.
+    Raises: ValueError if `text` is not a number followed by one of Y M D h m s, or if the age is
+    too long.
     """
     unit = _AGE_UNITS_SECONDS.get(text[-1:])
     number = text[:-1]
@@ -264,7 +266,7 @@ def int_argument(arguments: Arguments, name: str) -> int:
 
 
 def ack_limit_ms(arguments: Arguments) -> int:
-    """Return `x-consumer-timeout`, at most ten years so that deadlines do not overflow; or -1."""
+    """Return `x-consumer-timeout` or -1; at most ten years, so that deadlines do not overflow."""
     return min(int_argument(arguments, "x-consumer-timeout"), TTL_MS_MAX)
 
 
@@ -390,17 +392,17 @@ def type_name(value: object) -> str:
 
 
 def check_equivalent(current: Arguments, received: Arguments, where: str) -> None:
-    """Refuse a redeclare whose known arguments differ; integers compare by value, not by width.
+    """Refuse a redeclare with different known arguments; integers compare by value, not by width.
 
     Raises: PreconditionFailed (406).
     """
     is_quorum = current.get("x-queue-type") == "quorum"
     for name in _COMPARED:
         if is_quorum and name == MAX_PRIORITY:
-            # As in RabbitMQ: an application may still declare it, or no longer.
+            # As in RabbitMQ, applications may declare it or not.
             continue
         if name == "x-queue-type":
-            # RabbitMQ 4.3 reports the type that a declare without one gets.
+            # RabbitMQ 4.3 reports the default type for a declare without a type.
             check_same(name, where, received.get(name, "classic"), current.get(name, "classic"))
         else:
             check_same(name, where, received.get(name), current.get(name))

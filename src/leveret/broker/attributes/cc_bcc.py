@@ -1,14 +1,16 @@
-"""The headers CC and BCC: more routing keys of a message (behaviour 23: CC and BCC).
+"""The headers CC and BCC: additional routing keys of a message (behaviour 23: CC and BCC).
 
-A message is routed by its routing key and by all of these, once to each queue.  CC stays in the
-message's headers.  BCC is removed from them when the message is published and stored in its
-address, which clients never see: a dead letter and a delayed message are routed by it again.  A
-dead letter with the dead letter routing key of its queue is routed only by that key, now and later:
-its address says so, and CC in its headers only records the original publish.  If CC or BCC occurs
-twice, the first counts.  The property bytes are searched, not decoded.
+A message is routed by its routing key and by all of these keys, once to each queue.  CC stays in
+the headers.  On a publish, BCC moves from the headers to the message's address, which clients never
+receive.  Dead letters and delayed messages are routed by it again.
 
-Source: RabbitMQ's sender-selected distribution.  RabbitMQ skips a value in such an array that is
-not a string; here it is refused, because a copy that is never delivered is a mistake.
+A dead letter of a queue with a dead-letter routing key is routed only by that key, now and later.
+Its address contains a mark for this, and CC in its headers only records the original publish.
+
+If CC or BCC occurs twice, the first counts.  The property bytes are searched, not decoded.
+
+Source: RabbitMQ's sender-selected distribution.  RabbitMQ skips values in such an array that are
+not strings.  This broker refuses them, because a copy that is never delivered is a mistake.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ BCC: Final = b"BCC"
 _CC_ENTRY: Final = b"\x02CC"
 _BCC_ENTRY: Final = b"\x03BCC"
 
-#: Stored in an address instead of BCC when CC in the headers no longer routes: a CC of the type
-#: void, which cannot be published.
+#: Stored in an address instead of BCC when CC in the headers must not route: a CC of the type void,
+#: which cannot be published.
 CC_VOID: Final = b"\x02CCV"
 
 #: The flag of the headers, in the first byte of properties.
@@ -71,7 +73,7 @@ def copy_keys(properties: bytes) -> list[str]:
     """Return the routing keys in the headers CC and BCC of valid property bytes.
 
     Raises: PreconditionFailed (406) for anything but arrays of strings of at most 255 bytes, and
-    for too many of them.
+    for too many keys.
     """
     keys = taken_keys(properties)
     if len(keys) > COPY_KEYS_MAX:
@@ -83,18 +85,18 @@ def copy_keys(properties: bytes) -> list[str]:
 
 
 def taken_keys(properties: bytes) -> list[str]:
-    """Return these keys of a stored message: earlier releases accepted more of them."""
+    """Return the keys of a stored message, of which earlier releases accepted more."""
     return _keys_in(properties, _headers(properties))
 
 
 def _headers(properties: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield the positions of each header of valid property bytes: its start, its value, its end."""
+    """Yield the positions of each header in valid property bytes: its start, value and end."""
     at = find_property(properties, HEADERS)
     return _entries(properties, at + 4, at + 4 + i64(read_i32_be(properties, at)) if at >= 0 else 0)
 
 
 def _entries(table: bytes, position: i64, end: i64) -> Iterator[tuple[int, int, int]]:
-    """Yield the same for the entries of a table from `position` to `end`."""
+    """Yield the positions of each entry of a table from `position` to `end`."""
     while position < end:
         value: i64 = position + 1 + i64(table[position])
         after = value_end(table, value)
@@ -115,7 +117,7 @@ def _keys_in(table: bytes, entries: Iterator[tuple[int, int, int]]) -> list[str]
 
 
 def has_copies(properties: bytes) -> bool:
-    """Return whether the headers may contain a CC or BCC: the name occurs in the bytes."""
+    """Return whether the bytes contain the name CC or BCC, so that the headers may have it."""
     if not properties or properties[0] & _HEADERS == 0:
         return False
     # `in` tries the bytes as a number first, which fails and takes twice as long as `find`.
@@ -147,7 +149,7 @@ def _read_texts(data: bytes, position: i64, end: i64, keys: list[str]) -> None:
 
 
 def blind_copies(address: Address) -> list[str]:
-    """Return the keys in the BCC with which a message was published."""
+    """Return the keys in the BCC of a published message."""
     if address.blind_bytes == 0 or address.blind == CC_VOID:
         return []
     return _keys_in(address.blind, _entries(address.blind, 0, address.blind_bytes))
@@ -163,7 +165,7 @@ def blind_entries(properties: bytes) -> bytes:
 
 
 def blinded(message: Message) -> Message:
-    """Return the message with its BCC in its address; earlier releases kept it in the headers."""
+    """Return the message with BCC in its address; earlier releases left it in the headers."""
     blind = blind_entries(message.properties)
     if not blind:
         return message
@@ -207,7 +209,7 @@ def _read_keys(data: bytes, place: i64, name: bytes, keys: list[str]) -> None:
 
 
 def _unacceptable(name: bytes, kind: int) -> PreconditionFailed:
-    """Return the error for a value of a type that is invalid for a routing key."""
+    """Return the error for a value that is not of the type of a routing key."""
     return PreconditionFailed(
         f'invalid message: {{unacceptable_type_in_header,"{name.decode()}",'
         f"{_NAMES.get(chr(kind), 'unknown')}}}"

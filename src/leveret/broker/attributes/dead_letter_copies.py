@@ -1,8 +1,9 @@
-"""The limit for the copies of one message that dead-lettering makes.
+"""The limit on the copies that dead-lettering makes of one message.
 
-A message that a client published or rejected may become `DEAD_LETTER_COPIES_MAX` dead letters.  A
-copy has its remaining number in its address, over pages, restarts and delays; where a message goes
-to several queues, its copies divide the number among them.
+A message that a client published or rejected may become `DEAD_LETTER_COPIES_MAX` dead letters.  The
+address of a copy contains the number of further copies it may become, which survives pages,
+restarts and delays.  When a message goes to several queues, the copies divide the number among
+themselves.
 
 Invariant: all copies together, plus their remaining numbers, never exceed the limit.
 """
@@ -15,15 +16,15 @@ from mypy_extensions import i64
 
 from leveret.message import ALL_LETTERS
 
-#: Why a copy is not made: the message already has too many; there is no memory for it.
+#: The reasons not to make a copy: the message already has too many, or memory is short.
 COPIES: Final = "copies"
 MEMORY: Final = "memory"
 
 
 def shared(letters_left: i64, copies: i64) -> i64:
-    """Return the remaining number for each of `copies`, so that all together keep the limit.
+    """Return the remaining number for each of `copies`, so that together they keep the limit.
 
-    `letters_left` is the remaining number of the message being copied.
+    `letters_left` is the remaining number of the copied message.
     """
     if letters_left == ALL_LETTERS or copies == 0:
         return letters_left
@@ -32,17 +33,17 @@ def shared(letters_left: i64, copies: i64) -> i64:
 
 @final
 class LettersDropped:
-    """Copies that dead-lettering did not make because of a limit, by the reason."""
+    """The number of copies that dead-lettering did not make, by reason."""
 
     def __init__(self) -> None:
         #: The message already had the maximum of copies.
         self.copies: i64 = 0
         #: There was no memory for more than one copy of a dead letter.
         self.memory: i64 = 0
-        #: The vhost and the queue in which the last of them died.
+        #: The vhost and the queue of the last of these dead letters.
         self.vhost = ""
         self.queue = ""
 
     def total(self) -> i64:
-        """Return their number since the start."""
+        """Return the number since startup."""
         return self.copies + self.memory

@@ -1,4 +1,4 @@
-"""The header `x-delay`: how long an exchange keeps a message before it routes it.
+"""The header `x-delay`: the time for which an exchange delays a message before routing it.
 
 Source: RabbitMQ's plugin rabbitmq_delayed_message_exchange.
 """
@@ -23,9 +23,9 @@ _INTEGER: Final = re.compile("[+-]?[0-9]{1,30}")
 
 
 def delay_of(headers: dict[str, object]) -> int:
-    """Return the delay in ms that `headers` ask for; 0 if none.
+    """Return the delay in ms that `headers` request, or 0.
 
-    As in the plugin, it may be an integer, a string with one, or a number with a fraction.
+    As in the plugin, it may be an integer, a string of an integer, or a number with a fraction.
     """
     value = headers.get(_DELAY)
     if isinstance(value, bool):
@@ -41,22 +41,22 @@ def delay_of(headers: dict[str, object]) -> int:
 
 @final
 class KnownDelay:
-    """The delay of a message on its way to a store, already read from it."""
+    """The delay of the message that is being put into a store, as already read from it."""
 
     def __init__(self) -> None:
-        #: The properties of that message; empty if none.
+        #: The properties of that message, or empty.
         self.properties = b""
         self.delay_ms: i64 = 0
 
 
 def due_ms(message: Message) -> i64:
-    """Return when a message in a store is due, in ms; a delay is at most `DELAY_MS_MAX`."""
+    """Return the due time of a message in a store, in ms; a delay is at most `DELAY_MS_MAX`."""
     delay = delay_of(property_headers(message.properties) or {})
     return message.timestamp_ms + max(0, min(delay, DELAY_MS_MAX))
 
 
 def undelayed(message: Message, now_ms: i64) -> Message:
-    """Return a message as it leaves its store: with the current time, and its delay negated."""
+    """Return the message to route from its store, with the current time and a negated delay."""
     delay = delay_of(property_headers(message.properties) or {})
     negated: dict[str, object] = {_DELAY: -min(delay, DELAY_MS_MAX)}
     properties = edit_headers(message.properties, [_DELAY.encode()], negated)

@@ -1,6 +1,6 @@
-"""The property expiration, a message's own time to live, and the resulting deadline.
+"""The property `expiration`, the TTL of a single message, and the resulting deadline.
 
-The property is a string that must be a number of milliseconds.
+The property is a string, which must be a number of milliseconds.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _DIGITS_MAX: Final = len(str(EXPIRATION_MS_MAX))
 
 
 def expiration_ms(properties: bytes) -> i64:
-    """Return the expiration in valid property bytes, in ms; -1 if absent or not a number.
+    """Return the expiration in valid property bytes in ms, or -1 if absent or not a number.
 
-    Publishes from clients have a valid number (`check_expiration`).
+    In publishes from clients, it is a valid number (`check_expiration`).
     """
     at = find_property(properties, EXPIRATION)
     if at < 0:
@@ -44,7 +44,7 @@ def expiration_ms(properties: bytes) -> i64:
     if position == end:
         return -1
     if end - position > _DIGITS_MAX:
-        # Leading zeros may be most of the string, which each queue reads.
+        # Strip leading zeros, which may be most of the string, because each queue reads it.
         properties = properties[position:end].lstrip(b"0")
         position = 0
         end = len(properties)
@@ -59,7 +59,7 @@ def expiration_ms(properties: bytes) -> i64:
 
 
 def deadline_of(message: Message, queue_ttl_ms: i64) -> i64:
-    """Return when `message` expires in a queue with a TTL, in ms; NO_DEADLINE if it never does."""
+    """Return the time (ms) at which `message` expires in a queue with a TTL, or NO_DEADLINE."""
     ttl = queue_ttl_ms
     if message.properties[0] & EXPIRATION_FLAG:
         own = expiration_ms(message.properties)
@@ -69,7 +69,7 @@ def deadline_of(message: Message, queue_ttl_ms: i64) -> i64:
 
 
 def own_expiry(message: Message) -> i64:
-    """Return when a message expires by its own expiration, in ms; NEVER without one."""
+    """Return the time (ms) at which a message expires by its own expiration, or NEVER."""
     if message.properties[0] & EXPIRATION_FLAG == 0:
         return NEVER
     deadline = deadline_of(message, -1)

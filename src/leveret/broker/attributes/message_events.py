@@ -1,4 +1,4 @@
-"""Message events: their names, and their recorder as queues and connections see it.
+"""The names of message events, and the interface of their recorder for queues and connections.
 
 The names are the routing keys of the events in the event stream.
 
@@ -15,21 +15,21 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.message import Message
 from leveret.names import Name
 
-#: The stream of each vhost to which they are published.
+#: The stream of each vhost to which events are published.
 EVENT_STREAM: Final = Name("amq.leveret.events")
 
-#: A publish was accepted from a client (routed or not); was put into a queue; was delivered.
+#: A client's publish was accepted (routed or not); a message was put into a queue; was delivered.
 PUBLISHED: Final = "published"
 ROUTED: Final = "routed"
 DELIVERED: Final = "delivered"
-#: Events that end a message, or return it to its queue.
+#: A message left its queue, or returned to it.
 ACKED: Final = "acked"
 REQUEUED: Final = "requeued"
 DEAD_LETTERED: Final = "dead_lettered"
 EXPIRED: Final = "expired"
 DROPPED: Final = "dropped"
 UNROUTABLE: Final = "unroutable"
-#: Copies of a dead letter were not made, because there would be too many.
+#: Copies of a dead letter were not made because of a limit.
 LETTERS_DROPPED: Final = "letters_dropped"
 #: All waiting messages of a queue were dropped; the queue was deleted.
 PURGED: Final = "purged"
@@ -41,11 +41,11 @@ class MessageEvents:
     """Records message events; this base class records none."""
 
     def __init__(self, mask: i64) -> None:
-        #: Messages whose sequence has these bits all zero are recorded.
+        #: A message is recorded if these bits of its sequence are zero.
         self.mask: i64 = mask
-        #: True while publishers are blocked: no events are recorded.
+        #: True while publishers are blocked, and no events are recorded.
         self.paused = False
-        #: Events that were dropped: too many at once, or there is no stream.
+        #: Events dropped because there were too many at once, or no stream.
         self.dropped: i64 = 0
 
     def queue_event(
@@ -63,7 +63,7 @@ class MessageEvents:
     def published(
         self, vhost: str, message: Message, queues: i64, targets: Sequence[object]
     ) -> None:
-        """Record a publish, from a client or from staging, and how many `queues` it reached."""
+        """Record a publish, from a client or from staging, and the number of `queues` reached."""
 
     def forget_vhost(self, vhost: str) -> None:
         """Drop the pending events of a virtual host that is deleted."""

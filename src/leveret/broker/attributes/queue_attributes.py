@@ -1,6 +1,6 @@
 """The attributes of a queue: durable, exclusive, auto-delete and arguments.
 
-A declare sets them, and a redeclare compares them.
+A declare sets the attributes, and a redeclare compares them.
 """
 
 from __future__ import annotations

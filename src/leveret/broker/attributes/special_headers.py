@@ -1,7 +1,7 @@
-"""Detects headers of a message that are special to the broker.
+"""Detection of headers that are special to the broker.
 
-The property bytes are scanned once, and not decoded; the modules for each header read its value
-(`copies`, `publishers`).
+The property bytes are scanned once, and not decoded.  Other modules read the values of the headers
+(`cc_bcc`, `publishers`).
 
 Invariant: a present header is never missed.
 """
@@ -16,7 +16,7 @@ from leveret.wire.buffer import read_i32_be
 from leveret.wire.properties import HEADERS, find_property
 from leveret.wire.tables import value_end
 
-#: There may be a CC or BCC; there may be an `x-publishing-id`.
+#: CC or BCC may be present; `x-publishing-id` may be present.
 COPIES: Final = 1
 NUMBERED: Final = 2
 
@@ -29,9 +29,9 @@ _NUMBER_SIZE: Final = 15
 
 
 def special_headers(properties: bytes) -> i64:
-    """Return which special headers may be present; others are certainly absent.
+    """Return the special headers that may be present, as a set of bits.
 
-    `properties` are valid and have headers.
+    `properties` must be valid and have headers.
     """
     at = find_property(properties, HEADERS)
     position: i64 = at + 4

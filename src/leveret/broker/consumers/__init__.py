@@ -1,1 +1,1 @@
-"""Consumers: their subscriptions and prefetch, and which of them gets the next message."""
+"""Consumers: subscriptions, prefetch, and the choice of the consumer for the next message."""

@@ -1,11 +1,11 @@
-"""A consumer, and its prefetch: one subscription of a channel to a source, such as a queue.
+"""A consumer: the subscription of a channel to a source, such as a queue, and its prefetch.
 
 `QueueConsumer.ready` compares the unacked deliveries with the prefetch of the consumer and of its
-channel; `session/channel/channel.py` counts them (`deliver`, `credit`).
+channel.  `session/channel/channel.py` counts them (`deliver`, `credit`).
 
-The session's channel extends `DeliveryChannel`, and anything it can subscribe to extends `Source`.
-Both are native base classes: a call through one costs 2 to 3 ns, through a Protocol or a Callable
-about 30 (measured with mypyc).
+The session's channel extends `DeliveryChannel`, and everything it can subscribe to extends
+`Source`.  Both are native base classes, because a call through one takes 2 to 3 ns, and a call
+through a Protocol or a Callable about 30 (measured with mypyc).
 """
 
 from __future__ import annotations
@@ -31,38 +31,38 @@ from leveret.names import Name
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DeliveryChannel:
-    """A channel as its queues see it: it sends their deliveries."""
+    """The interface of a channel for queues, which sends their deliveries."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self.room: Final = link.unacked
-        #: The most unacked deliveries the whole channel may have (basic.qos global); 0 is no limit.
+        #: The most unacked deliveries of the whole channel (basic.qos global); 0 is no limit.
         self.prefetch_count: i64 = 0
-        #: The number of unacked deliveries of its consumers.
+        #: The number of unacked deliveries of the channel's consumers.
         self.unacked_count: i64 = 0
 
     @abstractmethod
     def deliver(self, consumer: QueueConsumer, message: Message, sequence: i64, count: i64) -> None:
-        """Send `message`; `count` is the number of earlier deliveries, as far as it is known."""
+        """Send `message`; `count` is the number of earlier deliveries, as far as known."""
 
     @abstractmethod
     def open_consumers(self) -> list[QueueConsumer]:
-        """Return its consumers."""
+        """Return the channel's consumers."""
 
     @abstractmethod
     def has(self, consumer: QueueConsumer) -> bool:
-        """Return whether a consumer of this channel has not ended."""
+        """Return whether `consumer` is still a consumer of this channel."""
 
     @abstractmethod
     def cancelled(self, consumer: QueueConsumer) -> None:
-        """Tell the client that the broker cancelled `consumer`, because its queue was deleted."""
+        """Notify the client that the broker cancelled `consumer` because its queue was deleted."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Source(Dispatcher):
     """A source of messages for consumers: a queue, or a reader on behalf of some of its consumers.
 
-    It delivers messages and handles their acks.  The name is one that was cleaned or kept.
+    It delivers messages and handles their acks.
     """
 
     def __init__(self, core: Core, name: str, settings: QueueSettings, queue_id: i64 = 0) -> None:
@@ -70,20 +70,20 @@ class Source(Dispatcher):
         self.core: Final = core
         self.name = Name(name)
         self.settings = settings
-        #: True if deliveries carry headers of the source's own; and if their sequences are offsets
-        #: of a stream, which these headers give.
+        #: True if the source adds headers to deliveries, and if their sequences are offsets of a
+        #: stream, which these headers contain.
         self.adds_headers = False
         self.has_offsets = False
         self.consumers: list[QueueConsumer] = []
         self.deleted = False
         #: The id of a queue, or 0.
         self.queue_id: i64 = queue_id
-        #: True if the journal holds the definition of the queue.
+        #: True if the journal contains the definition of the queue.
         self.recorded = False
 
     @abstractmethod
     def subscribe(self, consumer: QueueConsumer, where: str) -> None:
-        """Add a consumer; it may get messages from the next dispatch on.
+        """Add a consumer, which may receive messages from the next dispatch on.
 
         Raises: AccessRefused (403) or PreconditionFailed (406) if it cannot be added; `where` names
         the queue in the error.
@@ -93,15 +93,15 @@ class Source(Dispatcher):
     def unsubscribe(self, consumer: QueueConsumer) -> None:
         """Remove a consumer; its unacked messages stay unacked (behaviour 53: basic.cancel)."""
 
-    # These defaults are for a source that keeps no record of its deliveries: each settled delivery
-    # makes room for the next one.
+    # These defaults are for a source that does not track its deliveries.  Each settled delivery
+    # allows the next.
 
     def ack(self, sequence: i64, message: Message) -> None:
         """Remove a delivered message for good."""
         self.schedule()
 
     def reject(self, sequence: i64, message: Message, count: i64) -> None:
-        """Remove a delivered message that was rejected; it may be dead-lettered."""
+        """Remove a delivered message that was rejected, and perhaps dead-letter it."""
         self.schedule()
 
     def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
@@ -113,26 +113,26 @@ class Source(Dispatcher):
         self.schedule()
 
     def begin_returns(self) -> None:
-        """Pause deliveries until `end_returns`: many messages are about to be requeued."""
+        """Pause deliveries until `end_returns`, because many messages will be requeued."""
 
     def end_returns(self) -> None:
-        """Resume deliveries: all of the messages are requeued."""
+        """Resume deliveries after all of the messages are requeued."""
 
     def check_consumed(self) -> None:
-        """Raises: AccessRefused (403) if clients may not get, consume or browse this source."""
+        """Raises: AccessRefused (403) if clients cannot get, consume or browse this source."""
 
     def own_entry(self) -> bytes:
-        """Return a header for all deliveries as a table entry; b"" if there is none."""
+        """Return a header for all deliveries as a table entry, or b"" for none."""
         return b""
 
     def names(self) -> list[Name]:
-        """Return the names that need the permission to read."""
+        """Return the names that a consumer needs read permission for."""
         return [self.name]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class QueueConsumer(Cancellable):
-    """One subscription.  `prefix` is the part of its delivery frames that the session prepares."""
+    """One subscription.  The session prepares `prefix`, the constant part of its deliveries."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class QueueConsumer(Cancellable):
         self.channel = channel
         self.queue = queue
         self.tag = tag
-        #: Numbers grow across the broker, so that a consumer is found by a binary search.
+        # Numbers grow across the broker, so that a binary search finds a consumer.
         core = queue.core
         core.consumer_number += 1
         self.number: i64 = core.consumer_number
@@ -156,19 +156,19 @@ class QueueConsumer(Cancellable):
         self.prefetch_count = prefetch_count
         self.unacked_count: i64 = 0
         self.arguments = arguments
-        #: The memory booked for it by its connection.
+        #: The memory that its connection has booked for it.
         self.bytes: i64 = CONSUMER_BYTES + 2 * sys.getsizeof(tag) + table_bytes(arguments)
-        #: `x-priority`: consumers with a higher priority get messages first.
+        #: `x-priority`: consumers with a higher priority receive messages first.
         self.priority: int = 0
         self.prefix = b""
-        #: `x-consumer-timeout`: how long its deliveries may stay unacked; negative means the
+        #: `x-consumer-timeout`, the time for which deliveries may stay unacked; negative for the
         #: queue's.
         self.ack_limit_ms: i64 = -1
         #: True once it was cancelled because of a late ack.
         self.timed_out = False
 
     def cancel(self) -> None:
-        """Tell the channel that the queue was deleted."""
+        """Notify the channel that the queue was deleted."""
         self.channel.cancelled(self)
 
     def ready(self) -> bool:
@@ -189,7 +189,7 @@ class QueueConsumer(Cancellable):
 
 
 def consumer_ack_limit_ms(arguments: dict[str, object], where: str) -> i64:
-    """Return a consumer's `x-consumer-timeout`, -1 without one; `where` names the queue.
+    """Return a consumer's `x-consumer-timeout`, or -1 without it; `where` names the queue.
 
     Raises: PreconditionFailed (406) if it is not a number from 0.
     """
@@ -201,7 +201,7 @@ def consumer_ack_limit_ms(arguments: dict[str, object], where: str) -> i64:
 
 
 def consumer_priority(arguments: dict[str, object], where: str) -> int:
-    """Return a consumer's `x-priority`, 0 without one; `where` names the queue in the error.
+    """Return a consumer's `x-priority`, 0 by default; `where` names the queue in the error.
 
     Raises: PreconditionFailed (406) if it is not an integer.
     """

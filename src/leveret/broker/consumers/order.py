@@ -1,12 +1,13 @@
-"""The order of a queue's consumers, by priority and in turn: which one gets the next message.
+"""The order in which a queue's consumers receive messages.
 
-There are three orders, a class each: all consumers in turn (`RoundRobin`), those with the highest
-priority in turn (`ConsumerPriorities`), or one consumer for all messages (`single_active.py`).  A
-queue begins with the plain one.  `added` and `removed` return the order to use from then on.
+There is a class for each of three orders: all consumers in turn (`RoundRobin`), the consumers with
+the highest priority in turn (`ConsumerPriorities`), or one consumer for all messages
+(`single_active.py`).  A queue begins with `RoundRobin`.  `added` and `removed` return the order to
+use from then on.
 
-Invariants: `consumers` is the queue's own list, in the order of registration.  With equal prefetch,
-no consumer is two messages ahead of another that could have taken more, even when other consumers
-come and go.
+Invariants: `consumers` is the list of the queue, in the order of registration.  With equal
+prefetch, no consumer is two messages ahead of another that could have taken more, even when other
+consumers are added and removed.
 
 Source: behaviour 62 (consumer priorities).
 """
@@ -20,12 +21,12 @@ from mypy_extensions import i64
 
 from leveret.broker.consumers.consumer import QueueConsumer
 
-#: The most consumers asked for one message; a longer list is asked once per call (`able`).
+#: The most consumers checked for one message.  More are checked once per dispatch (`able`).
 _ASKED_MAX: Final = 64
 
 
 def place_of(consumer: QueueConsumer, consumers: list[QueueConsumer]) -> i64:
-    """Return the place of a consumer in a list, which is sorted by their numbers."""
+    """Return the place of a consumer in a list that is sorted by number."""
     number = consumer.number
     low: i64 = 0
     high: i64 = len(consumers) - 1
@@ -39,7 +40,7 @@ def place_of(consumer: QueueConsumer, consumers: list[QueueConsumer]) -> i64:
 
 
 class RoundRobin:
-    """Round robin: each consumer that can take a message gets one in turn."""
+    """Round robin: each consumer that can take a message receives one in turn."""
 
     def __init__(self, consumers: list[QueueConsumer]) -> None:
         self.consumers = consumers
@@ -47,7 +48,7 @@ class RoundRobin:
         self.place: i64 = 0
 
     def added(self, consumer: QueueConsumer) -> RoundRobin:
-        """Add `consumer`, the last in the list; return the order to use from now on."""
+        """Add `consumer`, which is the last in the list; return the order to use from now on."""
         consumers = self.consumers
         if len(consumers) == 1 or consumer.priority == consumers[0].priority:
             return self
@@ -62,8 +63,8 @@ class RoundRobin:
     def next(self) -> QueueConsumer | None:
         """Return the next consumer in turn that can take a message, or None.
 
-        It asks at most `_ASKED_MAX` consumers; if there are more, None means that `able` has to ask
-        all.
+        It checks at most `_ASKED_MAX` consumers.  If there are more, None means that `able` has to
+        check all.
         """
         consumers = self.consumers
         size: i64 = len(consumers)
@@ -82,7 +83,7 @@ class RoundRobin:
     def _search(self, place: i64) -> QueueConsumer | None:
         """Return the first consumer from `place` on that can take a message, or None.
 
-        The caller has already asked the one before `place`.
+        The caller has already checked the consumer before `place`.
         """
         consumers = self.consumers
         size: i64 = len(consumers)
@@ -101,7 +102,7 @@ class RoundRobin:
     def able(self, limit: i64) -> AbleConsumers | None:
         """Return at most `limit` consumers that can take a message, after `next` returned None.
 
-        Return None if `next` has already asked all of them.
+        Return None if `next` has already checked all consumers.
         """
         if len(self.consumers) <= _ASKED_MAX:
             return None
@@ -116,24 +117,24 @@ class RoundRobin:
         return [self]
 
     def has_more(self) -> bool:
-        """Return whether other consumers may take a message although `next` returned None."""
+        """Return whether other consumers may take a message, although `next` returned None."""
         return False
 
     def has_ready(self) -> bool:
-        """Return whether a consumer can take a message; this does not change the order."""
+        """Return whether a consumer can take a message, without changing the order."""
         for consumer in self.consumers:
             if consumer.ready():
                 return True
         return False
 
     def is_active(self, consumer: QueueConsumer) -> bool:
-        """Return whether `consumer` may get messages now."""
+        """Return whether `consumer` may receive messages now."""
         return True
 
 
 @final
 class AbleTier:
-    """The consumers of one order that could take a message when they were asked."""
+    """The consumers of one order that could take a message when they were checked."""
 
     def __init__(self, origin: RoundRobin) -> None:
         self.origin: Final = origin
@@ -144,24 +145,23 @@ class AbleTier:
 
 @final
 class AbleConsumers(RoundRobin):
-    """The ready ones of very many consumers, for one call of the queue's dispatch.
+    """The ready consumers among very many, for one dispatch of the queue.
 
-    A consumer that cannot take any more is left out for the rest of the call, in which no consumer
-    gets new credit.  So a thousand messages for the only consumer with credit out of 60,000 do not
-    ask all the others each time.  The original order continues as if it had delivered the messages
-    itself.
+    A consumer that can take no more is skipped for the rest of the dispatch, during which no acks
+    arrive.  So if one consumer out of 60,000 is ready, a thousand messages for it do not check all
+    others each time.  The original order continues as if it had delivered the messages itself.
     """
 
     def __init__(self, limit: i64) -> None:
         super().__init__([])
-        #: The number of consumers asked.
+        #: The number of consumers checked.
         self.asked: i64 = 0
         self._room: i64 = limit
         #: The priorities with a ready consumer, the highest first.
         self._tiers: Final[list[AbleTier]] = []
 
     def gather(self, origin: RoundRobin) -> bool:
-        """Add the ready consumers of one order; return whether there is room for more."""
+        """Add the ready consumers of one order; return whether the limit allows more."""
         tier: AbleTier | None = None
         consumers = origin.consumers
         size: i64 = len(consumers)
@@ -183,7 +183,7 @@ class AbleConsumers(RoundRobin):
         return self._room > 0
 
     def has_more(self) -> bool:
-        """Return whether `limit` was reached before all consumers were asked."""
+        """Return whether `limit` was reached before all consumers were checked."""
         return self._room == 0
 
     def next(self) -> QueueConsumer | None:
@@ -226,7 +226,7 @@ class Tiers:
         return new
 
     def put(self, consumer: QueueConsumer) -> None:
-        """Put `consumer` behind the others of its priority."""
+        """Add `consumer` behind the others of its priority."""
         self.of(consumer.priority).consumers.append(consumer)
 
     def remove(self, consumer: QueueConsumer) -> None:
@@ -241,24 +241,24 @@ class Tiers:
             del self._places[at]
 
     def highest(self) -> list[QueueConsumer]:
-        """Return the consumers with the highest priority; an empty list if there are none."""
+        """Return the consumers with the highest priority."""
         return self.orders[0].consumers if self.orders else []
 
 
 class ConsumerPriorities(RoundRobin):
-    """Consumers of several priorities: a lower one gets a message if no higher one can take it."""
+    """The order for several priorities, from which the highest ready consumer gets a message."""
 
     def __init__(self, consumers: list[QueueConsumer], place: i64) -> None:
         super().__init__(consumers)
         self._by_priority: Final = Tiers()
-        # All but the newest have the same priority, and some of them may have had their turn.
+        # All but the newest have the same priority, and some of them may already have had a turn.
         tier = self._by_priority.of(consumers[0].priority)
         tier.consumers = consumers[:-1]
         tier.place = place
         self._by_priority.put(consumers[-1])
 
     def added(self, consumer: QueueConsumer) -> RoundRobin:
-        """Put `consumer` behind the others of its priority."""
+        """Add `consumer` behind the others of its priority."""
         self._by_priority.put(consumer)
         return self
 
@@ -272,7 +272,7 @@ class ConsumerPriorities(RoundRobin):
         return plain
 
     def next(self) -> QueueConsumer | None:
-        """Return the next ready consumer of the highest priority that has one, or None."""
+        """Return the next ready consumer of the highest priority with a ready one, or None."""
         asked: i64 = 0
         for tier in self._by_priority.orders:
             consumer = tier.next()
@@ -280,7 +280,7 @@ class ConsumerPriorities(RoundRobin):
                 return consumer
             asked += len(tier.consumers)
             if asked >= _ASKED_MAX:
-                # Not all of this priority were asked, or those below are too many to ask.
+                # Not all consumers of this priority were checked, or those below are too many.
                 break
         return None
 

@@ -1,11 +1,12 @@
-"""The single active consumer: one consumer gets all messages, and the next one when it ends.
+"""The single active consumer: one consumer receives all messages until it ends.
 
-A new consumer with a higher priority takes over at once.  The next one gets nothing while its
-predecessor has unacked messages: any that are requeued must be delivered first to keep the order.
+Then the next consumer takes over, or at once a new consumer with a higher priority.  It receives
+nothing while its predecessor has unacked messages, because requeued messages must be delivered
+first to keep the order.
 
 Consumers that read all partitions of a super stream share the partitions.  Among the consumers with
-the highest priority, partition n activates the one at place n, modulo their number.  If they
-subscribed to all partitions in the same order, each gets its share.  Adding or removing a consumer
+the highest priority, partition n activates the consumer at place n modulo their number.  If all
+subscribed to the partitions in the same order, each gets its share.  Adding or removing a consumer
 moves some of the partitions.
 
 Source: behaviour 61 (single active consumer); RabbitMQ's single active consumers of super streams.
@@ -22,11 +23,11 @@ from leveret.broker.consumers.order import AbleConsumers, RoundRobin, Tiers
 
 
 class SingleActive(RoundRobin):
-    """All messages go to the active consumer; the others wait to take over."""
+    """The order that delivers all messages to the active consumer."""
 
     def __init__(self, consumers: list[QueueConsumer], partition: i64 = -1) -> None:
         super().__init__(consumers)
-        #: The number of the partition; negative if it is not a partition.
+        #: The number of the partition, or negative for other queues.
         self.partition: i64 = partition
         self.active: QueueConsumer | None = None
         #: The previously active consumer, while it may have unacked messages.
@@ -36,7 +37,7 @@ class SingleActive(RoundRobin):
             self._by_priority.put(consumer)
 
     def added(self, consumer: QueueConsumer) -> RoundRobin:
-        """Activate `consumer` if it is the first, or has a higher priority than the active one."""
+        """Activate `consumer` if it is the first, or if its priority is the highest."""
         self._by_priority.put(consumer)
         active = self.active
         if self.partition >= 0:
@@ -46,14 +47,14 @@ class SingleActive(RoundRobin):
         return self
 
     def removed(self, consumer: QueueConsumer, place: i64) -> RoundRobin:
-        """Activate the next consumer: of those with the highest priority, the oldest."""
+        """Activate the oldest consumer with the highest priority, if `consumer` was active."""
         self._by_priority.remove(consumer)
         if self.partition >= 0 or consumer is self.active:
             self._share()
         return self
 
     def _share(self) -> None:
-        """Activate the consumer for this partition, or the oldest one."""
+        """Activate the consumer for this partition, or the oldest with the highest priority."""
         best = self._by_priority.highest()
         chosen = best[max(self.partition, 0) % len(best)] if best else None
         if chosen is not self.active:
@@ -62,11 +63,11 @@ class SingleActive(RoundRobin):
     def _activate(self, consumer: QueueConsumer | None) -> None:
         before = self.before
         if before is None or before.unacked_count == 0:
-            # Otherwise the active one got no messages, and the one before it still counts.
+            # Otherwise the active consumer received nothing, and its predecessor still counts.
             self.before = self.active
         self.active = consumer
         if consumer is self.before:
-            # It is active again before any other consumer got a message.
+            # It is active again before any other consumer received a message.
             self.before = None
 
     def next(self) -> QueueConsumer | None:
@@ -80,7 +81,7 @@ class SingleActive(RoundRobin):
         return active if active is not None and active.ready() else None
 
     def able(self, limit: i64) -> AbleConsumers | None:
-        """Return None: `next` has asked the only consumer that may get a message."""
+        """Return None, because `next` has checked the only consumer that may receive a message."""
         return None
 
     def has_ready(self) -> bool:

@@ -1,1 +1,1 @@
-"""Delayed messages: what an exchange keeps until the time that `x-delay` asks for."""
+"""Delayed messages, which an exchange stores until the time requested by `x-delay`."""

@@ -1,17 +1,17 @@
-"""Delayed messages: an exchange keeps them for the time in their `x-delay` header.
+"""Delayed messages: an exchange stores them for the time in their `x-delay` header.
 
 A delayed exchange, declared as `x-delayed-message` or made so by the policy `delayed-message`, has
-a store: a queue of its own that is not among the vhost's, has no consumers, and returns its
+a store.  This is a queue that is not listed in the vhost, has no consumers, and returns its
 messages to the exchange when they are due.  A message is published into it as into any queue, so
-that confirms, transactions and the journal need not know about delays.
+confirms, transactions and the journal need no support for delays.
 
-A message's deadline is the time it was taken plus its delay, so that the journal does not contain
-it.  When the message is due, it is routed with its header negated, as the plugin does, and moves
-from the store to its queues in one record of the journal.
+A message is due at the time it was taken plus its delay, so the journal need not contain the due
+time.  The exchange then routes the message with its header negated, as the plugin does, and the
+message moves from the store to its queues in one record of the journal.
 
-Messages that memory has no room for are on disk until they are due soon (`pages.py`).
+Messages that do not fit into memory are on disk until they are due soon (`pages.py`).
 
-A message's id is its sequence in the store: it stays the same across restarts.
+A message's id is its sequence in the store, which stays the same across restarts.
 
 Source: RabbitMQ's plugin rabbitmq_delayed_message_exchange.
 
@@ -45,8 +45,8 @@ from leveret.clock import NO_DEADLINE
 from leveret.limits import BODY_APART_BYTES, SPILL_BATCH_BYTES, TABLE_BYTES_PER_COST
 from leveret.message import ALL_LETTERS, Address, Message
 
-#: If memory is short, only delayed messages that are due within this time stay in memory, since
-#: they would be read again at once.
+#: If memory is short, only delayed messages due within this time stay in memory, because they would
+#: be read again at once.
 _DELAYED_EVICTED_MS: Final = 1000
 
 
@@ -57,7 +57,7 @@ def _with_letters(message: Message, letters_left: i64) -> Message:
     return message.copied(limited, message.properties, message.timestamp_ms)
 
 
-#: The cost of passing over some entries of messages that have left the memory.
+#: The cost of skipping some entries of messages that have left memory.
 _PASSED: Final = 64
 
 
@@ -82,8 +82,7 @@ def _hand_over(store: DelayedMessages, sequence: i64, message: Message) -> int:
         queues = vhost.destinations(store.exchange_name, letter)
         left = message.address.letters_left
         if left != ALL_LETTERS and len(queues) > 1:
-            # For a dead-lettered message that was delayed, more than one queue counts like a death
-            # here.
+            # Routing a delayed dead letter to several queues counts like another death.
             queues = _within(store, queues, left + 1)
             letter = _with_letters(letter, shared(left + 1, len(queues)))
         cost = DELAYED_MESSAGE + len(queues) + len(message.properties) // TABLE_BYTES_PER_COST
@@ -110,7 +109,7 @@ class DueTimer(Timed):
 
 @final
 class DelayedMessages(Queue):
-    """The store of one delayed exchange; every message in it is journaled, persistent or not."""
+    """The store of one delayed exchange.  All its messages are journaled, even transient ones."""
 
     def __init__(self, core: Core, queue_id: i64, exchange_name: str, durable: bool) -> None:
         super().__init__(core, queue_id, "", QueueAttributes(durable))
@@ -127,11 +126,11 @@ class DelayedMessages(Queue):
 
     @property
     def kind(self) -> str:
-        """Return the queue type for printing."""
+        """Return the queue type to print."""
         return "delayed"
 
     def put(self, message: Message) -> i64:
-        """Keep `message` until it is due; return its id."""
+        """Store `message` until it is due; return its id."""
         sequence = self.next_sequence
         self.next_sequence += 1
         known = self.vhost.known_delay if self.vhost is not None else None
@@ -140,7 +139,7 @@ class DelayedMessages(Queue):
             due = message.timestamp_ms + known.delay_ms
         else:
             due = due_ms(message)
-            # All headers were read for it.
+            # Reading the delay has decoded all headers.
             self.core.scheduler.spent += i64(len(message.properties)) // TABLE_BYTES_PER_COST
         self.memory.add_fresh(sequence, Delayed(message, due))
         if (sequence & self.core.memory.window_mask) == 0 or message.size >= BODY_APART_BYTES:
@@ -150,13 +149,13 @@ class DelayedMessages(Queue):
         return sequence
 
     def go_on(self) -> None:
-        """Write messages that memory has no room for, and set the timer."""
+        """Write messages that do not fit into memory, and set the timer."""
         if not self.deleted:
             self.pages.bound()
             self._arm()
 
     def _arm(self) -> None:
-        """Set the timer to the time when the first message is due, or a page has to be read."""
+        """Set the timer to when the first message is due or a page has to be read."""
         pages = self.pages
         deadline = pages.deadline_ms()
         first = self.memory.first()
@@ -168,11 +167,11 @@ class DelayedMessages(Queue):
             self.core.timers.set(self.timer, deadline)
 
     def dispatch(self, limit: i64) -> bool:
-        """Deliver nothing: delayed messages have no consumers."""
+        """Deliver nothing, because delayed messages have no consumers."""
         return False
 
     def release(self) -> None:
-        """Start a task that gives messages that are due to the exchange."""
+        """Start a task that returns due messages to the exchange."""
         self.pages.bound()
         if self.core.scheduler.is_writing_much():
             self._arm()
@@ -181,7 +180,7 @@ class DelayedMessages(Queue):
             self.core.scheduler.start_later(self._release())
 
     def _release(self) -> Iterator[int]:
-        """Give messages that are due to the exchange, unless the disk is too slow for it."""
+        """Return due messages to the exchange, unless the disk is too slow."""
         core = self.core
         memory = self.memory
         while not core.scheduler.is_writing_much():
@@ -193,7 +192,7 @@ class DelayedMessages(Queue):
                 break
             memory.pop()
             delayed = memory.get(sequence)
-            # If it has left the memory, so have many before it.
+            # If this message has left memory, many before it have too.
             yield _PASSED if delayed is None else _hand_over(self, sequence, delayed.message)
         self._releases = False
         if not self.deleted:
@@ -201,14 +200,14 @@ class DelayedMessages(Queue):
             self._arm()
 
     def moved(self, sequence: i64, message: Message, recorded: bool) -> None:
-        """Forget a message that left; `recorded` is True if the journal knows that."""
+        """Forget a message that left; `recorded` is True if the journal records this."""
         self.memory.remove(sequence)
         if self.recorded and not recorded:
             self.core.journal.ack(self.queue_id, sequence, sequence)
         self.pages.forget(sequence)
 
     def cancel(self, sequence: i64) -> bool:
-        """Drop a message; return whether it existed.  If it is on disk, it is read for its size."""
+        """Drop a message; return whether it existed.  Read a message on disk for its size."""
         delayed = self.memory.get(sequence)
         is_away = delayed is None
         if is_away:
@@ -238,7 +237,7 @@ class DelayedMessages(Queue):
         self.core.timers.cancel(self.timer)
 
     def drop(self) -> None:
-        """Drop all messages; in the journal, the record of the exchange's deletion covers them."""
+        """Drop all messages.  In the journal, the record of the exchange's deletion covers them."""
         self.mark_deleted()
         self._clear()
         self.stored.free(self.core)
@@ -259,7 +258,7 @@ class DelayedMessages(Queue):
         return self.memory.bytes + self.pages.away_bytes
 
     def evict(self) -> bool:
-        """Move messages not due very soon to disk; return whether another call is needed."""
+        """Move messages that are not due soon to disk; return whether another call is needed."""
         pages = self.pages
         if self.memory.fresh and self.core.spill.unwritten_bytes < SPILL_BATCH_BYTES:
             pages.cut()
@@ -269,7 +268,7 @@ class DelayedMessages(Queue):
         return False
 
     def definition(self, vhost: str) -> dict[str, object]:
-        """Return the content of the store's journal record: a queue without a name."""
+        """Return the content of the store's journal record, that of a queue without a name."""
         own: dict[str, object] = {"delays": self.exchange_name}
         return super().definition(vhost) | own | self.pages.definition()
 
@@ -289,17 +288,17 @@ class DelayedMessages(Queue):
         return False
 
     def live_parts(self, parts: list[WindowPart]) -> list[list[RequeuedMessage | None]]:
-        """Return nothing: `settle_pages` has written all messages that a checkpoint must find."""
+        """Return nothing, because `settle_pages` has written all messages for the checkpoint."""
         return []
 
     def holds(self, sequence: i64) -> bool:
-        """Return whether a message is still here."""
+        """Return whether a message is still in the store."""
         return sequence in self.memory.fresh or self.stored.holds(sequence)
 
     def restore(self, returned: list[RequeuedMessage], next_sequence: i64, unclean: bool) -> None:
-        """Start with the messages of the journal; those that are due are routed at once.
+        """Restore the messages of the journal, and route due messages at once.
 
-        The pages are restored before.
+        The pages have been restored before.
         """
         for item in returned:
             self.memory.add_fresh(item.sequence, Delayed(item.message, due_ms(item.message)))
@@ -317,7 +316,7 @@ class DelayedTarget(Target):
         self._store: Final = store
 
     def publish(self, message: Message) -> i64:
-        """Keep `message` until it is due; return its id."""
+        """Store `message` until it is due; return its id."""
         self.published += 1
         sequence = self._store.put(message)
         if self.share is not None:

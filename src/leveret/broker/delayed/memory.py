@@ -1,10 +1,10 @@
 """The delayed messages of one exchange that are in memory, by their due times.
 
-A *fresh* message is in no chunk yet; a *loaded* one has a place in a chunk, to which it was written
-or from which it was read.
+A *fresh* message is in no chunk yet.  A *loaded* message is also in a chunk, to which it was
+written or from which it was read.
 
 Invariants: a sequence is fresh or loaded, never both; fresh messages are in the order of their
-sequences; every message here has a deadline.
+sequences; every message in memory has a deadline.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from leveret.broker.queue.deadlines import Deadlined, Deadlines
 from leveret.chunk import ROW_BYTES
 from leveret.message import Message, PlacedMessage
 
-#: The overhead of a delayed message in memory, whose time is kept in a heap.
+#: The overhead of a delayed message in memory, including its entry in a heap.
 DELAYED_OVERHEAD_BYTES: Final = 500
 
 
-#: The most stale entries that one look at the first entry removes.
+#: The most stale entries removed to find the first entry.
 _PASSED_BY: Final = 256
 
 
@@ -43,10 +43,10 @@ class DelayedMemory(Deadlined):
     def __init__(self, core: Core) -> None:
         self.fresh: dict[i64, Delayed] = {}
         self.loaded: dict[i64, Delayed] = {}
-        #: The bytes of all messages, and the bytes that the fresh ones would take in a chunk.
+        #: The bytes of all messages, and the bytes of the fresh messages in a chunk.
         self.bytes: i64 = 0
         self.fresh_bytes: i64 = 0
-        #: The part that is being written, and then leaves the memory.
+        #: The bytes of memory that are freed after the current write.
         self.leaving: i64 = 0
         self._core: Final = core
         #: The keys are sequences.
@@ -57,16 +57,16 @@ class DelayedMemory(Deadlined):
         return len(self.fresh) + len(self.loaded)
 
     def taken(self) -> i64:
-        """Return the memory in use, without the part that leaves it with the next write."""
+        """Return the memory in use, without the part that is freed after the current write."""
         return self.bytes + self.count() * DELAYED_OVERHEAD_BYTES - self.leaving
 
     def get(self, sequence: i64) -> Delayed | None:
-        """Return a message, or None if it is not here."""
+        """Return a message, or None if it is not in memory."""
         delayed = self.fresh.get(sequence)
         return self.loaded.get(sequence) if delayed is None else delayed
 
     def add_fresh(self, sequence: i64, delayed: Delayed) -> None:
-        """Add a message that is in no chunk; its sequence is higher than all other fresh ones'."""
+        """Add a message that is in no chunk, with a higher sequence than all fresh messages."""
         self.fresh[sequence] = delayed
         self.fresh_bytes += delayed.message.size + ROW_BYTES
         self._book(sequence, delayed)
@@ -83,17 +83,17 @@ class DelayedMemory(Deadlined):
         self._deadlines.add(delayed.due_ms, sequence, self)
 
     def has_deadline(self, key: i64) -> bool:
-        """Return whether the message with a sequence is here."""
+        """Return whether the message with the sequence `key` is in memory."""
         return self.get(key) is not None
 
     def written(self, sequence: i64) -> None:
-        """Count a fresh message as one with a place in a chunk."""
+        """Make a fresh message a loaded one, because it is in a chunk now."""
         delayed = self.fresh.pop(sequence)
         self.fresh_bytes -= delayed.message.size + ROW_BYTES
         self.loaded[sequence] = delayed
 
     def unwritten(self, sequences: list[i64]) -> None:
-        """Count loaded messages as fresh again: their chunk is lost."""
+        """Make loaded messages fresh again, because their chunk is lost."""
         for sequence in sequences:
             delayed = self.loaded.pop(sequence)
             self.fresh[sequence] = delayed
@@ -101,7 +101,7 @@ class DelayedMemory(Deadlined):
         self.fresh = {sequence: self.fresh[sequence] for sequence in sorted(self.fresh)}
 
     def remove(self, sequence: i64) -> None:
-        """Remove a message, if it is here."""
+        """Remove a message, if it is in memory."""
         delayed = self.loaded.pop(sequence, None)
         if delayed is None:
             delayed = self.fresh.pop(sequence, None)
@@ -114,9 +114,9 @@ class DelayedMemory(Deadlined):
         self._deadlines.tidy(self)
 
     def first(self) -> tuple[int, int] | None:
-        """Return the due time and sequence of the first message; None if there is none.
+        """Return the due time and sequence of the first message, or None.
 
-        After very many others have left, it may be one of those, which `get` does not find.
+        If very many messages have left, it may be one of these, which `get` does not find.
         """
         deadlines = self._deadlines
         left: i64 = _PASSED_BY
@@ -128,7 +128,7 @@ class DelayedMemory(Deadlined):
         return first
 
     def pop(self) -> None:
-        """Remove the entry that `first` returned: its message leaves."""
+        """Remove the entry that `first` returned, because its message leaves."""
         self._deadlines.pop()
 
     def clear(self) -> None:

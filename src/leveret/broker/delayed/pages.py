@@ -1,14 +1,15 @@
-"""The delayed messages of one exchange that are on disk, and when they are loaded.
+"""The delayed messages of one exchange that are on disk, and the times to load them.
 
 When the memory of a store is full, its fresh messages are written to chunks, in the order of their
-sequences whatever their delays.  Once a chunk is written, its messages that are not due soon leave
-the memory; only a few numbers remain of each chunk with such messages, a *page*.  A page is read
-when its first message is due soon, and only the messages due soon are loaded; the others stay on
-disk.  So a message may be in memory and in a page at once, and is delivered once.
+sequences whatever their delays.  Once a chunk is written, its messages that are not due soon are
+dropped from memory.  The chunk is then a *page*, of which only a few numbers stay in memory.  A
+page is read when its first message is due soon.  Only the messages due soon are loaded, and the
+others stay on disk.  So a message may be in memory and in a page at once, but is delivered once.
 
-The chunks of a store have the due times of their messages in the column of expiries.  So after a
-start the chunk's reference gives the time to read it, and none is read before.  Chunks of earlier
-versions do not have it: `from_sequence` separates them, and they are read soon after a start.
+The chunks of a store contain the due times of their messages in the column of expiries.  So after a
+restart, the chunk's reference contains the time to read it, and no chunk is read before.  Chunks of
+earlier versions have no due times.  They begin below `from_sequence`, and are read soon after a
+start.
 
 Invariants: `next_due` is not later than the due time of any message that is only in the page;
 `away` is the number of such messages; a page without a chunk is forgotten.
@@ -37,21 +38,21 @@ from leveret.store.segments.spill import SpillOwner
 if TYPE_CHECKING:
     from leveret.broker.delayed.delayed import DelayedMessages
 
-#: How long before its due time a delayed message is read back from the disk: a chunk with many that
-#: are due one after the other is read every half of it.
+#: The time before its due time at which a delayed message is read from disk.  A chunk of messages
+#: that are due one after the other is read each time half of it has passed.
 DELAYED_NEAR_MS: Final = 60_000
 
-#: The memory of a chunk of delayed messages on the disk.
+#: The memory of a chunk of delayed messages on disk.
 DELAYED_PAGE_BYTES: Final = 1000
 
 
-#: The field of a store's record with the first sequence whose chunks contain due times.
+#: The field of a store's record with the sequence from which chunks contain due times.
 _DUES_FROM: Final = "dues_from"
 
-#: The entries of the heap, beyond twice the number of pages, at which it is sorted out.
+#: The least entries in the heap before stale ones are removed.
 _SORT_OUT_AT: Final = 64
 
-#: The most messages in a page, because a page is written and loaded in one call: a chunk of tiny
+#: The most messages in a page, because a page is written and loaded in one call.  A chunk of tiny
 #: messages could have eight times as many.
 PAGE_MESSAGES_MAX: Final = 512
 
@@ -66,7 +67,7 @@ class DelayedPage(SpillOwner):
     def __init__(self, pages: DelayedPages) -> None:
         self.pages = pages
         self.stored: StoredChunk | None = None
-        #: Until it is written: the sequences of its messages, and the memory that they take.
+        #: The sequences of its messages and their memory, until the page is written.
         self.rows: list[i64] = []
         self.leaving: i64 = 0
         #: The messages that are only on disk, and their bytes.
@@ -78,7 +79,7 @@ class DelayedPage(SpillOwner):
         self.says_due = True
 
     def spilled(self, ref: ChunkRef) -> None:
-        """Handle the chunk having been written."""
+        """Tell the pages that the chunk is written."""
         self.pages.written(self, ref)
 
     def note_away(self, size: i64, due: i64) -> None:
@@ -107,7 +108,7 @@ class DelayedPages:
 
     def __init__(self, store: DelayedMessages) -> None:
         self._core: Final = store.core
-        #: The store; None once it is deleted.
+        #: The store, or None once it is deleted.
         self._queue: DelayedMessages | None = store
         self.memory: Final = store.memory
         self.stored: Final = store.stored
@@ -118,13 +119,13 @@ class DelayedPages:
         self.away_bytes: i64 = 0
         #: Chunks with a lower first sequence do not contain due times.
         self.from_sequence: i64 = 1
-        #: How far ahead messages are loaded; less while memory has no room for all that are due.
+        #: The time before its due time at which a message is loaded; shorter if memory is full.
         self.near_ms: i64 = DELAYED_NEAR_MS
         self._heap: list[tuple[int, int]] = []
         self._loading: list[DelayedPage] = []
         #: True while a task writes pages.
         self._cuts = False
-        #: True while a task drops messages that are due later than this from memory.
+        #: True while a task drops messages from memory, and the due time after which it drops them.
         self._unloads = False
         self._unload_until: i64 = 0
 
@@ -136,11 +137,11 @@ class DelayedPages:
         return queue
 
     def untie(self) -> None:
-        """Drop the reference to the store, which is deleted: all pages were forgotten."""
+        """Drop the reference to the deleted store.  All pages have been forgotten."""
         self._queue = None
 
     def _arrived(self) -> None:
-        """Let the store continue: messages may be due, or have to be written."""
+        """Make the store continue, because messages may be due or have to be written."""
         if self._queue is not None:
             self._queue.go_on()
 
@@ -152,7 +153,7 @@ class DelayedPages:
         return window < 0 or self.memory.taken() <= window
 
     def bound(self) -> None:
-        """Keep the memory of the store within the window: write pages of fresh messages."""
+        """Write pages of fresh messages if the store takes more memory than the window."""
         if not self._cuts and self._must_cut():
             self._cuts = True
             self._core.scheduler.start_later(self._cut_pages())
@@ -172,7 +173,7 @@ class DelayedPages:
         self._cuts = False
 
     def cut(self) -> None:
-        """Write the first fresh messages to a chunk; there must be some."""
+        """Write the first fresh messages, which must exist, to a chunk."""
         queue = self.queue
         memory = self.memory
         builder = ChunkBuilder(queue.queue_id, True, True)
@@ -206,7 +207,7 @@ class DelayedPages:
         self._core.memory.hold_all(0, DELAYED_PAGE_BYTES)
 
     def written(self, page: DelayedPage, ref: ChunkRef) -> None:
-        """Drop messages that are not due soon from memory, and journal the chunk's place."""
+        """Journal a written chunk, and drop its messages that are not due soon from memory."""
         queue = self._queue
         rows, page.rows = page.rows, []
         self.memory.leaving -= page.leaving
@@ -221,7 +222,7 @@ class DelayedPages:
         self._arrived()
 
     def _unload(self, page: DelayedPage, sequence: i64, delayed: Delayed) -> None:
-        """Drop a message from memory, because its page has it."""
+        """Drop a message from memory, because its page contains it."""
         self.memory.remove(sequence)
         size = delayed.message.size
         page.note_away(size, delayed.due_ms)
@@ -240,7 +241,7 @@ class DelayedPages:
         self._core.scheduler.start_later(self._unload_loaded())
 
     def _unload_loaded(self) -> Iterator[int]:
-        """Drop the messages loaded now that are due after `_unload_until`."""
+        """Drop the messages that are loaded now and due after `_unload_until`."""
         loaded = self.memory.loaded
         left = list(loaded.items())
         while left and self._queue is not None:
@@ -272,7 +273,7 @@ class DelayedPages:
             heapq.heapify(self._heap)
 
     def _counts(self, entry: tuple[int, int]) -> bool:
-        """Return whether an entry of the heap is that of a page on disk."""
+        """Return whether an entry of the heap is current, for a page on disk."""
         page = self.by_key.get(entry[1])
         return page is not None and page.away > 0 and not page.loading and page.next_due == entry[0]
 
@@ -288,7 +289,7 @@ class DelayedPages:
     def precedes(self, due: i64, sequence: i64) -> bool:
         """Return whether a page may have a message that is due before the given one.
 
-        Such a page is being read, or will be.
+        Such a page is being read, or will be read.
         """
         first = self.first()
         if first is not None and _is_before(first, due, sequence):
@@ -299,7 +300,7 @@ class DelayedPages:
         return False
 
     def deadline_ms(self) -> i64:
-        """Return the time to read the next page; NEVER for none, or at the limit of reads."""
+        """Return the time to read the next page; NEVER without one, or at the limit of reads."""
         page = self.first()
         if page is None or self._reads_enough():
             return NEVER
@@ -307,7 +308,7 @@ class DelayedPages:
             return page.next_due - self.near_ms // 2
         first = self.memory.first()
         if first is not None and not _is_before(page, first[0], first[1]):
-            # It is due before the messages of the page, and makes room.
+            # A message in memory is due before those of the page, and will make room.
             return NEVER
         return page.next_due
 
@@ -345,7 +346,7 @@ class DelayedPages:
                 self._arrived()
             return
         if stored.ref is not ref:
-            # The chunk was moved meanwhile, and may be gone from its old place.
+            # The chunk was moved since the request, and may be gone from its old place.
             self._request(page)
             return
         self._loading.remove(page)
@@ -363,7 +364,7 @@ class DelayedPages:
         self._arrived()
 
     def _judge_room(self) -> None:
-        """Look less far ahead if memory is full, and farther if it is mostly empty."""
+        """Halve `near_ms` if memory is full, and double it if memory is mostly empty."""
         core = self._core
         if not self.has_room():
             self.near_ms //= 2
@@ -380,7 +381,7 @@ class DelayedPages:
         page.next_due = NEVER
 
     def _load_rows(self, page: DelayedPage, chunk: Chunk) -> None:
-        """Load the messages that are due soon, and count the others anew."""
+        """Load the messages that are due soon, and count the others."""
         core = self._core
         core.scheduler.spent += chunk.count
         gone = self.stored.gone
@@ -411,7 +412,7 @@ class DelayedPages:
                 self.forget(broken_one)
 
     def _lose(self, page: DelayedPage, stored: StoredChunk) -> None:
-        """Forget a damaged chunk; its messages in memory must be written again."""
+        """Forget a damaged chunk, and mark its messages in memory to be written again."""
         ref = stored.ref
         loaded = self.memory.loaded
         self.memory.unwritten([at for at in loaded if ref.first <= at <= ref.last])
@@ -421,7 +422,7 @@ class DelayedPages:
     # -- single messages --------------------------------------------------------------------------
 
     def look(self, sequence: i64) -> Delayed | None:
-        """Read and return a message that is only on disk; None if there is none."""
+        """Read and return a message that is only on disk, or return None."""
         page = self._page_of(sequence)
         if page is None or page.away == 0 or self.stored.gone.has(sequence):
             return None
@@ -463,8 +464,8 @@ class DelayedPages:
     def rows_from(self, start: i64, count: i64) -> tuple[list[tuple[i64, Delayed]], i64]:
         """Return up to `count` messages of the store from the id `start` on, and the next `start`.
 
-        They are in the order of their ids; the next `start` is 0 at the end.  A page is read
-        synchronously.
+        The messages are in the order of their ids.  The next `start` is 0 at the end.  Pages are
+        read synchronously.
         """
         while start <= self.stored.through:
             stored = self.stored.next_from(start)
@@ -483,7 +484,7 @@ class DelayedPages:
         return found, found[-1][0] + 1 if len(rest) > len(found) else 0
 
     def forget(self, sequence: i64) -> None:
-        """Forget a message that left, if a chunk has it."""
+        """Forget a message that left, if a chunk contains it."""
         if sequence > self.stored.through:
             return
         stored = self.stored.find(sequence)
@@ -494,7 +495,7 @@ class DelayedPages:
             self._drop(stored)
 
     def count_away(self, sequence: i64, size: i64) -> None:
-        """Count a message that was only on disk as one that leaves."""
+        """Stop counting a message that was only on disk, because it leaves."""
         page = self._page_of(sequence)
         if page is not None:
             size = min(size, page.away_bytes)
@@ -513,7 +514,7 @@ class DelayedPages:
     # -- all --------------------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Forget all pages; the store drops their chunks."""
+        """Forget all pages.  The store drops their chunks."""
         self._core.memory.release_all(0, len(self.by_key) * DELAYED_PAGE_BYTES)
         for page in self._loading:
             page.loading = False
@@ -528,21 +529,22 @@ class DelayedPages:
         return {_DUES_FROM: int(self.from_sequence)}
 
     def restore_definition(self, definition: dict[str, object], next_sequence: i64) -> None:
-        """Read from the record which chunks contain the due times of their messages.
+        """Read from the store's record which chunks contain due times.
 
-        A version that does not record it has written no such chunks.
+        Versions that do not record this have written no such chunks.
         """
         known = _DUES_FROM in definition
         self.from_sequence = number(definition, _DUES_FROM) if known else next_sequence
 
     def restore(self, ref: ChunkRef, gone: i64) -> StoredChunk:
-        """Add a chunk from before a restart, with `gone` of its sequences absent; return it."""
+        """Add and return a chunk from before a restart, without `gone` of its sequences."""
         page = DelayedPage(self)
         live: i64 = ref.last - ref.first + 1 - gone
         page.says_due = ref.first >= self.from_sequence and ref.min_expiry != NEVER
         page.next_due = ref.min_expiry if page.says_due else ref.min_timestamp
         page.away = live
-        # The sizes of the absent ones are not known before the page is read: this is an estimate.
+        # This is an estimate, because the sizes of the absent messages are not known before the
+        # page is read.
         page.away_bytes = ref.persistent_bytes * live // max(ref.count, 1)
         stored = self.stored.add(ref, live)
         stored.restored = True
