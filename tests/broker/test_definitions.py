@@ -204,7 +204,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
         bad("users", name="w", password_hash="QUJD"),
         "users[1] 'w': the password hash is not a valid",
     ),
-    (bad("users", name="w", password_hash=None), "neither a password_hash nor a password"),
+    (bad("users", name="w", password_hash=None), "password_hash or password is missing"),
     (bad("users", name="w", tags=[5]), "users[1] 'w': tags must be a list of strings"),
     (bad("users", name="w", limits={"max-channels": "a"}), "max-channels in limits should be a"),
     (bad("users", name="w", limits={"x": 1}), "users[1] 'w': Unrecognised term 'x'"),

@@ -1,1 +1,1 @@
-"""Exporting and importing definitions, as RabbitMQ's definitions files have them."""
+"""Export and import of definitions in the format of RabbitMQ's definitions files."""

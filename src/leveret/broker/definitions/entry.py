@@ -1,10 +1,10 @@
 """One entry of a definitions file: its typed fields, and its position for error messages.
 
-The accepted forms are those of all versions of RabbitMQ's files: a list of pairs may represent an
-object, a comma-separated string a list, and null an empty value.
+The forms of all versions of RabbitMQ's files are accepted: a list of pairs may represent an object,
+a comma-separated string a list, and null an empty value.
 
 Invariant: every error in a field is a PreconditionFailed (406).  The caller that applies the entry
-adds the position if the error does not name it.
+adds the position if the error lacks it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DefinitionsEntry:
         self.section: Final = section
         self._index: Final = index
         self.fields: Final = fields
-        #: The vhost of all entries, overriding their own; None if each entry names its own.
+        #: The vhost of all entries, which overrides theirs, or None if each entry names a vhost.
         self._vhost: Final = vhost
 
     @property
@@ -56,7 +56,7 @@ class DefinitionsEntry:
         return value
 
     def optional_text(self, field: str) -> str:
-        """Return a string, empty if it is absent."""
+        """Return a string, or "" if the field is absent."""
         return self.text(field) if self.fields.get(field) is not None else ""
 
     def name(self, field: str) -> str:
@@ -73,19 +73,19 @@ class DefinitionsEntry:
         return self._vhost if self._vhost is not None else self.text("vhost")
 
     def switch(self, field: str, otherwise: bool) -> bool:
-        """Return a Boolean, or `otherwise` if it is absent."""
+        """Return a Boolean, or `otherwise` if the field is absent."""
         value = self.fields.get(field, otherwise)
         if not isinstance(value, bool):
             raise self.bad(f"{field} should be true or false")
         return value
 
     def table(self, field: str) -> Arguments:
-        """Return an object, empty if it is absent."""
+        """Return an object, empty if the field is absent."""
         value = self.fields.get(field)
         return {} if value is None else as_table(value, field)
 
     def numbers(self, field: str) -> dict[str, int]:
-        """Return an object of integers, empty if it is absent."""
+        """Return an object of integers, empty if the field is absent."""
         found: dict[str, int] = {}
         for name, value in self.table(field).items():
             if not is_int(value) or not isinstance(value, int) or abs(value) >= 2**53:
@@ -94,7 +94,7 @@ class DefinitionsEntry:
         return found
 
     def tags(self, field: str) -> list[str]:
-        """Return a list of strings, empty if it is absent."""
+        """Return a list of strings, empty if the field is absent."""
         value = self.fields.get(field)
         if value is None:
             return []
@@ -107,7 +107,7 @@ class DefinitionsEntry:
 def entries(
     definitions: Mapping[str, object], section: str, vhost: str | None
 ) -> Iterator[DefinitionsEntry]:
-    """Yield the entries of a section, none if it is absent.
+    """Yield the entries of a section, if the section is present.
 
     Raises: PreconditionFailed (406) for a section that is not a list of objects.
     """

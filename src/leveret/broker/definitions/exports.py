@@ -1,10 +1,10 @@
 """Definitions: the configuration of a broker in the form of RabbitMQ's definitions files.
 
-This module exports them; `imports` imports them.  Definitions contain no messages.
-Values are JSON values except in arguments, which may have any value of a field table; the caller
-that writes the file chooses how to represent those.
+This module exports definitions, and `imports` imports them.  Definitions contain no messages.
+Values are JSON values except in arguments, which may have any value of a field table.  The caller
+that writes the file chooses a representation for those.
 
-Exclusive queues, which end with their connection, and the predeclared exchanges are not exported.
+Exclusive queues, which end with their connection, and predeclared exchanges are not exported.
 Passwords are exported as hashes only.
 """
 
@@ -53,15 +53,15 @@ _OF_VHOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
 
 
 def sections_of(vhost: str | None) -> tuple[str, ...]:
-    """Return the sections of the definitions of a vhost, or for None of the whole broker."""
+    """Return the names of the sections for a vhost, or for the whole broker if None."""
     return _OF_VHOST if vhost is not None else _OF_BROKER + _OF_VHOST
 
 
 def definition_rows(broker: Broker, vhost: str | None, section: str) -> Iterator[Arguments]:
     """Yield the rows of a section of the whole broker, or of one vhost, without the vhost's name.
 
-    The broker may change meanwhile: each row has the state of the time when it is taken; objects
-    deleted before are not listed, and objects declared after the section was begun may not be.
+    The broker may change during the iteration.  Each row has the state at the time it is taken.
+    Objects deleted before are not listed, and objects declared after the section began may not be.
     """
     scheduler = broker.core.scheduler
     if section in _OF_BROKER:
@@ -78,7 +78,7 @@ def definition_rows(broker: Broker, vhost: str | None, section: str) -> Iterator
 
 
 def _broker_rows(broker: Broker, section: str) -> Iterator[Arguments]:
-    """Yield the rows of a section that belongs to no vhost."""
+    """Yield the rows of a section without a vhost."""
     users = broker.users
     if section == "users":
         for user in list(users.by_name.values()):
@@ -154,7 +154,7 @@ def _binding(binding: Binding) -> Arguments:
 
 
 def _with_arguments(fields: Arguments, arguments: Arguments) -> Arguments:
-    """Return an entry with its arguments, and separately those that JSON would change."""
+    """Return an entry with its arguments, and with those JSON would change in a separate field."""
     fields["arguments"] = arguments
     if typed := typed_arguments(arguments):
         fields[TYPED] = typed

@@ -1,14 +1,15 @@
-"""Imports definitions into a broker: first into a private copy, then into the broker itself.
+"""Import of definitions into a broker: first into a private copy, then into the broker itself.
 
 The copy (the stage) is a separate broker with copies of the objects that the definitions affect.
 Errors occur there, with the position of the entry, so that definitions are applied as a whole or
 not at all.  Both passes run the same code.
 
-Definitions are added to the existing configuration: users, permissions, parameters and policies
-replace those of the same name; an existing queue or exchange is not changed, and a note reports
-differences.  Entries that no broker can apply are skipped with a note: RabbitMQ's files contain
-bindings of queues that were deleted with their connection.  Parameters of unknown components and
-unknown keys of policies are kept with a note; they have no effect and are exported again.
+Definitions are added to the existing configuration.  Users, permissions, parameters and policies
+replace those of the same name.  An existing queue or exchange is not changed, and a note reports
+differences.  Entries that no broker can apply are skipped with a note, because RabbitMQ's files
+contain bindings of queues that were deleted with their connection.  Parameters of unknown
+components and unknown keys of policies are stored with a note.  They have no effect and are
+exported again.
 
 Invariants: importing the same definitions again changes nothing and journals nothing; nothing is
 deleted.
@@ -62,20 +63,20 @@ _OF_VHOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
 
 @final
 class ImportReport:
-    """The result of an import: how many entries made a change, and which have no effect."""
+    """The result of an import: the numbers of changes, and the entries without effect."""
 
     def __init__(self) -> None:
         self.changed: dict[str, int] = {}
         #: The skipped entries, each with its position.
         self.notes: list[str] = []
-        #: The entries that were kept without effect, each with its position.
+        #: The entries that were stored without effect, each with its position.
         self.kept: list[str] = []
 
 
 def import_definitions(
     broker: Broker, definitions: Mapping[str, object], salt: bytes, vhost: str | None = None
 ) -> ImportReport:
-    """Add definitions to a broker at once and by one record: see `add_definitions`.
+    """Add definitions to a broker in one call and one record (see `add_definitions`).
 
     Raises: NotFound (404) if the vhost does not exist; PreconditionFailed (406), with the position,
     for an entry that cannot be applied.  In both cases nothing is changed.
@@ -99,14 +100,14 @@ def add_definitions(
     *,
     one_record: bool = False,
 ) -> Generator[int, None, ImportReport]:
-    """Add definitions to a broker, or to one vhost regardless of the vhost that they name.
+    """Add definitions to a broker, or to the vhost `vhost` regardless of the vhost in them.
 
-    All of them are tried on the stage before the first is applied, so that a refusal changes
+    All entries are tried on the stage before the first is applied, so that a refusal changes
     nothing.  If another change then prevents an entry from being applied, the entry is skipped with
     a note.
 
-    Entries are applied in groups, each with one journal record.  A crash may lose the last groups;
-    importing the same file again adds them.  With `one_record` all entries are in one group.
+    Entries are applied in groups, each with one journal record.  A crash may lose the last groups,
+    which importing the same file again adds.  With `one_record` all entries are in one group.
     `salt` is random bytes, for passwords in clear text.
 
     Raises: NotFound (404) if the vhost does not exist; PreconditionFailed (406), with the position,
@@ -123,7 +124,7 @@ def add_definitions(
         refusal.append(error.with_traceback(None))
     yield from _take_down(stage)
     if refusal:
-        # An error that its own frame refers to would keep all entries in memory.
+        # Raising it from the list avoids a reference cycle that would keep all entries in memory.
         raise refusal.pop()
     real = _Import(broker, salt)
     yield from _apply(broker, real, [found] if one_record else records, one_record)
@@ -139,7 +140,7 @@ def _read(
     vhost: str | None,
     found: list[DefinitionsEntry],
 ) -> Iterator[int]:
-    """Find the entries, and check that there is room for new ones."""
+    """Find the entries, and check the limits of queues and exchanges."""
     if vhost is not None and vhost not in broker.vhosts:
         raise NotFound(f"no vhost '{vhost}'")
     room = _Room(broker)
@@ -192,7 +193,7 @@ def _apply(
             journal.end_tx()
         yield DEFINING_METHOD * len(entries_at_once)
     for exchange in real.bound:
-        # At the end of the import, all its bindings are indexed.
+        # Complete the index of its bindings before the import ends.
         yield from exchange.index_on()
 
 
@@ -225,7 +226,7 @@ def _stage(broker: Broker, stage: Broker, found: list[DefinitionsEntry]) -> Iter
     for entry in found:
         before: i64 = stage.core.scheduler.spent
         yield from _bring(broker, stage, entry)
-        # Policies apply to a copied queue as to any other.
+        # The cost includes applying policies to copied queues.
         yield IMPORTED_ENTRY + stage.core.scheduler.spent - before
     # Existing definitions count as they do in the broker.
     theirs, ours = broker.core.accounts, stage.core.accounts
@@ -236,7 +237,7 @@ def _stage(broker: Broker, stage: Broker, found: list[DefinitionsEntry]) -> Iter
 def _take_down(stage: Broker) -> Iterator[int]:
     """Free the objects on the stage one by one, as deletions do, before the import needs memory.
 
-    Otherwise they would stay in memory, because they contain reference cycles, and the garbage
+    Otherwise they would stay in memory, because they are in reference cycles, and the garbage
     collector hardly ever examines old objects.
     """
     core = stage.core
@@ -252,14 +253,14 @@ def _take_down(stage: Broker) -> Iterator[int]:
 
 @final
 class _Room:
-    """Checks limits for new and existing objects together: many of these are not on the stage."""
+    """Checks limits for new and existing objects together; many of these are not on the stage."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker: Final = broker
         self._new: dict[tuple[str, str], set[str]] = {}
 
     def check(self, entry: DefinitionsEntry) -> None:
-        """Count an entry.  Raises: PreconditionFailed (406) if there are too many."""
+        """Count a new queue or exchange.  Raises: PreconditionFailed (406) for too many."""
         if entry.section not in ("queues", "exchanges"):
             return
         of_queues = entry.section == "queues"
@@ -312,7 +313,7 @@ def _bring_queue(vhost: Vhost, copy: Vhost, name: object) -> None:
 
 
 def _bring_exchange(vhost: Vhost, copy: Vhost, name: object) -> Iterator[int]:
-    """Copy an exchange with its bindings, which restrict the types that it can have."""
+    """Copy an exchange with its bindings, because new bindings are checked together with them."""
     exchange = vhost.exchanges.by_name.get(name) if isinstance(name, str) else None
     if exchange is None:
         return
@@ -333,7 +334,7 @@ def _bring_exchange(vhost: Vhost, copy: Vhost, name: object) -> Iterator[int]:
         yield IMPORTED_ENTRY
         if binding.has_ended():
             continue
-        # It keeps the destination in the broker, because nothing is published on a stage.
+        # The copy has the broker's destination, because nothing is published on a stage.
         image = Binding(
             made, binding.queue, binding.exchange, binding.binding_key, binding.arguments
         )
@@ -399,7 +400,7 @@ class _Import:
         self.report.kept.append(f"{entry.place}: {why}")
 
     def _keep_keys(self, entry: DefinitionsEntry, policy: Policy) -> None:
-        """Note the keys of a policy that are kept without effect."""
+        """Note the keys of a policy that are stored without effect."""
         keys = policy.without_effect()
         if keys:
             self._kept(entry, f"no effect here: {', '.join(keys)}")
@@ -452,7 +453,7 @@ class _Import:
             return (b"", SHA256) if known is None else (known.password_hash, known.algorithm)
         if entry.fields.get("password") is None:
             if known is None:
-                raise entry.bad("there is neither a password_hash nor a password")
+                raise entry.bad("password_hash or password is missing")
             return known.password_hash, known.algorithm
         password = entry.text("password").encode()
         if known is not None and known.verify_fast(password):
@@ -603,7 +604,7 @@ class _Import:
 
 
 def _missing(vhost: Vhost, source: Exchange, destination: str, to_queue: bool) -> str | None:
-    """Return why a binding cannot be created, "" if it always exists, or None if it can."""
+    """Return the reason why a binding cannot be created, "" if it always exists, or None."""
     if not source.name:
         return ""
     if not to_queue:

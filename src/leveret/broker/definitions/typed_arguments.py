@@ -1,9 +1,9 @@
 """Arguments with values that JSON cannot represent, as stored in definitions files.
 
-A file shows bytes as base 64, times as seconds and decimals as numbers, to be readable; read back,
-they would be strings and numbers.  Therefore the entries of such arguments are written a second
-time, in the field `typed_arguments`, as an AMQP field table in base 64, and an import reads them
-from there.  Other brokers ignore that field.
+A readable file contains bytes as base 64, times as seconds and decimals as numbers, which an import
+would read as strings and numbers.  Therefore these entries are written a second time, in the field
+`typed_arguments`, as an AMQP field table in base 64.  An import reads them from there.  Other
+brokers ignore that field.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from leveret.errors import AmqpError, PreconditionFailed
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.tables import Timestamp, read_table, write_table
 
-#: The field next to `arguments`.
+#: The additional field of an entry with `arguments`.
 TYPED: Final = "typed_arguments"
 
 
 def typed_arguments(arguments: Arguments) -> str:
-    """Return the entries that JSON would change, in the form of `TYPED`, or ""."""
+    """Return the entries that JSON would change, in the format of `TYPED`, or ""."""
     typed: Arguments = {name: value for name, value in arguments.items() if _is_changed(value)}
     if not typed:
         return ""

@@ -1,1 +1,1 @@
-"""Regular expressions of policies and permissions, which match in bounded time."""
+"""The regular expressions of policies and permissions, with bounded matching time."""

@@ -1,7 +1,7 @@
-"""Compiles a regex to states; see `patterns` for the supported syntax.
+"""The compiler of a regex into states; see `patterns` for the supported syntax.
 
-The states of a part are contiguous, each with up to two offsets of the next states relative to
-itself.  So a part may be repeated by repeating its states, and moved anywhere.
+The states of a part are contiguous, each with up to two offsets of next states relative to itself.
+So a part can be repeated by copying its states, and can be moved anywhere.
 
 Invariants: groups nest at most `PATTERN_DEPTH_MAX` deep, so that parsing them cannot exhaust the
 stack; a part consists of at most `PATTERN_STATES_MAX` parts.
@@ -18,8 +18,8 @@ from mypy_extensions import i64
 from leveret.errors import PreconditionFailed
 from leveret.limits import PATTERN_DEPTH_MAX, PATTERN_REPEATS_MAX, PATTERN_STATES_MAX
 
-#: The operation of a state: take a character of a set, continue at two states, continue at another
-#: state, check an assertion, check a lookaround, end, pass an atomic group.
+#: The operations of states: take a character of a set, continue at two states, continue at another
+#: state, check an assertion, check a lookaround, end, match an atomic group.
 TAKE: Final = 0
 SPLIT: Final = 1
 JUMP: Final = 2
@@ -27,11 +27,11 @@ ASSERT: Final = 3
 LOOK: Final = 4
 FOUND: Final = 5
 ATOM: Final = 6
-#: A `SPLIT` of a greedy repeat: its first way leaves the repeat, in an atomic group its second one
-#: does.  Compiled patterns have none of these.
+#: A `SPLIT` of a greedy repeat.  Its first way leaves the repeat, or its second way in an atomic
+#: group.  Compiled patterns contain no such states.
 _GREEDY: Final = 7
 
-#: Results of `_group_kind` other than a lookaround's number.
+#: Results of `_group_kind` other than the number of a lookaround.
 _PLAIN: Final = -1
 _OPTIONS: Final = -2
 _ATOMIC: Final = -3
@@ -58,7 +58,7 @@ _CLASSES: Final[dict[str, list[Range]]] = {
     "h": _HORIZONTAL,
     "v": _VERTICAL,
 }
-#: Ranges of a set that are compared at the cost of one.
+#: The ranges of a set that cost one comparison.
 _RANGES_PER_LOOK: Final = 8
 #: POSIX classes in brackets: `[[:alpha:]]`.
 _POSIX: Final[dict[str, list[Range]]] = {
@@ -86,7 +86,7 @@ _ASSERTIONS: Final = {
     "^": "A",
     "$": "Z",
     "\\A": "A",
-    # The start of the search: a name is searched once, from its beginning.
+    # The start of the search.  A name is searched once, from its beginning.
     "\\G": "A",
     "\\z": "z",
     "\\Z": "Z",
@@ -98,10 +98,10 @@ _ASSERTIONS: Final = {
 _REPEATS: Final = {"*": (0, -1), "+": (1, -1), "?": (0, 1)}
 _BOUNDS: Final = re.compile(r"\{ *([0-9]*) *(,?) *([0-9]*) *\}")
 
-#: A literal in `\\Q…\\E`; an end without a beginning; any other escape.
+#: A literal in `\\Q…\\E`, an end without a beginning, or any other escape.
 _QUOTED: Final = re.compile(r"\\Q(.*?)(?:\\E|\Z)|\\E|\\.", re.DOTALL)
 
-#: Unicode's general categories: their first letters, and the second letters of each.
+#: Unicode's general categories, by their first letter, with the second letters of each.
 _CATEGORIES: Final = {
     "C": "cfnos",
     "L": "lmotu",
@@ -112,8 +112,8 @@ _CATEGORIES: Final = {
     "Z": "lps",
 }
 
-#: The names in `\\p{…}`: Unicode's general categories, `L&` for letters with a case, and PCRE's
-#: own.  Each maps to prefixes of categories.
+#: The names in `\\p{…}`: Unicode's general categories, `L&` for letters with a case, and PCRE's own
+#: names.  Each maps to prefixes of categories.
 _PROPERTIES: Final[dict[str, tuple[str, ...]]] = {
     **{
         first + second: (first + second,)
@@ -125,7 +125,7 @@ _PROPERTIES: Final[dict[str, tuple[str, ...]]] = {
     "Xan": ("L", "N"),
     "Xwd": ("L", "N", "Mn", "Pc"),
 }
-#: The categories of one case, which are equal if cases are folded.
+#: The categories of one case, which are the same if cases are folded.
 _CASES: Final = (("Ll",), ("Lt",), ("Lu",))
 
 
@@ -144,11 +144,11 @@ class CharacterSet:
         self._negated = negated
         self._fold = fold
         cases = 3 if fold else 1
-        #: Comparisons that a look at the set adds: none for a set of a few ranges.
+        #: The additional comparisons of a check against the set, 0 for a few ranges.
         self.looks: i64 = len(ranges) * cases // _RANGES_PER_LOOK + len(properties) * cases
 
     def has(self, code: int) -> bool:
-        """Return whether the character with a code is in the set."""
+        """Return whether the character with the given code is in the set."""
         found = self._in(code)
         if not found and self._fold:
             character = chr(code)
@@ -171,7 +171,7 @@ class CharacterSet:
         return False
 
 
-#: A state: its operation, its numbers, and the characters that it takes.
+#: A state: its operation, its two numbers, and the characters that it takes.
 State = tuple[int, int, int, CharacterSet | None]
 
 
@@ -184,15 +184,14 @@ class PatternPart:
     ) -> None:
         self.states: Final = states
         self.size: Final = size
-        #: Whether it can match the empty string, and whether it repeats such a part without a
-        #: bound.
+        #: True if it can match the empty string, and if it repeats such a part without a bound.
         self.may_be_empty: Final = may_be_empty
         self.repeats_nothing: Final = repeats_nothing
 
 
 @final
 class PatternParser:
-    """Parses one pattern."""
+    """The parser of one pattern."""
 
     def __init__(self, text: str) -> None:
         # A repeat after a quoted literal repeats its last character.
@@ -200,7 +199,7 @@ class PatternParser:
         self._place = 0
         self._depth = 0
         self._fold = False
-        #: Whether repeats are lazy, and `?` makes them greedy.
+        #: True if repeats are lazy, and `?` makes them greedy.
         self._lazy = False
 
     def parse(self) -> list[State]:
@@ -221,7 +220,7 @@ class PatternParser:
         return size
 
     def _peek(self) -> str:
-        """Return the next character, empty at the end."""
+        """Return the next character, or "" at the end."""
         return self._text[self._place : self._place + 1]
 
     def _next(self) -> str:
@@ -286,8 +285,8 @@ class PatternParser:
         times = least + 1 if most < 0 else most
         size = self._check_size(1 + atom.size * times)
         states = atom.states * least
-        # A state tries its first way first.  The order matters only in an atomic group; elsewhere
-        # leaving the repeat first ends the walk soonest.
+        # A state tries its first way first.  The order matters only in an atomic group.  Elsewhere
+        # the walk ends soonest if it leaves the repeat first.
         width = len(atom.states) + 1
         for left in range(times - least, 0, -1):
             states.append((split, left * width + (1 if most < 0 else 0), 1, None))
@@ -373,7 +372,7 @@ class PatternParser:
     def _walked(
         self, operation: int, kind: int, inner: PatternPart, may_be_empty: bool
     ) -> PatternPart:
-        """Return a part that needs a walk of its own."""
+        """Return a part that is matched by a separate walk."""
         states = _with_splits(inner.states, operation == ATOM)
         states.insert(0, (operation, len(states) + 2, kind, None))
         states.append((FOUND, 0, 0, None))
@@ -395,7 +394,7 @@ class PatternParser:
         Return a lookaround's number, or `_ATOMIC`, `_OPTIONS` (options without a group) or
         `_PLAIN`.  The number is the sum of 1 for a negated lookaround and 2 for a lookbehind.
         """
-        # `|` gives the groups of each alternative the same numbers; groups have no numbers here.
+        # `|` only affects the numbers of groups, which are not used here.
         for mark, kind in (
             ("=", 0), ("!", 1), ("<=", 2), ("<!", 3), (">", _ATOMIC), (":", _PLAIN), ("|", _PLAIN),
         ):  # fmt: skip
@@ -413,8 +412,8 @@ class PatternParser:
     def _options(self) -> int:
         """Parse options up to `:` or `)`.
 
-        `i` folds cases, `U` swaps greedy and lazy; the other supported options have no effect: a
-        name has no line ends (`s`, `m`), and groups have no numbers (`n`, `J`).
+        `i` folds cases, and `U` swaps greedy and lazy.  The other supported options have no effect,
+        because a name has no line ends (`s`, `m`) and groups have no numbers (`n`, `J`).
         """
         if self._take("^"):
             self._fold = False
@@ -440,7 +439,7 @@ class PatternParser:
         """Return the part for an escape outside brackets."""
         letter = self._peek()
         if letter == "K":
-            # It sets the start of the match, which is not used here.
+            # `\K` sets the start of the match, which is not used here.
             self._place += 1
             return PatternPart([], 1, True)
         if letter == "N" and not self._text.startswith("{", self._place + 1):
@@ -565,7 +564,7 @@ class PatternParser:
 
 
 def _with_splits(states: list[State], atomic: bool) -> list[State]:
-    """Return states with each greedy repeat as a split, in the order for an atomic group or not."""
+    """Return the states with greedy repeats as splits, in the order for atomic groups or others."""
     found: list[State] = []
     for state in states:
         if state[0] == _GREEDY:
@@ -577,7 +576,7 @@ def _with_splits(states: list[State], atomic: bool) -> list[State]:
 
 
 def _escaped_literal(found: re.Match[str]) -> str:
-    """Return a quoted literal with each of its characters escaped."""
+    """Return a quoted literal with all its special characters escaped."""
     literal: str | None = found[1]
     if literal is None:
         return "" if found[0] == "\\E" else found[0]

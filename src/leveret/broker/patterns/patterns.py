@@ -1,17 +1,17 @@
 r"""Patterns of policies and permissions: regexes with bounded matching time.
 
-RabbitMQ's patterns are PCRE, and the most common one, `^(?!amq\.).*`, has a lookahead, so a matcher
-without lookaround is not enough; a backtracking one, such as Python's, can run for years with
-`(a+)+$`.  This matcher tries the ways in the same order, but never continues twice from the same
-state at the same position: the rest failed the first time, and would fail again.  Its cost is
-therefore states times characters.  A lookaround is one more such walk, and so is an atomic group or
-a possessive repeat: the first way through it is final, regardless of the rest.
+RabbitMQ's patterns are PCRE.  The most common one, `^(?!amq\.).*`, has a lookahead, so a matcher
+without lookaround is not enough.  A backtracking matcher, such as Python's, can run for years with
+`(a+)+$`.  This matcher tries alternatives in the same order, but never continues twice from the
+same state at the same position, because the rest failed the first time and would fail again.  So
+its cost is states times characters.  A lookaround is matched by a separate walk of this kind, and
+so is an atomic group or a possessive repeat, where the first match is final whatever follows.
 
-This is a subset of PCRE.  A match only reports whether a pattern is found, not where, so groups
-capture nothing.  Refused are back references, recursion, conditions, verbs (`(*…)`), the option
-`x`, `\R`, `\X`, `\C`, Unicode properties other than categories, and, inside an atomic group,
-unlimited repeats of a part that can be empty (`(?>(a?)*)`), because PCRE ends those depending on
-the way to them.  `\w`, `\d`, `\s` and `\b` are limited to ASCII.
+The syntax is a subset of PCRE.  A match only reports whether a pattern is found, not where, so
+groups capture nothing.  Not supported are back references, recursion, conditions, verbs (`(*…)`),
+the option `x`, `\R`, `\X`, `\C`, Unicode properties other than categories, and, inside an atomic
+group, unlimited repeats of a part that can be empty (`(?>(a?)*)`), because in PCRE their end
+depends on the path to them.  `\w`, `\d`, `\s` and `\b` are limited to ASCII.
 
 Invariants: a match fails after `PATTERN_LOOKS_MAX` comparisons, like PCRE's own limit in RabbitMQ;
 the maximum cost of a pattern is known when it is compiled.
@@ -39,22 +39,23 @@ from leveret.limits import PATTERN_CHARACTERS_MAX, PATTERN_LOOKS_MAX, PATTERN_ST
 _STATE_BYTES: Final = 80
 _SET_BYTES: Final = 200
 
-#: Comparisons of a lookaround or an atomic group at a position, in addition to those of its states:
-#: it is a separate walk with a cached end.
+#: The comparisons counted for a lookaround or an atomic group at a position, in addition to those
+#: of its states, because it is a separate walk with a cached end.
 _LOOKAROUND_LOOKS: Final = 12
 
-#: Characters of a name that are searched for a plain string at the cost of one comparison.
+#: The characters of a name that can be searched for a plain string at the cost of one comparison.
 _SEARCHED_PER_LOOK: Final = 64
 
-#: Literal characters in a pattern, in addition to letters and digits, and after a backslash.
+#: Literal characters in a pattern in addition to letters and digits: as they are, and after a
+#: backslash.
 _PLAIN: Final = "_-/:@,"
 _ESCAPED: Final = ".-_/:@$^"
 
-#: The cost of compiling a pattern.
+#: The cost of compiling a character, and the states that are compiled at a cost of 1.
 _COST_PER_CHARACTER: i64 = 2
 _STATES_PER_COST: i64 = 8
 
-#: Recently compiled patterns: permissions and policies repeat a few of them.
+#: The cache of compiled patterns, because permissions and policies repeat a few patterns.
 _COMPILED_MAX: Final = 256
 _compiled: dict[str, Pattern] = {}
 
@@ -84,19 +85,19 @@ def compile_cost(text: str) -> i64:
 
 
 class _TooManyLooks(Exception):
-    """A walk has reached its limit."""
+    """Raised when a match reaches its limit."""
 
 
 @final
 class Pattern:
-    """A compiled pattern; `matches` returns whether it is found in a name."""
+    """A compiled pattern."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         if len(text) > PATTERN_CHARACTERS_MAX:
             raise PreconditionFailed(f"a pattern has at most {PATTERN_CHARACTERS_MAX} characters")
-        # Each state is an operation with up to two numbers, which are the next states, and a
-        # character set if it takes a character.
+        # Each state is an operation with up to two numbers (the next states), and a character set
+        # if it takes a character.
         states = PatternParser(text).parse()
         self._operations: Final = [state[0] for state in states]
         self._first: Final = [
@@ -110,21 +111,21 @@ class Pattern:
         self._sets: Final = [state[3] for state in states]
         self._looks: i64 = 0
         self._limit: i64 = PATTERN_LOOKS_MAX
-        #: Comparisons of all walks so far: the cost, in a unit that is the same on every machine.
+        #: The comparisons of all walks so far, as a cost that is the same on every machine.
         self.walked: i64 = 0
-        #: The ends of the walks of lookarounds and atomic groups (-1: none), by their state and the
-        #: position where they began.
+        #: The ends of lookarounds and atomic groups (-1: no match), by their state and the position
+        #: of their beginning.
         self._ends: dict[tuple[int, int], int] = {}
         #: True if it matches only at the beginning, such as `^orders\\.`.
         self._anchored = self._operations[0] == ASSERT and self._first[0] == ord("A")
-        #: True if it matches everything; most permissions are `.*`.
+        #: True if it matches everything, as most permissions do (`.*`).
         self._always = text in ("", ".*", "^.*", ".*$", "^.*$")
-        #: The string to search for in a name, or at its beginning, if the pattern is only that;
-        #: else None.
+        #: The string to search for (only at the beginning, if anchored), if the pattern is only a
+        #: string; else None.
         self._plain = _plain_of(text)
 
     def memory(self) -> i64:
-        """Return the bytes of memory of its states: the states of a repeat share one set."""
+        """Return the bytes of memory of the states.  The states of a repeat share one set."""
         sets = {id(characters) for characters in self._sets}
         return i64(len(self._operations)) * _STATE_BYTES + i64(len(sets)) * _SET_BYTES
 
@@ -150,10 +151,10 @@ class Pattern:
     # -- walking -----------------------------------------------------------------------------------
 
     def _walk(self, entry: int, text: str, begin: int, floating: bool, exact: int) -> int:
-        """Return the end of the first way through the states from `entry`; -1 if there is none.
+        """Return the end of the first match of the states from `entry`, or -1.
 
-        It begins at `begin`, or with `floating` at the first possible position from there on;
-        `exact`, if it is not -1, is the required end.
+        The match begins at `begin`, or with `floating` at the first possible position from there
+        on.  `exact` is the required end, if it is not -1.
         """
         size = len(text)
         last = size if exact < 0 else exact
@@ -188,7 +189,7 @@ class Pattern:
     def _follow(
         self, operation: int, state: int, place: int, text: str, pending: list[int]
     ) -> None:
-        """Add the successors of a state that takes no character to `pending`; the last is next."""
+        """Add the successors of a state that takes no character to `pending`, the first as last."""
         width = len(text) + 1
         if operation == SPLIT:
             pending.append(self._second[state] * width + place)
@@ -212,7 +213,7 @@ class Pattern:
     def _end(self, state: int, text: str, place: int, back: bool) -> int:
         """Return the end of a lookaround or an atomic group that begins at `place`, or -1.
 
-        `back` looks for one that ends there.  Each is walked once for each position.
+        With `back`, it must end at `place` instead.  Each is walked once for each position.
         """
         known = self._ends.get((state, place))
         if known is not None:
@@ -239,7 +240,7 @@ def _holds(assertion: int, text: str, place: int) -> bool:
 
 
 def _plain_of(text: str) -> str | None:
-    """Return the string that a pattern searches for, if it does nothing else, or None."""
+    """Return the string that a pattern searches for, or None if it does anything else."""
     if text.endswith(".*") and not text.endswith("\\.*"):
         # A final `.*` always matches.
         text = text[:-2]

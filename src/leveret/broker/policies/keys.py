@@ -1,13 +1,13 @@
-"""Policy keys: their names, their valid values, and how they combine with a queue's own arguments.
+"""Policy keys: their names, their valid values, and their merging with a queue's arguments.
 
-The keys are RabbitMQ's; keys for replicas have no effect, because there are no replicas, and are
-accepted so that definitions can be moved.  An invalid value is refused when the policy is set, so
-that values applied to a queue need no check later.
+The keys are RabbitMQ's.  Keys for replicas have no effect, and are accepted so that definitions can
+be moved between brokers.  An invalid value is refused when the policy is set, so that values need
+no check when they are applied to a queue.
 
 Definitions of another broker may have keys of missing features, such as federation.  Such keys are
-kept and exported, and have no effect: `in_force` leaves them out.
+stored and exported, but have no effect: `in_force` omits them.
 
-Source: RabbitMQ's rabbit_policies and the callers of args_policy_lookup; the texts follow it.
+Source: RabbitMQ's rabbit_policies and the callers of args_policy_lookup, also for the texts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from leveret.limits import DEDUPLICATION_KEYS_MAX, SHORT_STRING_BYTES_MAX, TTL_M
 
 _SEGMENT_BYTES_MAX: Final = 3_000_000_000
 
-#: Names in `ha-params`: a journal record must have room for them.
+#: The most names in `ha-params`, which must fit into a journal record.
 _NODES_MAX: Final = 255
 
 #: The minimum and maximum of each numeric key, and a name for its value in errors.
@@ -54,7 +54,7 @@ POLICY_NUMBERS: Final[dict[str, tuple[int, int, str]]] = {
     "queue-version": (1, 2, "queue-version value"),
 }
 
-#: The words that each of these keys may have, and a name for its value in errors.
+#: The valid words of each of these keys, and a name for its value in errors.
 _WORDS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "overflow": (("drop-head", "reject-publish", "reject-publish-dlx"), "overflow value"),
     "dead-letter-strategy": (("at-most-once", "at-least-once"), "dead letter strategy"),
@@ -75,7 +75,7 @@ _WORDS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "ha-promote-on-failure": (("always", "when-synced"), "ha-promote-on-failure value"),
 }
 
-#: Keys with a name as their value, and the term for that value in errors.
+#: Keys with a name as their value, and a name for that value in errors.
 _NAMES: Final[dict[str, str]] = {
     "alternate-exchange": "alternate exchange name",
     "dead-letter-exchange": "dead letter exchange name",
@@ -83,7 +83,7 @@ _NAMES: Final[dict[str, str]] = {
     "deduplication-header": "deduplication header",
 }
 
-#: Keys with an age such as `7D` as their value, and the term for that value in errors.
+#: Keys with an age such as `7D` as their value, and a name for that value in errors.
 _AGES: Final[dict[str, str]] = {
     "max-age": "max age",
     "retain-acked": "age of retained messages",
@@ -133,8 +133,8 @@ _OF_MIRRORS: Final = (
     "queue-master-locator",
 )
 
-#: A policy with one of these keys does not apply to a queue of that type, as in RabbitMQ.  Unlike
-#: RabbitMQ's, a classic queue here has a delivery limit and a dead letter strategy.
+#: A policy with one of these keys does not apply to a queue of that type, as in RabbitMQ.  But a
+#: classic queue may have a delivery limit and a dead-letter strategy.
 _UNSUPPORTED: Final[dict[str, tuple[str, ...]]] = {
     "classic": (*_OF_STREAMS, "queue-leader-locator", "initial-cluster-size"),
     "quorum": (*_OF_STREAMS, *_OF_MIRRORS, "queue-mode", "initial-cluster-size"),
@@ -167,7 +167,7 @@ _UNSUPPORTED: Final[dict[str, tuple[str, ...]]] = {
 def check_definition(definition: Arguments, operator: bool, others: bool = False) -> None:
     """Refuse a definition that is invalid for a policy, or an operator policy.
 
-    `others` allows unknown keys; whether they can be stored is not checked.
+    `others` allows unknown keys, without checking whether they can be stored.
 
     Raises: PreconditionFailed (406).
     """
@@ -189,10 +189,10 @@ def is_known_key(key: str, operator: bool) -> bool:
 
 
 def in_force(definition: Arguments, operator: bool) -> Arguments:
-    """Return the part of a definition that has an effect here.
+    """Return the part of a definition that has an effect.
 
-    Unknown keys and invalid values are left out: an earlier version may have stored a key without
-    knowing its valid values.
+    Unknown keys and invalid values are omitted.  An earlier version may have stored a key that was
+    unknown to it, with an invalid value.
     """
     return {
         key: value
@@ -202,7 +202,7 @@ def in_force(definition: Arguments, operator: bool) -> Arguments:
 
 
 def _fault(key: str, value: object) -> str:
-    """Return an error for the value of a known key, or an empty string."""
+    """Return the error in the value of a known key, or an empty string."""
     number = POLICY_NUMBERS.get(key)
     words = _WORDS.get(key)
     if number is not None:
@@ -244,7 +244,7 @@ def _is_short(text: str) -> bool:
 
 
 def utf8_size(text: str) -> int:
-    """Return the length in bytes.  Raises: PreconditionFailed (406) if it is not valid Unicode."""
+    """Return the length in bytes.  Raises: PreconditionFailed (406) for invalid Unicode."""
     try:
         return len(text.encode())
     except UnicodeEncodeError:
@@ -257,7 +257,7 @@ def suits(definition: Arguments, queue_type: str) -> bool:
 
 
 def merge_operator(definition: Arguments, operator: Arguments) -> Arguments:
-    """Return a policy's definition changed by an operator policy's: its value, or the minimum."""
+    """Return a policy's definition with the values of an operator policy, or the minimums."""
     merged = dict(definition)
     for key, value in operator.items():
         merged[key] = _least(key, definition[key], value) if key in definition else value
@@ -265,11 +265,11 @@ def merge_operator(definition: Arguments, operator: Arguments) -> Arguments:
 
 
 def _least(key: str, one: object, other: object) -> object:
-    """Return the smaller value if the key is in `_LEAST`; else `other`."""
+    """Return the smaller value if the key is in `_LEAST`, or else `other`."""
     if key not in _LEAST or not isinstance(one, int) or not isinstance(other, int):
         return other
     if key == "delivery-limit" and (one < 0 or other < 0):
-        return max(one, other)  # negative is no limit, so the other value is lower
+        return max(one, other)  # negative is no limit, so the other value is the lower limit
     return min(one, other)
 
 
@@ -278,9 +278,9 @@ def merge_queue_arguments(
 ) -> Arguments:
     """Return a queue's arguments with its policies applied.
 
-    For numeric limits the minimum applies.  Otherwise the queue's own argument applies; but
-    policies take precedence for streams, for `overflow` of quorum queues, and for an operator's
-    `overflow`.
+    For numeric limits, the minimum applies.  Otherwise the queue's own argument applies, except
+    that policies take precedence for some keys of streams, for `overflow` of quorum queues, and for
+    an operator's `overflow`.
     """
     merged = dict(arguments)
     for key, value in merge_operator(policy, operator).items():
@@ -301,7 +301,7 @@ def _policy_wins(key: str, queue_type: str, operator: Arguments) -> bool:
 
 
 def merge_exchange_arguments(arguments: Arguments, policy: Arguments) -> Arguments:
-    """Return an exchange's arguments with its policy applied: its own take precedence."""
+    """Return an exchange's arguments, which take precedence, with its policy applied."""
     merged = dict(arguments)
     for key in EXCHANGE_KEYS:
         if key in policy and key not in arguments:

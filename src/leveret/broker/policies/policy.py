@@ -1,9 +1,9 @@
 """Policies and operator policies: settings for all queues and exchanges with matching names.
 
-A policy applies if the name matches its pattern.  A queue or an exchange has one policy, the one
-with the highest priority (and of these the first by name).  A queue also has one operator policy,
-which its users cannot exceed.  `vhost.policies` applies the policies of a vhost; their keys are in
-`policies.keys`.
+A policy applies if the name matches its pattern.  Of the matching policies, only the one with the
+highest priority applies (the first by name if there are several).  One operator policy, which users
+cannot exceed, applies to a queue in the same way.  `vhost.policies` applies the policies of a
+vhost, and `policies.keys` defines their keys.
 
 Invariants: a policy never changes; setting it again creates a new object.
 """
@@ -33,7 +33,7 @@ APPLY_TO: Final = ("all", "queues", "exchanges", "classic_queues", "quorum_queue
 
 _TYPES: Final = {"classic_queues": "classic", "quorum_queues": "quorum", "streams": "stream"}
 
-#: The kind for exchanges, in places that otherwise have a queue type.
+#: The kind for exchanges, used in place of a queue type.
 EXCHANGE: Final = "exchange"
 
 
@@ -54,12 +54,12 @@ class Policy:
         self.name: Final = name
         self.priority: Final = priority
         self.operator: Final = operator
-        #: The part of the definition that has an effect here.
+        #: The part of the definition that has an effect.
         self.in_force: Final = in_force(definition, operator)
         self.pattern: Final = pattern
         self.definition: Final = definition
         self.apply_to: Final = apply_to
-        #: None for a pattern of an earlier version that is no longer valid; it matches nothing.
+        #: None for a pattern of an earlier version that is no longer valid, and matches nothing.
         self._compiled: Final = compiled
 
     def memory(self) -> i64:
@@ -69,7 +69,7 @@ class Policy:
         return size + POLICY_BYTES + 2 * table_bytes(self.definition)
 
     def without_effect(self) -> list[str]:
-        """Return the keys of the definition that have no effect here."""
+        """Return the keys of the definition that have no effect."""
         return [key for key in self.definition if key not in self.in_force]
 
     def before(self, other: Policy) -> bool:
@@ -79,9 +79,9 @@ class Policy:
         return self.name < other.name
 
     def fits(self, name: str, kind: str, looks: i64) -> bool:
-        """Return whether it applies to `name`, a queue of the type `kind` or an `EXCHANGE`.
+        """Return whether the policy applies to `name`, of a queue type `kind` or an `EXCHANGE`.
 
-        Its pattern may make up to `looks` comparisons.  No policy applies to the default exchange.
+        The pattern may make up to `looks` comparisons.  No policy applies to the default exchange.
         """
         if kind == EXCHANGE:
             applies = self.apply_to in ("all", "exchanges") and name != ""
@@ -147,7 +147,7 @@ def make_policy(
 
 
 def restored_policy(record: dict[str, object], operator: bool) -> Policy:
-    """Return the policy, or operator policy, of a journal record, without validation."""
+    """Return the policy or operator policy of a journal record, without validation."""
     definition = record.get("definition")
     priority = record.get("priority")
     pattern = str(record.get("pattern", ""))
@@ -167,7 +167,7 @@ def restored_policy(record: dict[str, object], operator: bool) -> Policy:
 
 
 def definition_in_force(policy: Policy | None) -> Arguments:
-    """Return the part of a policy's definition that has an effect; empty for None."""
+    """Return the part of a policy's definition that has an effect, empty for None."""
     return {} if policy is None else policy.in_force
 
 

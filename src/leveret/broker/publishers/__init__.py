@@ -1,1 +1,1 @@
-"""Named publishers: deduplication of what they send again, and their lost sessions."""
+"""Named publishers: deduplication of messages sent again, and sessions of lost connections."""

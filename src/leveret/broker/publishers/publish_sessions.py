@@ -1,14 +1,14 @@
 """Publish sessions: the publishes that the broker handled for clients that lost their connection.
 
-A client that reconnects learns from its session which messages the broker has, and resends only the
-others: nothing is stored twice, and messages need no publisher deduplication.  The fields that both
-sides send are in `leveret.wire.content.publish_marks`.
+When a client reconnects, the broker reports from its session which messages it has handled.  The
+client resends only the others, so nothing is stored twice without publisher deduplication.
+`leveret.wire.content.publish_marks` defines the fields that both sides send.
 
-A channel counts its publishes for its confirms anyway.  That number is read when a journal group
-with publishes of the channel is sealed, when the connection ends, and by a checkpoint; only
-publishes that were *not* taken are recorded when they happen.
+A channel counts its publishes for confirms anyway.  The count is recorded when a journal group with
+publishes of the channel is sealed, when the connection ends, and by a checkpoint.  Only publishes
+that were *not* taken are recorded one by one.
 
-Invariants: a session belongs to a user, and at most one connection has it; no publish is handled
+Invariants: a session belongs to a user, and at most one connection uses it; no publish is handled
 for a channel after its progress was reported; reported progress is durable; no progress is reported
 for a forgotten or unknown channel, so its client resends everything.
 """
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
     from leveret.broker.core import Core
     from leveret.broker.scheduler.link import Link
 
-#: Publish sessions of one user, connected or not (some 1,500 bytes each): more than the connections
-#: of a user's programs.  One more replaces the one lost first, whose client then sends everything
-#: again.
+#: The most publish sessions of a user, connected or not (some 1,500 bytes each), which is more than
+#: a user's programs have connections.  A further session replaces the one that lost its connection
+#: first, and that client resends everything.
 PUBLISH_SESSIONS_PER_USER_MAX: Final = 4_096
 
-#: Channels of a publish session, of the present connection and of the lost one: more than clients
-#: open.
+#: The most channels of a publish session, on the current and on lost connections, which is more
+#: than clients open.
 PUBLISH_SESSION_CHANNELS_MAX: Final = 4_096
 
-#: Runs of refused publishes, of all channels of a publish session: far more than the unconfirmed
-#: publishes of a publisher.  One more replaces the oldest.
+#: The most runs of refused publishes on all channels of a publish session, which is far more than
+#: the unconfirmed publishes of a publisher.  A further run replaces the oldest.
 PUBLISH_SESSION_GAPS_MAX: Final = 4_096
 
 
-#: Bytes in the plain build: a session, a channel, and a run of publishes that were not taken.
+#: The bytes of a session, a channel, and a run of publishes that were not taken (plain build).
 SESSION_BYTES: Final = 1_000
 CHANNEL_PROGRESS_BYTES: Final = 450
 GAP_BYTES: Final = 200
@@ -53,7 +53,7 @@ GAP_BYTES: Final = 200
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class PublishCounter(SyncWaiter):
-    """A counter of the publishes of a channel in confirm mode, from 1 on."""
+    """A counter of the publishes of a channel in confirm mode, starting at 1."""
 
     @abstractmethod
     def handled(self) -> i64:
@@ -62,25 +62,25 @@ class PublishCounter(SyncWaiter):
 
 @final
 class ChannelProgress(LateRecord):
-    """The progress of the publishes of one channel; `counter` counts them while it is open."""
+    """The publishes handled on one channel; `counter` counts them while the channel is open."""
 
     def __init__(self, session: PublishSession, key: i64, before: i64) -> None:
         self.key: Final[i64] = key
-        #: The key of the application's same channel before, and its key since.
+        #: The keys of the same channel of the application on an earlier and on a later connection.
         self.before: i64 = before
         self.after: i64 = 0
         self.counter: PublishCounter | None = None
-        #: True while a publish is routed to its queues in slices, which continues if the connection
+        #: True while a publish is routed to its queues in slices.  This continues if the connection
         #: is lost.
         self.busy = False
-        #: The publishes up to `floor` are unknown; `gaps` has later ones that were not taken.
+        #: The publishes up to `floor` are unknown; `gaps` lists later ones that were not taken.
         self.floor: i64 = 0
         self.gaps: list[Gap] = []
-        #: Whether it has a record in the journal or in a snapshot.
+        #: True if it has a record in the journal or in a snapshot.
         self.recorded = False
         self._session = session
         self._through: i64 = 0
-        #: The progress that the journal has.
+        #: The progress in the journal.
         self._journaled: i64 = 0
         self._listed = False
         self._forgotten = False
@@ -97,7 +97,7 @@ class ChannelProgress(LateRecord):
     def not_taken(self, number: i64, kind: int) -> None:
         """Record that a publish was refused or returned; if it was both, the last call counts.
 
-        If there are too many gaps, the oldest are dropped: the client resends those publishes.
+        If there are too many gaps, the oldest are dropped, and the client resends those publishes.
         """
         gaps = self.gaps
         if gaps and gaps[-1][1] == number:
@@ -129,7 +129,7 @@ class ChannelProgress(LateRecord):
             self.floor = last
 
     def note_group(self) -> None:
-        """Have the progress recorded in the current journal group."""
+        """Record the progress at the end of the current journal group."""
         if not self._listed and not self._forgotten:
             self._listed = True
             self._session.core.journal.at_end(self)
@@ -156,7 +156,7 @@ class ChannelProgress(LateRecord):
         return PublishProgress(session.user, session.identity, self.key, since, through, gaps)
 
     def restore(self, progress: PublishProgress) -> None:
-        """Apply a record, which may repeat known progress, or follow lost records."""
+        """Apply a record.  It may repeat known progress, and records before it may be lost."""
         known = self._through
         if progress.through <= known:
             return
@@ -169,7 +169,7 @@ class ChannelProgress(LateRecord):
         self.recorded = True
 
     def end(self) -> None:
-        """End counting: the channel is closed."""
+        """Stop counting because the channel is closed."""
         counter = self.counter
         if counter is None:
             return
@@ -181,7 +181,7 @@ class ChannelProgress(LateRecord):
             self.append_to(self._session.core.journal)
 
     def count_late(self, kind: int) -> None:
-        """Count the publish that was completed after the channel ended; kind 0: taken."""
+        """Count the publish that ended after its channel; a `kind` of 0 means it was taken."""
         self.busy = False
         self._through += 1
         if kind:
@@ -190,9 +190,9 @@ class ChannelProgress(LateRecord):
             self.append_to(self._session.core.journal)
 
     def close(self) -> None:
-        """Forget the channel and its predecessor on a lost connection: the client closed it.
+        """Forget the channel and its predecessor on a lost connection, because it was closed.
 
-        If the broker closed it before any publish arrived, the predecessor stays, as the client may
+        If it was closed before any publish arrived, the predecessor is kept, because the client may
         open another channel for it.
         """
         before = self._session.known(self.before)
@@ -201,7 +201,7 @@ class ChannelProgress(LateRecord):
         self.forget()
 
     def forget(self) -> None:
-        """Forget the channel: its client knows the result of every publish."""
+        """Forget the channel, because its client has the result of every publish."""
         if self._forgotten:
             return
         self._forgotten = True
@@ -219,7 +219,7 @@ class PublishSession:
         self.user: Final = user
         self.identity: Final = identity
         self.link: Link | None = None
-        #: When its connection was lost (`Core.now_ms`); 0 if before the start.
+        #: The time when its connection was lost (`Core.now_ms`), or 0 if before startup.
         self.lost_ms: i64 = 0
         self.channels: dict[i64, ChannelProgress] = {}
         self.gap_count: i64 = 0
@@ -229,7 +229,7 @@ class PublishSession:
         sessions.book(SESSION_BYTES)
 
     def open(self, key: i64, before: i64) -> ChannelProgress | None:
-        """Return a progress for a new channel; None for an invalid key or too many channels.
+        """Return the progress of a new channel, or None for an invalid key or too many channels.
 
         `before` is the channel's key on a lost connection, or 0.
         """
@@ -238,8 +238,8 @@ class PublishSession:
         self._newest = key
         known = self.channels.get(before)
         if known is not None and known.counter is None:
-            # The client uses `before` until it has published on `key`: predecessors of `before` are
-            # finished, and so is an earlier successor that never published.
+            # The client uses `before` until it has published on `key`.  So predecessors of `before`
+            # are finished, and so is an earlier successor that never published.
             for other in (self.channels.get(known.before), self.channels.get(known.after)):
                 if other is not None and other.counter is None:
                     other.forget()
@@ -252,12 +252,12 @@ class PublishSession:
         return progress
 
     def known(self, key: i64) -> ChannelProgress | None:
-        """Return the progress of a channel of a lost connection, if it is known."""
+        """Return the progress of a channel of a lost connection, or None."""
         progress = self.channels.get(key)
         return progress if progress is not None and progress.counter is None else None
 
     def restore(self, progress: PublishProgress) -> None:
-        """Apply a record of one of its channels."""
+        """Apply a record of one of the session's channels."""
         known = self.channels.get(progress.channel)
         if progress.through == FORGOTTEN:
             if known is not None:
@@ -279,18 +279,18 @@ class PublishSession:
             self.count_gaps(-len(progress.gaps))
 
     def count_gaps(self, count: i64) -> None:
-        """Book runs of publishes that were not taken."""
+        """Add to the number and memory of runs of publishes that were not taken."""
         self.gap_count += count
         self._sessions.book(count * GAP_BYTES)
 
     def lost(self, link: Link) -> None:
-        """Handle the end of its connection, whose channels have already ended."""
+        """Handle the end of the connection `link`, after its channels have ended."""
         if self.link is link:
             self.link = None
             self._sessions.lost(self)
 
     def end(self) -> None:
-        """Forget the session: the client has closed its connection."""
+        """Forget the session because the client has closed its connection."""
         self._sessions.forget(self)
 
 
@@ -300,14 +300,14 @@ class PublishSessions:
 
     def __init__(self, core: Core) -> None:
         self.core = core
-        #: Their memory; it counts with the connections.
+        #: The memory of the sessions, which counts as memory of connections.
         self.held_bytes: i64 = 0
-        #: By user and identity; and the sessions without a connection, the one lost first in front.
+        #: The sessions by user and identity, and those without a connection, the oldest first.
         self._by_user: dict[bytes, dict[bytes, PublishSession]] = {}
         self._lost: dict[PublishSession, None] = {}
 
     def book(self, size: i64) -> None:
-        """Book `size` bytes; a negative size books out."""
+        """Book `size` bytes, or free them if negative."""
         self.held_bytes += size
         self.core.accounts.connection_bytes += size
 
@@ -316,9 +316,10 @@ class PublishSessions:
         return [one for of_user in self._by_user.values() for one in of_user.values()]
 
     def take(self, user: str, identity: bytes, link: Link) -> PublishSession | None:
-        """Give a connection its user's session; None if the user has too many.
+        """Return the session for a new connection, or None if the user has too many.
 
-        Another connection that has the session is lost: its unhandled publishes are never handled.
+        If another connection uses the session, it is superseded, and its unhandled publishes are
+        never handled.
         """
         name = user.encode("utf-8", "surrogateescape")
         if len(name) > 255:
@@ -347,7 +348,7 @@ class PublishSessions:
         return session
 
     def lost(self, session: PublishSession) -> None:
-        """Keep a session for a while after its connection was lost, if it has any progress."""
+        """Keep a session for some time after its connection was lost, if it has channels."""
         if not session.channels:
             self.forget(session)
             return
@@ -355,7 +356,7 @@ class PublishSessions:
         self._lost[session] = None
 
     def forget(self, session: PublishSession) -> None:
-        """Forget a session, and record that if any part of it is recorded."""
+        """Forget a session; journal this if any part of the session is recorded."""
         of_user = self._by_user.get(session.user)
         if of_user is None or of_user.get(session.identity) is not session:
             return
@@ -374,7 +375,7 @@ class PublishSessions:
             self.core.journal.publish_session(gone)
 
     def tick(self) -> None:
-        """Forget sessions whose client did not come back in time, up to `SLICE_MESSAGES`."""
+        """Forget up to `SLICE_MESSAGES` sessions if their clients did not reconnect in time."""
         now_ms = self.core.now_ms
         for _ in range(SLICE_MESSAGES):
             oldest = next(iter(self._lost), None)
@@ -395,7 +396,7 @@ class PublishSessions:
     # -- after a start -----------------------------------------------------------------------------
 
     def restore(self, progress: PublishProgress) -> None:
-        """Apply a record; all connections were lost when the broker stopped."""
+        """Apply a record.  All connections were lost when the broker stopped."""
         session = self._by_user.get(progress.user, {}).get(progress.session)
         if progress.through == FORGOTTEN and progress.channel == FORGOTTEN:
             if session is not None:

@@ -1,20 +1,22 @@
 """Publisher deduplication: a message sent again after a crash is taken once.
 
-A message with the headers `x-publisher` (the publisher's name) and `x-publishing-id` (its number,
-which grows) is dropped by each queue and stream that took one of that publisher with the same
-number or a higher one.  The publisher gets the same answer as if it had been taken.  This applies
-when a client publishes, and not when a message moves on: dead letters and delayed messages are
+Messages with the headers `x-publisher` (the publisher's name) and `x-publishing-id` (a growing
+number) are deduplicated.  A queue or stream drops such a message if it has taken one of the same
+publisher with the same or a higher number.  The publisher gets the same answer as if the message
+had been taken.  This applies only to publishes of clients: dead letters and delayed messages are
 routed whatever their number is.  A message without `x-publishing-id` is always taken.
 
-The numbers survive a crash with the messages: replaying the journal counts its messages again, so
-that a number and its message are known or lost together.  Checkpoints contain the numbers.
+The numbers survive a crash together with the messages.  Replaying the journal counts its messages
+again, so that a number and its message are both restored or both lost.  Checkpoints contain the
+numbers.
 
-A publisher's name belongs to the user who first published with it (`ownership`), in each queue
-separately: another user's messages with that name would hide the owner's next ones.  The owner is a
-record of its own in addition to the first message, because messages do not contain their users.
+In each queue, a publisher's name belongs to the user who first published with it (`ownership`),
+because another user's messages with that name would make the queue drop the owner's next ones.  The
+owner has a separate record in addition to the first message, because messages do not contain their
+users.
 
-A name with the prefix of this broker's own client (`CLIENT_PREFIX`) names a connection, and is
-never used again after that connection ends.  It expires sooner, so that short-lived connections do
+A name with the prefix of this broker's own client (`CLIENT_PREFIX`) belongs to a connection, and is
+never used again after the connection ends.  It expires sooner, so that short-lived connections do
 not fill the table.
 
 Invariants: a number counts only if its message was taken; a publisher is forgotten after it was
@@ -40,7 +42,7 @@ from leveret.wire.numbered import Numbered
 if TYPE_CHECKING:
     from leveret.broker.core import Core
 
-#: The memory of a publisher's number in addition to the publisher's name.
+#: The memory of a publisher in addition to its name.
 PUBLISHER_BYTES: Final = 250
 
 
@@ -65,16 +67,16 @@ class PublisherProgress:
         self.is_client: Final = name.startswith(CLIENT_PREFIX)
         self.number: i64 = number
         self.time_ms: i64 = time_ms
-        #: None if an earlier release recorded it: the first user to publish with it becomes the
-        #: owner.
+        #: None if an earlier release recorded it.  The first user to publish with the name becomes
+        #: its owner.
         self.owner: Owner | None = owner
-        #: The user to whom its owner offers it.
+        #: The user to whom the owner offers the name.
         self.offered: Owner | None = None
 
 
 @final
 class Publishers(Timed):
-    """The publishers of one queue, by their names."""
+    """The publishers of one queue by name."""
 
     def __init__(self, core: Core) -> None:
         super().__init__()
@@ -84,11 +86,11 @@ class Publishers(Timed):
         self.account: Final = MarkAccount(core.accounts)
         self._swept_ms: i64 = 0
         self._has_clients = False
-        # Before all publishers are restored: the owners given by records.
+        # The owners in records, until all publishers are restored.
         self.recorded_owners: dict[bytes, Owner] = {}
 
     def known(self, name: bytes) -> PublisherProgress | None:
-        """Return a publisher, unless it was idle for too long."""
+        """Return a publisher, or None if it is unknown or was idle for too long."""
         known = self.by_name.get(name)
         return None if known is None or self._is_idle(known) else known
 
@@ -98,7 +100,7 @@ class Publishers(Timed):
         return known is None or is_free_for(known.owner, by)
 
     def has_room(self, name: bytes, by: Owner | None) -> bool:
-        """Return whether the publisher is known, or `by` may have another one."""
+        """Return whether the publisher is known, or `by` may add one."""
         if name in self.by_name or self._is_roomy(by):
             return True
         if self.core.now_ms - self._swept_ms >= _SWEEP_MS:
@@ -119,7 +121,7 @@ class Publishers(Timed):
         return roomy and self.quota.has_room(by)
 
     def note(self, numbered: Numbered, by: Owner | None) -> bool:
-        """Count a message of `by` that was taken; return whether the name became theirs by it."""
+        """Count a message of `by` that was taken; return whether `by` became the name's owner."""
         now_ms = self.core.now_ms
         name = numbered.publisher
         known = self.by_name.get(name)
@@ -137,14 +139,14 @@ class Publishers(Timed):
         return False
 
     def give(self, known: PublisherProgress, to: Owner) -> None:
-        """Give a name to `to`; the caller journals it."""
+        """Make `to` the owner of a name; the caller journals this."""
         self.quota.remove(known.owner)
         known.owner = to
         known.offered = None
         self.quota.add(to)
 
     def forget(self, name: bytes) -> None:
-        """Forget a name, which may then start with any number; the caller journals it."""
+        """Forget a name, which may then start with any number; the caller journals this."""
         known = self.by_name.pop(name, None)
         if known is not None:
             self.account.book(-PUBLISHER_BYTES - len(name))
@@ -152,7 +154,7 @@ class Publishers(Timed):
         self.recorded_owners.pop(name, None)
 
     def called(self, text: str) -> list[bytes]:
-        """Return the names shown as `text`: names that are not valid UTF-8 can look alike."""
+        """Return the names shown as `text`, several if they are not valid UTF-8."""
         name = text.encode("utf-8", "surrogateescape")
         if self.known(name) is not None:
             return [name]
@@ -163,7 +165,7 @@ class Publishers(Timed):
         ]
 
     def learn(self, name: bytes, number: i64, time_ms: i64) -> None:
-        """Restore a message taken before a restart; later calls have later messages, or repeats."""
+        """Count a message taken before a restart, which may be a repeat."""
         known = self.by_name.get(name)
         if known is None:
             self._add(name, PublisherProgress(name, number, time_ms))
@@ -171,7 +173,7 @@ class Publishers(Timed):
             return
         expiry_ms = self._expiry_ms(known.is_client)
         if time_ms - known.time_ms > expiry_ms:
-            # The publisher had expired by then.
+            # The publisher had expired in between.
             known.number = number
             known.time_ms = time_ms
         elif known.time_ms - time_ms <= expiry_ms:
@@ -179,7 +181,7 @@ class Publishers(Timed):
             known.time_ms = max(known.time_ms, time_ms)
 
     def restored(self) -> None:
-        """Start to expire idle publishers; if there are too many, forget the oldest at once."""
+        """Start expiring idle publishers.  If there are too many, forget the oldest at once."""
         for name, owner in self.recorded_owners.items():
             known = self.by_name.get(name)
             if known is not None:
@@ -203,7 +205,7 @@ class Publishers(Timed):
             self.core.timers.cancel(self)  # clients expire sooner
 
     def _expiry_ms(self, is_client: bool) -> i64:
-        """Return how long a publisher may be idle."""
+        """Return the time for which a publisher may be idle."""
         expiry_ms = self.core.publisher_expiry_ms
         return min(expiry_ms, CLIENT_PUBLISHER_EXPIRY_MS) if is_client else expiry_ms
 
@@ -211,7 +213,7 @@ class Publishers(Timed):
         return self.core.now_ms - known.time_ms > self._expiry_ms(known.is_client)
 
     def _sweep(self) -> None:
-        """Forget the publishers that were idle for too long."""
+        """Forget the publishers that have been idle for too long."""
         self._swept_ms = self.core.now_ms
         idle = [name for name, known in self.by_name.items() if self._is_idle(known)]
         for name in idle:
@@ -226,7 +228,7 @@ class Publishers(Timed):
             self.core.timers.set(self, self.core.now_ms + self._expiry_ms(self._has_clients) + 1)
 
     def due(self, now_ms: i64) -> None:
-        """Forget the publishers that were idle for too long."""
+        """Forget the publishers that have been idle for too long."""
         self._sweep()
         self._arm()
 
