@@ -1,12 +1,12 @@
-"""The headers matcher: does a message's header table satisfy a binding's arguments?
+"""Matching of a message's headers against the arguments of headers-exchange bindings.
 
 `x-match` in the arguments selects the mode: `all` (the default) or `any` of the other arguments,
-ignoring those that begin with `x-`; `all-with-x` and `any-with-x` include them.  A void argument
+without those that begin with `x-`.  `all-with-x` and `any-with-x` include these.  A void argument
 requires only that the header is present.
 
-Values compare as in RabbitMQ: the AMQP type tag is ignored, the value is compared strictly.  So an
-8-bit 1 equals a 64-bit 1 and a timestamp of 1 s, and a string equals a byte array with the same
-UTF-8 bytes; but 1, 1.0, true and "1" all differ, and so do decimals of different scale.  Values
+Values compare as in RabbitMQ: the AMQP type tag is ignored, and the value is compared strictly.  So
+an 8-bit 1 equals a 64-bit 1 and a timestamp of 1 s, and a string equals a byte array with the same
+UTF-8 bytes.  But 1, 1.0, true and "1" all differ, and so do decimals of different scale.  Values
 inside arrays and tables follow the same rule.  RabbitMQ is stricter there and compares the tags
 too, but a decoded table does not preserve the tags of integers.
 
@@ -53,7 +53,7 @@ class HeadersMatcher:
             for name, value in arguments.items()
             if name != _X_MATCH and (with_x or not name.startswith("x-"))
         ]
-        #: The cost of comparing them all, in arguments and nested values.
+        #: The cost of comparing all of them, in arguments and nested values.
         self.looks: i64 = 1
         for _, value in self.wanted:
             self.looks += looks_at(value)
@@ -61,14 +61,14 @@ class HeadersMatcher:
         self.listed: i64 = 0
 
     def matches(self, headers: dict[str, object]) -> bool:
-        """Return whether `headers` (a decoded table) satisfy the binding.
+        """Return whether `headers` (a decoded table) match the binding.
 
         Without relevant arguments, `all` matches everything and `any` nothing.
         """
         return self.fits(headers, {})
 
     def fits(self, headers: dict[str, object], normal: dict[str, object]) -> bool:
-        """Return the same as `matches`; cache normal forms of the compared headers in `normal`."""
+        """Do as `matches`, and cache normal forms of the compared headers in `normal`."""
         wants_all = self.wants_all
         for name, wanted in self.wanted:
             fits = name in headers
@@ -83,10 +83,10 @@ class HeadersMatcher:
 
 @final
 class _Header:
-    """The bindings that are found by one header: by its value, or by its presence."""
+    """The bindings found by one header: by its value, or by its presence."""
 
     def __init__(self) -> None:
-        # The matcher is None where the lookup itself is the match.
+        # The matcher is None if finding the binding is already a match.
         self.present: dict[object, HeadersMatcher | None] = {}
         self.by_value: dict[object, dict[object, HeadersMatcher | None]] = {}
 
@@ -101,11 +101,11 @@ class _Header:
 
 @final
 class HeadersIndex:
-    """Targets with a matcher each, found by headers.
+    """An index that finds targets with matching headers without testing every matcher.
 
-    A matcher that needs all of its arguments is listed only under the one with the shortest list; a
-    matcher that needs any of them is listed under each.  So bindings that have no argument in
-    common with the message, or only very common ones, cost nothing.
+    A matcher for all of its arguments is listed only under the argument with the shortest list.  A
+    matcher for any of them is listed under each.  So bindings that have no argument in common with
+    the message, or only very common ones, cost nothing.
 
     `places` counts the entries of all lists and measures the memory of the index.  `looks` counts
     the headers and arguments compared so far and measures the cost independently of the machine.
@@ -148,15 +148,15 @@ class HeadersIndex:
                 self._unlist(target, condition)
 
     def find(self, headers: dict[str, object], looks_max: i64) -> list[object]:
-        """Return each target whose matcher matches, once; add the cost to `looks`.
+        """Return each target with matching headers once; add the cost to `looks`.
 
-        It stops after about `looks_max` and returns the targets found until then.
+        Stop after about `looks_max`, and return the targets found until then.
         """
         last = self.looks + looks_max
         found: dict[object, None] = dict(self._always)
         normal: dict[str, object] = {}
         by_name = self._by_name
-        # Iterate over the smaller set: a message has up to thousands of headers.
+        # Iterate over the smaller set, because a message may have thousands of headers.
         names = headers if len(headers) < len(by_name) else by_name
         for name in names:
             self.looks += 1
@@ -198,7 +198,7 @@ class HeadersIndex:
             listed = self._by_name.get(name)
             bucket = None if listed is None else listed.bucket(value)
             size = 0 if bucket is None else len(bucket)
-            # Prefer a list by value: more messages have the header than have the value.
+            # Prefer a list by value, because more messages have the header than the value.
             if not is_looked_up(value):
                 size = size * 2 + 1
             if fewest < 0 or size < fewest:
@@ -231,12 +231,12 @@ class HeadersIndex:
 
 
 def is_looked_up(normal: object) -> bool:
-    """Return whether a value is a key of `by_value`: not an array, a table or void."""
+    """Return whether `by_value` can list a value, which is no array, table or void."""
     return normal is not None and not isinstance(normal, (list, dict))
 
 
 def is_exact(normal: object) -> bool:
-    """Return whether a lookup by a condition's value, or by its header, is already a match."""
+    """Return whether finding a condition by its value, or by its header, is already a match."""
     return not isinstance(normal, (list, dict))
 
 
@@ -257,7 +257,7 @@ def looks_at(normal: object) -> i64:
 def normal_value(value: object) -> object:
     """Convert a table's value so that `==` is the strict comparison described above.
 
-    Strings and integers, the usual values, are kept; other values get a tag of their kind.
+    Strings and integers, the usual values, stay the same.  Some other values get a tag.
     """
     if isinstance(value, str) or value is None:
         return value
@@ -277,5 +277,5 @@ def normal_value(value: object) -> object:
     if isinstance(value, Decimal):
         # 1.0 and 1.00 are equal, but their texts are not.
         return ("decimal", str(value))
-    # Only timestamps remain, recognised by an attribute: this package must not import `wire`.
+    # Only timestamps remain.  Recognise them by an attribute, as this package cannot import `wire`.
     return getattr(value, "seconds", value)

@@ -1,11 +1,11 @@
-"""Topic keys as lists of words; the only place where keys are split and checked.
+"""Splitting topic keys into words, and checking them.
 
-The words of a key are separated by dots, and a word may be empty: "a." is two words, the second of
-them empty.  Only the empty key has no words (as in RabbitMQ); `#` matches it and `*` does not.
+The words of a key are separated by dots, and a word may be empty: "a." has two words, of which the
+second is empty.  Only the empty key has no words (as in RabbitMQ); `#` matches it and `*` does not.
 
-Strict keys are an option of a vhost: words of ASCII letters, digits and `_`, at least one and none
-empty.  In a binding key a word may be a wildcard, but `#` must not be adjacent to another wildcard,
-because a simpler pattern is equivalent.
+Strict keys are an option of a vhost.  A strict key has one or more words of ASCII letters, digits
+and `_`.  In a binding key a word may be a wildcard, but `#` must not be adjacent to another
+wildcard, because a simpler pattern is equivalent.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _STRICT_WORD: Final = re.compile("[A-Za-z0-9_]+")
 def split_words(key: str) -> list[str]:
     """Return the words of a binding key or routing key.
 
-    Raises: PreconditionFailed (406) for more than `TOPIC_WORDS_MAX` words, more than an AMQP
-    short string can hold.
+    Raises: PreconditionFailed (406) for more than `TOPIC_WORDS_MAX` words, which do not fit into an
+    AMQP short string.
     """
     if not key:
         return []
@@ -42,7 +42,7 @@ def split_words(key: str) -> list[str]:
 def pattern_words(binding_key: str) -> list[str]:
     """Return the words of the simplest binding key that is equivalent to `binding_key`.
 
-    In a run of wildcards the `*` come first and a single `#` replaces all: `#.*.#` is `*.#`.
+    In a run of wildcards, a single `#` replaces all others and follows the `*`: `#.*.#` is `*.#`.
 
     Raises: PreconditionFailed (406) for more than `TOPIC_WORDS_MAX` words.
     """

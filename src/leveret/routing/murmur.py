@@ -1,7 +1,7 @@
-"""MurmurHash3 of routing keys, by which they are mapped to partitions.
+"""The mapping of routing keys to partitions by MurmurHash3.
 
-RabbitMQ's exchanges of type x-super-stream and its stream clients use the hash's 32-bit variant for
-x86 with this seed, so a key has the same partition in both brokers.
+RabbitMQ's exchanges of type x-super-stream and its stream clients use the 32-bit variant for x86
+with this seed, so a key has the same partition in both brokers.
 """
 
 from __future__ import annotations

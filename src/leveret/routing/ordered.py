@@ -1,7 +1,7 @@
-"""Sorted names with access by index: an index of many destinations.
+"""A sorted list of names, for exchanges with many destinations.
 
-They are stored in blocks of some hundred names, so that an insert or remove moves only the names of
-one block.
+The names are stored in blocks of some hundred, so that an insert or a remove moves only the names
+of one block.
 
 Invariants: no block is empty; all names of a block sort before those of the next.
 """
@@ -13,7 +13,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-#: A larger block is split in two.  A million names are one or two thousand blocks.
+#: A larger block is split in two.  A million names take one or two thousand blocks.
 _BLOCK_MAX: Final = 1024
 
 #: The kind of the named object, and the name.

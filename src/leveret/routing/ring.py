@@ -5,22 +5,24 @@
 
 A target has `RING_POINTS_PER_WEIGHT` points for each unit of its weight.  The position of a point
 is a hash of the target's label and the point's number alone.  So the ring does not depend on the
-order of changes and survives a restart unchanged; a new target takes keys only for itself, and a
-removed one gives up only its own.
+order of changes, and is the same after a restart.  Values only move to a new target, or from a
+removed target, and never between other targets.
 
-It is a ring of targets, not of nodes: nothing is replicated.  It is stored in segments.  New points
-are appended to their segment, and points of a removed target stay in place: a segment is cleaned
-and sorted when a value is looked up in it.
+The targets are not nodes: nothing is replicated.
+
+The ring is stored in segments of points with the same upper bits.  New points are appended to their
+segment, and points of a removed target stay in place.  A segment is cleaned and sorted when a value
+is looked up in it.
 
 A change takes effect gradually, because a target may have 100,000 points.  `insert` and `remove`
-only record the pending work, and `settle` does part of it: it creates the points of new targets,
+only record the pending work, and `settle` does part of it.  It creates the points of new targets,
 and cleans as many points as each removal has left, so that they do not accumulate.  A new target
-has its full share when no work is pending; until then it gains values one after the other and
-loses none.  A removed target gets no values from the start.
+gains values one by one, and has its full share when no work is pending.  A removed target gets no
+values at once.
 
-Invariants: a point is 42 bits of hash above 20 bits of its target's place; the points of a segment,
-those with the same upper bits, are sorted and belong to existing targets unless the segment is
-marked as stale; a place is reused only when no point of its former target is left.
+Invariants: a point is 42 bits of hash above 20 bits of its target's place; the points of a segment
+are sorted and belong to existing targets unless the segment is marked as stale; a place is reused
+only when no point of its former target is left.
 """
 
 from __future__ import annotations
@@ -38,11 +40,11 @@ _PLACE_BITS: Final = 20
 _PLACE_MASK: Final = (1 << _PLACE_BITS) - 1
 _DROPPED_BITS: Final = 22
 
-#: A million points are 4,000 in each segment, which are sorted in some 0.2 ms.
+#: Of a million points, each segment has 4,000, which are sorted in some 0.2 ms.
 _SEGMENTS: Final = 256
 _SEGMENT_SHIFT: Final = 62 - 8
 
-#: The last digits of the points' numbers, for the first thousand points and for later ones.
+#: The last digits of the points' numbers, for the first thousand points and for later points.
 _THOUSAND: Final = 1000
 _DIGITS: Final = [b"%d" % number for number in range(_THOUSAND)]
 _PADDED_DIGITS: Final = [b"%03d" % number for number in range(_THOUSAND)]
@@ -65,7 +67,7 @@ class Placed:
         self.place: Final = place
         #: The prefix of the hash input of each of its points.
         self.prefix: Final = prefix
-        #: The number of its points, and how many of them are created.
+        #: The number of its points, and the number of points created so far.
         self.points: Final[i64] = points
         self.made: i64 = 0
 
@@ -90,13 +92,12 @@ class HashRing:
         #: The target at each place; None for removed targets.
         self.places: list[Placed | None] = []
         self._by_target: dict[object, Placed] = {}
-        #: Places that may be reused, and places of removed targets, each with the number of
-        #: segments that
-        #: must have been swept before reuse.
+        #: Places that may be reused, and places of removed targets, each with the count of swept
+        #: segments (`_swept`) at which it may be reused.
         self._free: list[int] = []
         self._leaving: deque[tuple[int, int]] = deque()
         self._swept = 0
-        #: Targets that do not have all their points yet; they may have been removed by now.
+        #: Targets that do not have all their points yet.  They may have been removed since.
         self._growing: deque[Placed] = deque()
         #: The remaining work of sweeping segments, and the segment at which sweeping ends.
         self._unswept: i64 = 0
@@ -105,7 +106,7 @@ class HashRing:
     def insert(self, target: object, label: str, weight: int) -> None:
         """Add a new `target`; equal labels have the same points.
 
-        Its points are created later, by `settle`.
+        `settle` creates the points later.
         """
         place = self._new_place()
         count: i64 = i64(weight) * RING_POINTS_PER_WEIGHT
@@ -122,7 +123,7 @@ class HashRing:
     def settle(self, units: i64) -> None:
         """Do pending work of about `units` of `work`, slightly more at most.
 
-        The points of removed targets come first, so that they never accumulate.
+        Clean points of removed targets first, so that they never accumulate.
         """
         last = self.work + units
         while self.work < last:
@@ -172,7 +173,7 @@ class HashRing:
             stale[at] = True
 
     def remove(self, target: object) -> None:
-        """Remove an existing `target`; its points are removed later, by `settle`."""
+        """Remove an existing `target`; `settle` removes its points later."""
         placed = self._by_target.pop(target)
         self.places[placed.place] = None
         self.size -= placed.points

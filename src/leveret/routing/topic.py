@@ -1,4 +1,4 @@
-"""The topic trie: which targets match a routing key?
+"""A trie of topic binding keys, which finds the targets that match a routing key.
 
     keys            trie                        match("a.x")
     a.*  -> q1      root ─a─ node ─*─ node q1   states: {root, #} ─a─► {a, #} ─x─► {a.*, #}
@@ -6,17 +6,18 @@
 
 A binding key is a path of words from the root, in its simplest form: adjacent wildcards are put in
 one order (`#.#` is `#`, `#.*` is `*.#`).  `*` and `#` are separate edges, so that the same
-characters in a routing key are plain words.  Matching follows all paths at once: it keeps the set
-of nodes reached by the words so far (its states) and advances them word by word.  A node occurs at
-most once in the states, so a match takes at most words x nodes steps, and no number of `#` causes
-backtracking; nodes that were not reached cost nothing.
+characters in a routing key are plain words.
 
-It is not the table of bindings: the broker stores arguments and the identity of bindings.  Targets
-are any hashable objects; they are stored and returned, never called.
+Matching follows all paths at once.  It advances the set of nodes reached so far (the states) word
+by word.  A node occurs at most once in the states, so a match takes at most words x nodes steps,
+and no number of `#` causes backtracking.  Nodes that are not reached cost nothing.
 
-Invariants: a leaf has a target, hence a trie without targets is the root alone; results are in an
-order that depends only on the calls made.  A trie is used by one thread at a time: `match` marks
-the nodes it has visited.
+The trie does not store the arguments and the identity of bindings.  Targets are any hashable
+objects, which are returned and never called.
+
+Invariants: a leaf has a target, so a trie without targets consists of the root; the order of
+results depends only on the calls made.  Only one thread at a time may use a trie, because `match`
+marks the nodes it visits.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ _NO_LIMIT: Final[i64] = 1 << 60
 
 @final
 class TrieNode:
-    """The end of a path of words, with the targets bound by exactly that path."""
+    """A node, the end of a path of words, with the targets bound by exactly that path."""
 
     def __init__(self, repeats: bool) -> None:
         self.words: dict[str, TrieNode] = {}
         self.one_word: TrieNode | None = None
         self.any_words: TrieNode | None = None
         self.targets: dict[object, int] = {}
-        #: Reached by `#`: whichever word follows, this node stays reached.
+        #: True if reached by `#`, so that the node stays reached whichever word follows.
         self.repeats = repeats
         #: The step that last reached this node, so that each step contains it once.
         self.step: i64 = 0
@@ -54,7 +55,7 @@ class TrieNode:
         return self.words.get(word)
 
     def grow(self, word: str) -> TrieNode:
-        """Return the node reached by `word` of a binding key; create it if needed."""
+        """Return the node reached by `word` of a binding key, creating it if needed."""
         node = self.child(word)
         if node is None:
             node = TrieNode(word == ANY_WORDS)
@@ -82,11 +83,11 @@ class TrieNode:
 
 @final
 class TopicTrie:
-    """Targets under binding keys, found by routing key.
+    """Binding keys with their targets, found by routing key.
 
-    `nodes` counts the nodes without the root and measures the memory of the trie.
-    `states_visited` counts the states of all matches so far and measures the cost independently of
-    the machine.  A match that would cost too much can be abandoned (`find_within`).
+    `nodes` counts the nodes without the root, as a measure of memory.  `states_visited` counts the
+    states of all matches so far, as a measure of cost that does not depend on the machine.
+    `find_within` abandons a match that would cost too much.
     """
 
     def __init__(self) -> None:
@@ -165,7 +166,7 @@ class TopicTrie:
         return _targets_of(states)
 
     def is_empty(self) -> bool:
-        """Return whether nothing is bound: then only the root is left."""
+        """Return whether nothing is bound, so that only the root is left."""
         return self._root.is_bare()
 
     def _prune(self, path: list[TrieNode], words: list[str]) -> None:
@@ -187,7 +188,7 @@ class TopicTrie:
     def _next_states(self, states: list[TrieNode], word: str, last: i64) -> list[TrieNode]:
         """Return the states reached from `states` by one more word.
 
-        It stops early when `states_visited` exceeds `last`.
+        Stop early if `states_visited` would exceed `last`.
         """
         following: list[TrieNode] = []
         self._step += 1
@@ -205,7 +206,7 @@ class TopicTrie:
         return following
 
     def _reach(self, node: TrieNode | None, states: list[TrieNode]) -> None:
-        """Add `node` and the nodes that its `#` edges reach with no word; each once a step."""
+        """Add `node` and the nodes that its `#` edges reach without a word, each once a step."""
         step = self._step
         while node is not None and node.step != step:
             node.step = step
@@ -214,7 +215,7 @@ class TopicTrie:
 
 
 def _targets_of(states: list[TrieNode]) -> dict[object, int]:
-    """Return the distinct targets of the states as keys; one node's targets are its own dict."""
+    """Return the distinct targets of the states as keys, the node's own dict if it is one node."""
     found: dict[object, int] | None = None
     several = False
     for node in states:

@@ -1,1 +1,1 @@
-"""Snapshots and totals of the model, for the HTTP API and the metrics."""
+"""Snapshots and totals of the broker's state, for the HTTP API and the metrics."""

@@ -1,4 +1,4 @@
-"""Snapshots of bindings: all, those of a queue or an exchange, or those between two of them."""
+"""Snapshots of bindings: all, those of a queue or an exchange, or those between two ends."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def _rows(vhost: str, bindings: list[Binding]) -> Iterator[BindingStats]:
 
 
 def _default_rows(names: Iterator[tuple[str, str]]) -> Iterator[BindingStats]:
-    """Yield the bindings of queues to the default exchange, whose keys are the queues' names."""
+    """Yield the bindings of queues to the default exchange, by the names of the queues."""
     for vhost, name in names:
         yield BindingStats(vhost, "", name, True, name, {}, b"")
 
 
 def binding_rows(broker: Broker, vhost: str | None) -> Iterator[BindingStats]:
-    """Yield the bindings of a vhost or of all; those to the default exchange first."""
+    """Yield the bindings of a vhost or of all vhosts, those to the default exchange first."""
     listed = [
         (v.name, list(exchange.bindings.values()))
         for v in vhosts_of(broker, vhost)

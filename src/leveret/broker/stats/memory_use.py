@@ -1,4 +1,4 @@
-"""Memory use by kind, for the operator.  It needs no walk over the queues."""
+"""Memory use by kind, for operators, without a walk over the queues."""
 
 from __future__ import annotations
 

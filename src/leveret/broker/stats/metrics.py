@@ -1,7 +1,8 @@
-"""Totals over all queues, for metrics: collected gradually, and never decreasing.
+"""Totals over all queues for metrics, collected in steps.
 
-`counters` explains how a walk counts each queue once, even if queues are deleted meanwhile.  The
-levels (`QueueLevels`) are from the moment when each queue was seen.
+The counters never decrease.  `counters` explains how a walk counts each queue once, even if queues
+are deleted during the walk.  The levels (`QueueLevels`) are those of each queue at the time of its
+visit.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from leveret.broker.queue.waiting import WaitingQueue
 from leveret.broker.stream.stream import Stream
 from leveret.wire.properties import property_timestamp
 
-#: The latest timestamp shown: the year 9999.
+#: The latest timestamp shown, in the year 9999.
 TIMESTAMP_MAX: Final = 253_402_300_799
 
-#: Stream reader names that cost a walk as much as one queue, and queues seen before it yields.
+#: The stream reader names that cost a walk as much as a queue, and the queues visited in one step.
 _NAMES_LIKE_QUEUE: Final = 4
 _SEEN_AT_ONCE: Final = 8
 
@@ -37,30 +38,29 @@ class QueueLevels:
         self.consumers: i64 = 0
         self.ready: i64 = 0
         self.ready_bytes: i64 = 0
-        #: Of the ready messages, those that were returned and wait for their next retry.
+        #: The ready messages that wait for their retry.
         self.retried: i64 = 0
         self.unacked: i64 = 0
         self.unacked_bytes: i64 = 0
         #: Estimates if a durable queue has both persistent and transient messages.
         self.persistent: i64 = 0
         self.persistent_bytes: i64 = 0
-        #: Of all messages, those in memory.
+        #: The messages in memory.
         self.ram: i64 = 0
         self.ram_bytes: i64 = 0
-        #: Of the messages in memory, the unacked ones; and the memory booked for all.
+        #: The unacked messages in memory, and the memory booked for all queues.
         self.unacked_ram: i64 = 0
         self.booked: i64 = 0
         #: Messages of queues that are only on disk.
         self.paged_out: i64 = 0
-        #: Queues with consumers that can take a message now, or without waiting messages.
+        #: Queues with consumers, of which one can take a message now or no message is waiting.
         self.able: i64 = 0
-        #: Reader names of streams, and the messages that they have not processed: the total, and
-        #: the maximum of one reader.
+        #: Reader names of streams, and the messages that they have not processed: the total and the
+        #: maximum of one reader.
         self.readers: i64 = 0
         self.lag: i64 = 0
         self.lag_max: i64 = 0
-        #: The oldest timestamp that a publisher gave to a first message (Unix epoch, seconds); -1:
-        #: none.
+        #: The oldest timestamp of the first message of a queue (Unix epoch, seconds), or -1.
         self.head: i64 = -1
 
     def add(self, queue: Queue) -> None:
@@ -72,7 +72,7 @@ class QueueLevels:
         ready: i64 = queue.ready_count() + retried
         unacked = queue.unacked_count
         if ready == 0 and unacked == 0:
-            # When there are very many queues, most are empty.
+            # Of very many queues, most are empty.
             self.able += 1 if queue.consumers else 0
             if isinstance(queue, Stream):
                 self._add_readers(queue)
@@ -120,7 +120,7 @@ def persistent_share(queue: Queue) -> float:
 
 
 def head_timestamp(queue: Queue) -> i64:
-    """Return the timestamp of the first message in seconds; -1 if none, or not in memory."""
+    """Return the timestamp of the first message in seconds, or -1 if none or not in memory."""
     if not isinstance(queue, WaitingQueue):
         return -1
     ready = queue.ready
@@ -134,12 +134,12 @@ def head_timestamp(queue: Queue) -> i64:
     if found is None:
         return -1
     seconds = property_timestamp(found.message.properties)
-    # A publisher may have sent any 64 bits.
+    # A publisher can send any 64 bits.
     return -1 if seconds is None or not 0 <= seconds <= TIMESTAMP_MAX else i64(seconds)
 
 
 def is_able(queue: Queue) -> bool:
-    """Return whether a consumer could take a message now, or no message waits for one."""
+    """Return whether a queue has consumers, and one can take a message or no message waits."""
     consumers = queue.consumers
     if not consumers:
         return False
@@ -161,24 +161,24 @@ class QueueWalk:
     def __init__(self, broker: Broker, number: i64) -> None:
         self._counts: Final = broker.core.counts
         self._number: Final[i64] = number
-        #: The next one is last.  A queue is removed when it is seen: freeing very many later would
-        #: load each of them again.
+        #: The queues to visit, the next one last.  A queue is removed when it is visited, because
+        #: freeing very many later would load each of them again.
         self._left: Final[list[Queue]] = []
         for vhost in broker.vhosts.values():
             self._left.extend(vhost.queues.replies.queues.values())
-        #: The first ones are addresses of direct reply-to: they count, but are not queues.
+        #: The first of these are addresses of direct reply-to, which count but are not queues.
         self._replies: Final = len(self._left)
         for vhost in broker.vhosts.values():
             self._left.extend(vhost.queues.by_name.values())
-        #: The number of queues to see.
+        #: The number of queues to visit.
         self.size: Final = len(self._left)
         self.levels: Final = QueueLevels()
-        #: The counters of existing queues that no listing shows.
+        #: The counters of existing queues that are not listed.
         self.unlisted: Final = QueueCounts()
         self._seen: Final[dict[str, QueueCounts]] = {}
 
     def see_all(self) -> Iterator[int]:
-        """See all queues; yield the number of queues seen after each part."""
+        """Visit all queues; yield the number of queues visited in each step."""
         left = self._left
         seen = 0
         while left:
@@ -201,7 +201,7 @@ class QueueWalk:
             queue.add_counts(self.unlisted)
 
     def finish(self) -> dict[str, QueueCounts]:
-        """Return the counters of each queue type since the start, including deleted queues."""
+        """Return the counters of each queue type since startup, including deleted queues."""
         found: dict[str, QueueCounts] = {}
         for kind in ("classic", "quorum", "stream"):
             total = found[kind] = QueueCounts()
@@ -245,7 +245,7 @@ class ReaderRow:
 class QueueRows:
     """The queues of some vhosts, or of all, with the readers of their streams.
 
-    Beyond `limit` of each, they are only counted in `omitted` and `readers_omitted`.
+    Queues and readers beyond `limit` are only counted, in `omitted` and `readers_omitted`.
     """
 
     def __init__(self, broker: Broker, vhosts: list[str] | None, limit: int) -> None:
@@ -262,7 +262,7 @@ class QueueRows:
                         self._left.append((vhost.name, queue))
 
     def take_all(self) -> Iterator[int]:
-        """Take all queues; yield the number taken."""
+        """Add all queues; yield the number added in each step."""
         for vhost, queue in self._left:
             taken = 1
             if not queue.deleted:

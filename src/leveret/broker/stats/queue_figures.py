@@ -1,7 +1,7 @@
-"""The figures by which long lists of queues are sorted, taken without a snapshot of each queue.
+"""The columns by which lists of queues are sorted, read without a snapshot of each queue.
 
 A snapshot of a queue (`stats.QueueStats`) has forty fields.  A request for the hundred longest of
-100,000 queues needs one figure of each, and all fields of only a hundred.
+100,000 queues needs one column of each, and all fields of only a hundred.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _policy(queue: Queue) -> str:
     return "" if queue.policy is None else queue.policy.name
 
 
-#: The available figures, by the columns of the HTTP API that show them.
+#: The available figures, by their column in the HTTP API.
 _FIGURES: Final[dict[str, Callable[[str, Queue], object]]] = {
     "name": lambda _, queue: queue.name,
     "vhost": lambda vhost, _: vhost,

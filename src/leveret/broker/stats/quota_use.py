@@ -1,4 +1,4 @@
-"""The use of quotas by each user and each vhost, with their limits, for the operator."""
+"""The use of quotas by each user and each vhost, with their limits, for operators."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def user_quotas(broker: Broker, name: str) -> list[Arguments]:
 
 
 def vhost_quotas(broker: Broker, name: str) -> list[Arguments]:
-    """Return the same for an existing vhost."""
+    """Return such rows for an existing vhost."""
     vhost = broker.vhosts[name]
     used = _used(vhost.use)
     used[MAX_QUEUES] = len(vhost.queues.by_name)

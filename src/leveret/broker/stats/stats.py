@@ -1,11 +1,11 @@
-"""Snapshots of the model for its readers: plain values, taken at one moment.
+"""Snapshots of the broker's state: plain values, taken at one moment.
 
 The HTTP API and the metrics read these snapshots and nothing else of the core.  A listing is an
-iterator, so that no call occupies the event loop for long: it leaves out objects deleted since it
+iterator, so that no call occupies the event loop for long.  It omits objects deleted since it
 began.
 
-Invariants: a snapshot contains no part of the core, only numbers, strings and tables that never
-change (arguments never change after a declaration).
+Invariants: a snapshot contains no objects of the core, only numbers, strings and tables that never
+change (arguments never change after a declare).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from leveret.broker.stats.metrics import head_timestamp, persistent_share
 from leveret.broker.vhost.vhost import Vhost
 from leveret.message import Message
 
-#: Delayed messages looked up at once.
+#: The most delayed messages looked up at once.
 _DELAYED_AT_ONCE: Final = 100
 
-#: Staging queues of a sink examined before other work may run.
+#: The staging queues of a sink examined in one step.
 _STAGED_AT_ONCE: Final = 8
 
 
@@ -52,7 +52,7 @@ class QueueStats:
         self.arguments: Final = queue.arguments
         policy = queue.policy
         operator = queue.operator_policy
-        #: The names of the policies in effect; None if there is none.
+        #: The names of the policies in effect, or None.
         self.policy: Final = None if policy is None else policy.name
         self.operator_policy: Final = None if operator is None else operator.name
         self.effective_policy: Final = effective_definition(policy, operator)
@@ -60,10 +60,10 @@ class QueueStats:
         #: True if a consumer could take a message at once.
         self.has_ready_consumer: Final = queue.consumer_order.has_ready()
         self.single_active: Final = queue.single_active
-        #: The only consumer that gets messages, if it is exclusive or single active.
+        #: The tag of the exclusive or single active consumer.
         self.sole_consumer: Final = _sole_consumer(queue)
         owner = queue.owner
-        #: The connection of an exclusive queue; empty for others.
+        #: The connection of an exclusive queue, or "" for others.
         self.owner: Final = "" if owner is None else owner.name
         self.memory_bytes: Final = int(queue.booked)
         self.ready_count: Final = int(queue.ready_count())
@@ -73,9 +73,9 @@ class QueueStats:
         #: The ready messages in memory.
         self.memory_ready_count: Final = int(queue.memory_count())
         self.memory_ready_bytes: Final = int(queue.memory_bytes())
-        #: The share of messages that survives a restart: an estimate, as in the metrics.
+        #: The estimated share of messages that survives a restart, as in the metrics.
         self.persistent_share: Final = 1.0 if queue.kind == "stream" else persistent_share(queue)
-        #: The timestamp of the first message (Unix epoch, seconds); None if none, or on disk.
+        #: The timestamp of the first message (Unix epoch, seconds), or None if none or on disk.
         head = head_timestamp(queue)
         self.head_timestamp: Final = int(head) if head >= 0 else None
         self.unacked_count: Final = int(queue.unacked_count)
@@ -86,13 +86,13 @@ class QueueStats:
         self.rewound: Final = int(queue.rewound)
         self.retained_count: Final = int(queue.retained_count())
         self.retained_bytes: Final = int(queue.retained_bytes())
-        #: How often a message may be returned (negative: no limit), and the delay of a retry.
+        #: The number of times a message may be returned (negative: no limit), and the retry delay.
         self.delivery_limit: Final = int(queue.settings.delivery_limit)
         self.delayed_retry: Final = _delayed_retry(queue.settings)
 
 
 def _delayed_retry(settings: QueueSettings) -> str:
-    """Return which returned messages are delayed, and for how long, in RabbitMQ's format."""
+    """Return the type and the times of delayed retry, in RabbitMQ's format."""
     least, most = int(settings.retry_min_ms), int(settings.retry_max_ms)
     failed, returned = settings.retries_failed, settings.retries_returned
     if least <= 0 or not (failed or returned):
@@ -102,7 +102,7 @@ def _delayed_retry(settings: QueueSettings) -> str:
 
 
 def _sole_consumer(queue: Queue) -> str | None:
-    """Return the tag of the consumer that gets all messages of a queue; None if there is none."""
+    """Return the tag of the consumer that receives all messages of a queue, or None."""
     if not queue.exclusive_consumer and not queue.single_active:
         return None
     for consumer in queue.consumers:
@@ -124,7 +124,7 @@ class ExchangeStats:
         self.internal: Final = exchange.internal
         self.arguments: Final = exchange.arguments
         policy = exchange.policy
-        #: The name of the policy in effect; None if there is none.
+        #: The name of the policy in effect, or None.
         self.policy: Final = None if policy is None else policy.name
         self.published_in: Final = int(exchange.published_in)
 
@@ -133,7 +133,7 @@ class ExchangeStats:
 class DelayedStats:
     """A delayed message; times are of the Unix epoch in ms, `id` is unique in its exchange.
 
-    `exchange` holds the message; `source` and `routing_key` are those of its publish.
+    `exchange` delays the message; `source` and `routing_key` are those of its publish.
     """
 
     def __init__(self, vhost: str, exchange: Exchange, sequence: i64, message: Message) -> None:
@@ -150,7 +150,7 @@ class DelayedStats:
 
 @final
 class PublisherStats:
-    """A publisher with deduplication: the highest number in a queue, and when it arrived."""
+    """A publisher with deduplication: its highest number in a queue, and the time it arrived."""
 
     def __init__(self, name: bytes, known: PublisherProgress) -> None:
         self.name: Final = name.decode("utf-8", "replace")
@@ -163,7 +163,7 @@ class PublisherStats:
 class SinkStats:
     """A sink: its highest committed batch, the time of that commit, and its staged messages.
 
-    A sink that has staged and never committed has the batch -1.
+    The batch is -1 for a sink that has never committed.
     """
 
     def __init__(self, vhost: str, sink: Sink) -> None:
@@ -180,7 +180,7 @@ class SinkStats:
         self.waiting = 0
         self.released: Final = int(sink.released)
         self.unroutable: Final = int(sink.unroutable)
-        #: Messages, and commits, of batches that were already committed.
+        #: Messages and commits of batches that were already committed.
         self.dropped: Final = int(sink.dropped)
         self.repeats: Final = int(sink.repeats)
         # All staged messages, committed or not; the age is that of the oldest queue, in ms.
@@ -193,11 +193,11 @@ class SinkStats:
 
     @property
     def owners(self) -> list[str]:
-        """The names of the users who staged."""
+        """The names of the users of the staging queues."""
         return sorted(self._owners)
 
     def add(self, queue: StagingQueue) -> None:
-        """Count one of its staging queues."""
+        """Count one of the sink's staging queues."""
         waiting = int(queue.ready_count())
         self.staging_queues += 1
         self.staged += waiting
@@ -212,7 +212,7 @@ class SinkStats:
 
 @final
 class VhostTotals:
-    """The totals of all vhosts, except for queues, which may be many (`totals`)."""
+    """Totals over all vhosts, except for queues, which may be many (see `totals`)."""
 
     def __init__(self, broker: Broker) -> None:
         self.connection_count: Final = len(broker.links)
@@ -221,7 +221,7 @@ class VhostTotals:
 
 
 def vhosts_of(broker: Broker, name: str | None) -> list[Vhost]:
-    """Return the vhost of a name, or all vhosts; empty if the name is unknown."""
+    """Return the vhost of a name in a list, empty if it is unknown, or all vhosts for None."""
     if name is None:
         return list(broker.vhosts.values())
     vhost = broker.vhosts.get(name)
@@ -241,7 +241,7 @@ def queue_stats(broker: Broker, vhost: str, name: str) -> QueueStats | None:
 
 
 def queues_in_turn(broker: Broker, vhost: str | None) -> Iterator[tuple[str, Queue]]:
-    """Yield the queues of a vhost or of all, with their vhosts' names; no hidden ones."""
+    """Yield the names of vhosts and their queues, without hidden queues."""
     listed = [(v.name, list(v.queues.by_name.values())) for v in vhosts_of(broker, vhost)]
     for name, queues in listed:
         for queue in queues:
@@ -250,19 +250,19 @@ def queues_in_turn(broker: Broker, vhost: str | None) -> Iterator[tuple[str, Que
 
 
 def queue_rows(broker: Broker, vhost: str | None) -> Iterator[QueueStats]:
-    """Yield the queues of a vhost or of all."""
+    """Yield the queues of a vhost or of all vhosts."""
     for name, queue in queues_in_turn(broker, vhost):
         yield QueueStats(name, queue)
 
 
 def queue_names(broker: Broker, vhost: str | None) -> Iterator[tuple[str, str]]:
-    """Yield the names of the queues of a vhost or of all, with their vhosts' names."""
+    """Yield the names of vhosts and their queues."""
     for name, queue in queues_in_turn(broker, vhost):
         yield name, queue.name
 
 
 def exchange_rows(broker: Broker, vhost: str | None) -> Iterator[ExchangeStats]:
-    """Yield the exchanges of a vhost or of all."""
+    """Yield the exchanges of a vhost or of all vhosts."""
     listed = [(v.name, list(v.exchanges.by_name.values())) for v in vhosts_of(broker, vhost)]
     for name, exchanges in listed:
         for exchange in exchanges:
@@ -290,13 +290,13 @@ def publisher_rows(queue: Queue) -> Iterator[PublisherStats]:
 
 
 def sink_rows(vhost: Vhost) -> Iterator[SinkStats | None]:
-    """Yield the sinks of a vhost, and None for a pause if one has very many staging queues.
+    """Yield the sinks of a vhost, and None to pause if a sink has very many staging queues.
 
-    Sinks that have staged and never committed come last.
+    Sinks that have staged messages but never committed come last.
     """
     sinks = area_of(vhost).sinks
     for sink in list(sinks.by_place.values()):
-        # Others have been forgotten meanwhile.
+        # The sink may have been forgotten since.
         if sinks.known(sink.name, sink.destination) is sink:
             yield from _sink_row(SinkStats(vhost.name, sink), sinks.staged_of(sink))
     for name, destination in sinks.staged.places():

@@ -1,7 +1,4 @@
-"""Snapshots of streams, super streams and the readers of streams: plain values of one moment.
-
-`stats` describes the rules; this module is the part for streams.
-"""
+"""Snapshots of streams, super streams and readers of streams, by the rules of `stats`."""
 
 from __future__ import annotations
 
@@ -52,19 +49,19 @@ class NamedReaderStats:
         stored = stream.offsets.stored.get(name)
         self.name: Final = name
         self.owner: Final = stream.offsets.owners.get(name)
-        #: The stored offset; None while it is unknown because a timestamp is still being looked up.
+        #: The stored offset, or None while a timestamp is being looked up.
         self.offset: Final = stored
-        #: Messages that are not yet processed.
+        #: The number of messages not processed yet.
         self.lag: Final = None if stored is None else int(stream.lag(stored))
         self.consumer_count: Final = 0 if group is None else len(group.consumers)
         self.unacked_count: Final = 0 if group is None else len(group.unsettled)
-        #: The consumer that gets the messages: the name of its connection, and its tag.
+        #: The consumer that receives the messages: the name of its connection, and its tag.
         active = None if group is None else group.active()
         self.active: Final = None if active is None else (active.channel.link.name, active.tag)
 
 
 def named_reader_rows(stream: Stream) -> Iterator[NamedReaderStats]:
-    """Yield the reader names of one stream; names forgotten meanwhile are left out."""
+    """Yield the reader names of one stream, without names that are forgotten before their turn."""
     offsets = stream.offsets
     for name in sorted({**offsets.stored, **offsets.groups}):
         if name in offsets.stored or name in offsets.groups:
@@ -97,7 +94,7 @@ def super_stream_stats(vhost: Vhost, name: str) -> SuperStreamStats | None:
 def super_stream_rows(
     broker: Broker, vhost_name: str, names: list[str]
 ) -> Iterator[SuperStreamStats]:
-    """Yield super streams of a vhost by their names; deleted ones are left out."""
+    """Yield the super streams of a vhost with the given names, if they exist."""
     for name in names:
         vhost = broker.vhosts.get(vhost_name)
         one = None if vhost is None else super_stream_stats(vhost, name)

@@ -1,4 +1,4 @@
-"""Sums over queues, which the overview shows without a snapshot of each queue."""
+"""Sums over queues for the overview, without a snapshot of each queue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from leveret.broker.stats.stats import find_queue
 
 @final
 class QueueSums:
-    """Totals of the contents and the counters of some queues."""
+    """Sums of the contents and the counters of some queues."""
 
     def __init__(self) -> None:
         self.queues = 0
@@ -70,7 +70,7 @@ QUEUE_COUNTS: Final = (
 
 
 def queue_counts(broker: Broker, vhost: str, name: str) -> list[int] | None:
-    """Return the contents and the counters of a queue, as named above; None if it is unknown."""
+    """Return the values of `QUEUE_COUNTS` for a queue, or None if it does not exist."""
     queue = find_queue(broker, vhost, name)
     if queue is None:
         return None
@@ -80,5 +80,5 @@ def queue_counts(broker: Broker, vhost: str, name: str) -> list[int] | None:
 
 
 def queue_changes(broker: Broker) -> tuple[int, int]:
-    """Return how many queues were created and deleted since the start, to detect changes."""
+    """Return the numbers of queues created and deleted since startup, to detect changes."""
     return int(broker.core.counts.queues_created), int(broker.core.counts.queues_deleted)
