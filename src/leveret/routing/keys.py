@@ -3,9 +3,9 @@
 The words of a key are separated by dots, and a word may be empty: "a." has two words, of which the
 second is empty.  Only the empty key has no words (as in RabbitMQ); `#` matches it and `*` does not.
 
-Strict keys are an option of a vhost.  A strict key has one or more words of ASCII letters, digits
-and `_`.  In a binding key a word may be a wildcard, but `#` must not be adjacent to another
-wildcard, because a simpler pattern is equivalent.
+Strict keys are an option of a vhost.  A strict key has at least one word, and no word is empty or
+contains more than ASCII letters, digits and `_`.  In a binding key a word may be a wildcard, but
+`#` must not be adjacent to another wildcard, because a simpler pattern is equivalent.
 """
 
 from __future__ import annotations

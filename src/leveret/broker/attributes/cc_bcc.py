@@ -85,7 +85,7 @@ def copy_keys(properties: bytes) -> list[str]:
 
 
 def taken_keys(properties: bytes) -> list[str]:
-    """Return the keys of a stored message, of which earlier releases accepted more."""
+    """Return the keys of a stored message.  Earlier releases accepted more of them."""
     return _keys_in(properties, _headers(properties))
 
 

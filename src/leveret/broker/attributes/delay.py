@@ -41,7 +41,7 @@ def delay_of(headers: dict[str, object]) -> int:
 
 @final
 class KnownDelay:
-    """The delay of the message that is being put into a store, as already read from it."""
+    """The delay that was already read from a message being put into a store."""
 
     def __init__(self) -> None:
         #: The properties of that message, or empty.

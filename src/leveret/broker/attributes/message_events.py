@@ -38,7 +38,7 @@ DELETED: Final = "deleted"
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class MessageEvents:
-    """Records message events; this base class records none."""
+    """The recorder of message events.  This base class records none."""
 
     def __init__(self, mask: i64) -> None:
         #: A message is recorded if these bits of its sequence are zero.

@@ -26,5 +26,5 @@ class QueueAttributes:
         self.auto_delete = auto_delete
         self.arguments: Arguments = {} if arguments is None else arguments
         if self.arguments.get("x-queue-type") == "":
-            # In RabbitMQ 4.3 an empty type means no type: the vhost's default applies.
+            # As in RabbitMQ 4.3, an empty type means no type, and the vhost's default applies.
             self.arguments = {k: v for k, v in self.arguments.items() if k != "x-queue-type"}

@@ -28,7 +28,7 @@ from leveret.store.records.levels import level_of
 #: The number of empty places before the head of a level from which they are removed.
 _COMPACT_AT: Final = 1024
 
-#: The start of the tail while there is none.
+#: The value of `tail_start` without a tail.
 _NO_TAIL: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 

@@ -145,7 +145,7 @@ class StoredChunks:
         return low
 
     def holds(self, sequence: i64) -> bool:
-        """Return whether a chunk contains the message of a sequence and it is not gone."""
+        """Return whether a chunk contains the message of a sequence, which is not gone."""
         return self.find(sequence) is not None and not self.gone.has(sequence)
 
     def forget(self, sequence: i64) -> None:

@@ -126,7 +126,7 @@ class Source(Dispatcher):
         return b""
 
     def names(self) -> list[Name]:
-        """Return the names that a consumer needs read permission for."""
+        """Return the names for which a consumer needs the read permission."""
         return [self.name]
 
 

@@ -246,7 +246,7 @@ class Tiers:
 
 
 class ConsumerPriorities(RoundRobin):
-    """The order for several priorities, from which the highest ready consumer gets a message."""
+    """The order for several priorities: the ready consumers with the highest priority in turn."""
 
     def __init__(self, consumers: list[QueueConsumer], place: i64) -> None:
         super().__init__(consumers)

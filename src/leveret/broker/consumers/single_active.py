@@ -1,8 +1,8 @@
 """The single active consumer: one consumer receives all messages until it ends.
 
-Then the next consumer takes over, or at once a new consumer with a higher priority.  It receives
-nothing while its predecessor has unacked messages, because requeued messages must be delivered
-first to keep the order.
+When it ends, the next consumer takes over.  A new consumer with a higher priority takes over at
+once.  The new active consumer receives nothing while its predecessor has unacked messages, because
+requeued messages must be delivered first to keep the order.
 
 Consumers that read all partitions of a super stream share the partitions.  Among the consumers with
 the highest priority, partition n activates the consumer at place n modulo their number.  If all
@@ -37,7 +37,7 @@ class SingleActive(RoundRobin):
             self._by_priority.put(consumer)
 
     def added(self, consumer: QueueConsumer) -> RoundRobin:
-        """Activate `consumer` if it is the first, or if its priority is the highest."""
+        """Activate `consumer` if no other is active, or if the active one has a lower priority."""
         self._by_priority.put(consumer)
         active = self.active
         if self.partition >= 0:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from leveret.broker.delayed.delayed import DelayedMessages
 
 #: The time before its due time at which a delayed message is read from disk.  A chunk of messages
-#: that are due one after the other is read each time half of it has passed.
+#: that are due one after the other is read again each time half of this time has passed.
 DELAYED_NEAR_MS: Final = 60_000
 
 #: The memory of a chunk of delayed messages on disk.
@@ -49,7 +49,7 @@ DELAYED_PAGE_BYTES: Final = 1000
 #: The field of a store's record with the sequence from which chunks contain due times.
 _DUES_FROM: Final = "dues_from"
 
-#: The least entries in the heap before stale ones are removed.
+#: The heap size from which stale entries are removed.
 _SORT_OUT_AT: Final = 64
 
 #: The most messages in a page, because a page is written and loaded in one call.  A chunk of tiny

@@ -295,7 +295,7 @@ class Routing(Destinations):
             self._pending.append(exchange)
 
     def _is_delayed(self, exchange: Exchange) -> bool:
-        """Route the message to the exchange's store, if it requests a delay, and return True."""
+        """Route the message to the exchange's store and return True, if it requests a delay."""
         delay = delay_of(self.headers())
         if delay <= 0 or exchange.delayed is None:
             return False

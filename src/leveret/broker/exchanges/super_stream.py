@@ -1,9 +1,9 @@
-"""The super-stream exchange: the hash of the routing key modulo their number selects a partition.
+"""The super-stream exchange: the hash of the routing key selects one of the partitions.
 
-The key of a binding is the number of its partition, starting at 0.  The argument
-`x-super-stream-partitions` is the number of partitions.  With it, keys of a deleted partition do
-not move to other partitions, and their messages are not routed.  Without it, the number of bindings
-is used, as in RabbitMQ.
+The partition is the hash modulo the number of partitions.  The key of a binding is the number of
+its partition, starting at 0.  The argument `x-super-stream-partitions` is the number of partitions.
+With it, keys of a deleted partition do not move to other partitions, and their messages are not
+routed.  Without it, the number of bindings is used, as in RabbitMQ.
 
 The hash is that of RabbitMQ's exchange of this type and of its stream clients (`routing.murmur`),
 so that a routing key belongs to the same partition for all publishers.

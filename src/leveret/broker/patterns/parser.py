@@ -27,8 +27,8 @@ ASSERT: Final = 3
 LOOK: Final = 4
 FOUND: Final = 5
 ATOM: Final = 6
-#: A `SPLIT` of a greedy repeat.  Its first way leaves the repeat, or its second way in an atomic
-#: group.  Compiled patterns contain no such states.
+#: A `SPLIT` of a greedy repeat.  Its first way leaves the repeat, but in an atomic group its second
+#: way does.  Compiled patterns contain no such states.
 _GREEDY: Final = 7
 
 #: Results of `_group_kind` other than the number of a lookaround.

@@ -189,7 +189,7 @@ class Pattern:
     def _follow(
         self, operation: int, state: int, place: int, text: str, pending: list[int]
     ) -> None:
-        """Add the successors of a state that takes no character to `pending`, the first as last."""
+        """Add the successors of a state that takes no character to `pending`, the next one last."""
         width = len(text) + 1
         if operation == SPLIT:
             pending.append(self._second[state] * width + place)

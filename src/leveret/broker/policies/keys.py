@@ -257,7 +257,7 @@ def suits(definition: Arguments, queue_type: str) -> bool:
 
 
 def merge_operator(definition: Arguments, operator: Arguments) -> Arguments:
-    """Return a policy's definition with the values of an operator policy, or the minimums."""
+    """Return a policy's definition with an operator policy's values, or with the lower limits."""
     merged = dict(definition)
     for key, value in operator.items():
         merged[key] = _least(key, definition[key], value) if key in definition else value
@@ -301,7 +301,7 @@ def _policy_wins(key: str, queue_type: str, operator: Arguments) -> bool:
 
 
 def merge_exchange_arguments(arguments: Arguments, policy: Arguments) -> Arguments:
-    """Return an exchange's arguments, which take precedence, with its policy applied."""
+    """Return an exchange's arguments with its policy applied; its arguments take precedence."""
     merged = dict(arguments)
     for key in EXCHANGE_KEYS:
         if key in policy and key not in arguments:

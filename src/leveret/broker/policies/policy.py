@@ -79,7 +79,7 @@ class Policy:
         return self.name < other.name
 
     def fits(self, name: str, kind: str, looks: i64) -> bool:
-        """Return whether the policy applies to `name`, of a queue type `kind` or an `EXCHANGE`.
+        """Return whether the policy applies to `name`; `kind` is a queue type or `EXCHANGE`.
 
         The pattern may make up to `looks` comparisons.  No policy applies to the default exchange.
         """

@@ -190,10 +190,10 @@ class ChannelProgress(LateRecord):
             self.append_to(self._session.core.journal)
 
     def close(self) -> None:
-        """Forget the channel and its predecessor on a lost connection, because it was closed.
+        """Forget the channel, which the client closed, and its predecessor on a lost connection.
 
-        If it was closed before any publish arrived, the predecessor is kept, because the client may
-        open another channel for it.
+        If the broker closed it before any publish arrived, the predecessor is kept, because the
+        client may open another channel for it.
         """
         before = self._session.known(self.before)
         if before is not None and (self.counter is not None or self._through > 0):

@@ -46,7 +46,7 @@ from leveret.store.records.returns import is_redelivered, known_returns, once_mo
 
 @final
 class ClassicQueue(WaitingQueue):
-    """A queue whose messages are consumed."""
+    """A classic or quorum queue, which delivers its messages to consumers."""
 
     def __init__(self, core: Core, queue_id: i64, name: str, attributes: QueueAttributes) -> None:
         super().__init__(core, queue_id, name, attributes)
@@ -172,7 +172,7 @@ class ClassicQueue(WaitingQueue):
         return True
 
     def has_many_letters(self) -> bool:
-        """Return whether too many dead letters are waiting to discard another message.
+        """Return whether so many dead letters are waiting that no more messages may be discarded.
 
         A dead letter is in memory, even if its message was on disk.
         """
@@ -182,7 +182,7 @@ class ClassicQueue(WaitingQueue):
         )
 
     def make_way(self) -> None:
-        """Deliver as many messages as possible, and expire those that are due."""
+        """Deliver as many messages as possible, and expire due messages."""
         if self.consumers:
             self.dispatch(SLICE_MESSAGES)
         if self.expiry is not None:
@@ -193,8 +193,8 @@ class ClassicQueue(WaitingQueue):
         now_ms = self.core.now_ms
         expiry = self.expiry
         if expiry is not None and expiry.is_due(now_ms - 1):
-            # A message that expires this very moment may still be delivered: a TTL of 0 requires
-            # it.
+            # A message that expires this very moment may still be delivered, as a TTL of 0
+            # requires.
             expiry.expire(now_ms - 1)
             if expiry.is_due(now_ms - 1):
                 return False
@@ -460,7 +460,7 @@ class ClassicQueue(WaitingQueue):
         return self.queued_keys
 
     def drop(self) -> None:
-        """Drop all messages; in the journal, the record of the delete covers them."""
+        """Drop all messages.  In the journal, the record of the deletion covers them."""
         super().drop()
         self._know_keys(None)
         if self.intake is not None:

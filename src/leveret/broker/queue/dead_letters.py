@@ -210,7 +210,7 @@ class Spread:
     def __init__(self, letter: Message, targets: list[Target]) -> None:
         self.letter: Final = letter
         self.targets: Final = targets
-        #: The number of queues that have received it, and of queues per part (journal record).
+        #: The number of queues that have received it, and the number of queues per journal record.
         self.place: i64 = 0
         self.size: i64 = copies_at_once(letter, targets)
 
@@ -360,7 +360,7 @@ class DeadLetter(DeadMessage):
         return True
 
     def died_in(self) -> str:
-        """Return the queue's name for the headers; empty for an unroutable staged message."""
+        """Return the queue's name for the headers, or "" for an unroutable staged message."""
         return "" if self.queue.hidden else self.queue.name
 
     def _history(self) -> tuple[list[Death], list[str]]:

@@ -1,4 +1,4 @@
-"""Message deduplication: a queue drops a message that it has already taken shortly before.
+"""Message deduplication: a queue drops a message that it has recently taken.
 
 A queue with `x-deduplication-header` remembers the values of that header, up to a maximum number
 and age.  It drops a message with a remembered value, but its publisher gets the same answer as if
@@ -46,7 +46,7 @@ KEYS_PER_RECORD: Final = 1024
 
 
 def key_of(message: Message, header: str) -> bytes:
-    """Return the key from a message's `header`, or an empty one if it lacks the header."""
+    """Return the key from a message's `header`, or an empty key without the header."""
     headers = property_headers(message.properties)
     if headers is None or header not in headers:
         return b""
@@ -100,7 +100,7 @@ class Deduplication:
         return 0 <= self.age_ms <= now_ms - time
 
     def _forget_old(self, now_ms: i64) -> None:
-        """Forget some of the old entries; any others are ignored because of their time."""
+        """Forget some of the old entries.  The others are ignored because of their time."""
         if self.age_ms < 0:
             return
         forgotten: i64 = 0

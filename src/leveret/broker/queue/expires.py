@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @final
 class QueueExpiry(Timed):
-    """The time at which one queue expires."""
+    """The timer that deletes one unused queue."""
 
     def __init__(self, queue: Queue, expires_ms: i64) -> None:
         super().__init__()

@@ -81,7 +81,7 @@ class ClassicTarget(Target):
         self.look_at_limits()
 
     def note_surcharge(self) -> None:
-        """Compute the cost of a message beyond storing it: a deadline, a level, a drop for it."""
+        """Compute the cost of a message in addition to storing it (a deadline, a level, a drop)."""
         queue = self._queue
         more = queue.special or queue.levels > 0
         self.surcharge = (1 if more else 0) + (1 if self.bounded else 0)
@@ -202,7 +202,7 @@ class ClassicTarget(Target):
         self._queue.discard(self._ready.first_at_once(), REASON_MAXLEN)
 
     def is_full(self, message: Message) -> bool:
-        """Return whether `message` would exceed the limits of a queue that rejects, or a quota."""
+        """Return whether `message` exceeds a quota, or the limits of a queue that rejects."""
         return (self.rejects and self._exceeds(message)) or super().is_full(message)
 
     def _exceeds(self, message: Message) -> bool:
@@ -232,7 +232,7 @@ class ClassicTarget(Target):
         return verdict
 
     def _admit_queued(self, keys: QueuedKeys, message: Message) -> i64:
-        """Do as `admit` for a queue that drops duplicates of queued messages."""
+        """Implement `admit` for a queue that drops duplicates of queued messages."""
         key = key_of(message, keys.header)
         if not key:
             return self._admit_length(message)

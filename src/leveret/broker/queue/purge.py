@@ -47,7 +47,7 @@ def _forget_all(
     queue: WaitingQueue, detached: Detached, pages: Pages | None, parked: dict[i64, RequeuedMessage]
 ) -> Iterator[int]:
     keys = queue.known_keys()
-    # Keys of later messages stay.
+    # Keep the keys of later messages.
     end = queue.next_number()
     listed = [] if keys is None else list(keys.sequences)
     yield len(listed) >> 6

@@ -153,7 +153,7 @@ class Queue(Source):
         self.target.deleted = True
 
     def add_counts(self, counts: QueueCounts) -> None:
-        """Add the queue's counters since the start of the broker."""
+        """Add the queue's counters since startup to `counts`."""
         counts.published += self.target.published
         counts.delivered += self.delivered
         counts.delivered_no_ack += self.delivered_no_ack
@@ -289,7 +289,7 @@ class QueueHost:
 
     @abstractmethod
     def destinations(self, exchange: str, message: Message) -> list[Target]:
-        """Return the destinations of the broker's own message; none if there is no exchange."""
+        """Return the destinations of a message of the broker; none if the exchange is missing."""
 
     @abstractmethod
     def move(

@@ -82,8 +82,8 @@ def put_back(queue: ClassicQueue, item: RequeuedMessage) -> None:
     if queue.special or item.message.properties[0] & EXPIRATION_FLAG != 0:
         queue.scheduler.spent += 1
         queue.note_deadline(deadline_of(item.message, queue.settings.message_ttl_ms), item.sequence)
-        # Messages above a limit are dropped before the next delivery, not now: once all messages
-        # requeued together are back, the oldest is dropped first.
+        # Messages above a limit are dropped before the next delivery.  By then all messages
+        # requeued together are back, and the oldest is dropped first.
         queue.look_at_limits()
     if not queue.scheduled:
         queue.schedule()

@@ -177,7 +177,7 @@ class Retained(Timed, Shrinking):
     def _put_all_back(self, timestamp_ms: i64, rewinding: Rewinding) -> Iterator[int]:
         self._rewindings.append(rewinding)
         waiting = list(self._heap)
-        # The sequences that stay retained, and those acked since.  It becomes the new heap.
+        # The sequences that stay retained, and those acked since, which become the new heap.
         left: list[int] = []
         added = rewinding.added
         while waiting or added:
@@ -246,7 +246,7 @@ class Retained(Timed, Shrinking):
         ]
 
     def clear(self) -> None:
-        """Drop all messages; in the journal, the record of the queue's deletion covers them."""
+        """Drop all messages.  In the journal, the record of the queue's deletion covers them."""
         core = self.queue.core
         core.timers.cancel(self)
         count: i64 = len(self.messages)

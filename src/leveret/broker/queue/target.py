@@ -1,4 +1,4 @@
-"""Targets: where exchanges route messages, and how a target's copy of a message is recorded.
+"""Targets, to which exchanges route messages, and the journaling of a target's copy of a message.
 
 A declared queue has a target, and so has the store of delayed messages.  The history of an exchange
 is only a target.  A target decides whether it takes a message, tracks publishers for deduplication,
@@ -55,7 +55,7 @@ class Target:
         self.name = Name(name)
         #: Its id in the journal; 0 if no record names it.
         self.queue_id: i64 = queue_id
-        #: Which messages are journaled: RECORDS_ALL, RECORDS_PERSISTENT or RECORDS_NONE.
+        #: The messages that are journaled: RECORDS_ALL, RECORDS_PERSISTENT or RECORDS_NONE.
         self.records_from: i64 = records_from
         #: True if `admit` must be called before each publish: the target has rules of its own, or
         #: its user or vhost is near a quota.
@@ -65,7 +65,7 @@ class Target:
         self.share: QuotaShare | None = None
         #: True if `make_room` must be called after each publish.
         self.bounded = False
-        #: The cost of handling a message beyond storing it: at most 2.
+        #: The cost of handling a message in addition to storing it, at most 2.
         self.surcharge: i64 = 0
         self.deleted = False
         # Counters are plain numbers that only grow; rates are computed by their readers.
@@ -184,7 +184,7 @@ class Target:
 
 
 def surcharge_of(targets: list[Target], message: Message) -> i64:
-    """Return the cost of handling a message beyond storing it, as its targets count it."""
+    """Return the cost of handling a message in all targets, in addition to storing it."""
     cost: i64 = 0
     if message.properties[0] & EXPIRATION_FLAG:
         for target in targets:
@@ -221,7 +221,7 @@ class DroppedTarget(Target):
         self.deduplicated = target.deduplicated
 
     def publish(self, message: Message) -> i64:
-        """Refuse the message: no exchange routes here.  Raises: RuntimeError."""
+        """Refuse the message, because no exchange routes here.  Raises: RuntimeError."""
         raise RuntimeError(f"queue '{self.name}' is deleted")
 
 

@@ -25,7 +25,7 @@ def note_event(
 ) -> None:
     """Record an event of a traced message of a queue, or of the queue itself.
 
-    `count` is the message's number of returns, as in `returns`.
+    `count` is the message's number of returns, as in `store.records.returns`.
     """
     _note(queue, event, sequence, message, "", acquisitions(count))
 

@@ -199,7 +199,7 @@ class Expiry(Timed, Deadlined):
         self.queue.expired()
 
     def waits(self) -> bool:
-        """Return whether messages are still expiring; the queue is scheduled afterwards."""
+        """Return whether messages are still expiring, so that the queue is scheduled afterwards."""
         return self._expires or self.reads()
 
     def _until(self) -> i64:

@@ -219,7 +219,7 @@ class WaitingQueue(Queue, BacklogOwner):
             self.stored.forget(sequence)
 
     def purge(self) -> i64:
-        """Drop the waiting messages at once; a task does the remaining work (`purging`)."""
+        """Drop the waiting messages at once.  A task does the remaining work (`purging`)."""
         self.core.scheduler.changes += 1
         dropped = self.ready_count()
         note_event(self, PURGED, self.next_number(), None)
@@ -245,7 +245,7 @@ class WaitingQueue(Queue, BacklogOwner):
         return self.ready.detach()
 
     def drop(self) -> None:
-        """Drop all messages; in the journal, the record of the delete covers them."""
+        """Drop all messages.  In the journal, the record of the deletion covers them."""
         note_event(self, DELETED, self.next_number(), None)
         self._detach().free(self.core)
         self.out.free(self.core.scheduler)

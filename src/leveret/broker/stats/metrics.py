@@ -53,7 +53,7 @@ class QueueLevels:
         self.booked: i64 = 0
         #: Messages of queues that are only on disk.
         self.paged_out: i64 = 0
-        #: Queues with consumers, of which one can take a message now or no message is waiting.
+        #: Queues with a consumer that can take a message now, and empty queues with consumers.
         self.able: i64 = 0
         #: Reader names of streams, and the messages that they have not processed: the total and the
         #: maximum of one reader.
@@ -139,7 +139,7 @@ def head_timestamp(queue: Queue) -> i64:
 
 
 def is_able(queue: Queue) -> bool:
-    """Return whether a queue has consumers, and one can take a message or no message waits."""
+    """Return whether a consumer can take a message now, or the queue has consumers and is empty."""
     consumers = queue.consumers
     if not consumers:
         return False

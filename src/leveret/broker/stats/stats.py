@@ -221,7 +221,7 @@ class VhostTotals:
 
 
 def vhosts_of(broker: Broker, name: str | None) -> list[Vhost]:
-    """Return the vhost of a name in a list, empty if it is unknown, or all vhosts for None."""
+    """Return the vhost of that name as a list, empty if it is unknown; or all vhosts for None."""
     if name is None:
         return list(broker.vhosts.values())
     vhost = broker.vhosts.get(name)
