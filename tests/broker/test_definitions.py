@@ -197,7 +197,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     (bad("vhosts", name="w", default_queue_type="bag"), "'bag' is not a queue type"),
     (bad("users", name="w" * 256), "name has 1 to 255 bytes"),
-    (bad("queues", name="a\nb"), "name has a line end"),
+    (bad("queues", name="a\nb"), "name must not contain a line end"),
     (bad("users", name="\ud800"), "a text is not Unicode"),
     (bad("users", name="w", password_hash="!"), "users[1] 'w': password_hash is not base 64"),
     (
@@ -354,7 +354,7 @@ def test_what_no_broker_can_take_is_left_out_with_a_note(node: Node) -> None:
     )
     assert report.changed == {}
     assert report.notes == [
-        "exchanges[0] 'amq.own': the name is the broker's own",
+        "exchanges[0] 'amq.own': names that begin with 'amq.' are reserved",
         "bindings[1] 'no': no exchange 'no' in vhost '/'",
         "bindings[2] 'amq.topic': no queue 'no' in vhost '/'",
         "bindings[3] 'amq.topic': no exchange 'no' in vhost '/'",

@@ -17,8 +17,8 @@ is looked up in it.
 A change takes effect gradually, because a target may have 100,000 points.  `insert` and `remove`
 only record the pending work, and `settle` does part of it.  It creates the points of new targets,
 and cleans as many points as each removal has left, so that they do not accumulate.  A new target
-gains values one by one, and has its full share when no work is pending.  A removed target gets no
-values at once.
+gains values one by one, and has its full share when no work is pending.  A removed target stops
+getting values immediately.
 
 Invariants: a point is 42 bits of hash above 20 bits of its target's place; the points of a segment
 are sorted and belong to existing targets unless the segment is marked as stale; a place is reused

@@ -350,7 +350,7 @@ def _check_staging(arguments: Arguments, where: str) -> None:
         raise _invalid("x-staging-destination", where, "expected a name of 1 to 255 bytes")
     for name in (STAGING_EXCHANGE, STAGING_ROUTING_KEY):
         if (STAGING_EXCHANGE in arguments) != (STAGING_ROUTING_KEY in arguments):
-            raise _invalid(name, where, "an exchange and a routing key are given together")
+            raise _invalid(name, where, "an exchange and a routing key must be given together")
         value = arguments.get(name, "")
         if isinstance(value, str) and len(value.encode()) > SHORT_STRING_BYTES_MAX:
             raise _invalid(name, where, "expected at most 255 bytes")

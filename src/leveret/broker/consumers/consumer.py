@@ -132,7 +132,7 @@ class Source(Dispatcher):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class QueueConsumer(Cancellable):
-    """One subscription.  The session prepares `prefix`, the constant part of its deliveries."""
+    """One subscription.  The session prepares `prefix`, a part of its delivery frames."""
 
     def __init__(
         self,

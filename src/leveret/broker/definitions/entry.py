@@ -65,7 +65,7 @@ class DefinitionsEntry:
         if not 0 < utf8_size(name) <= SHORT_STRING_BYTES_MAX:
             raise self.bad(f"{field} has 1 to {SHORT_STRING_BYTES_MAX} bytes")
         if self.section in _AMQP_NAMES and ("\r" in name or "\n" in name):
-            raise self.bad(f"{field} has a line end")
+            raise self.bad(f"{field} must not contain a line end")
         return name
 
     def vhost(self) -> str:

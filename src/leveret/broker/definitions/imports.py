@@ -559,7 +559,7 @@ class _Import:
         known = vhost.exchanges.by_name.get(name)
         if known is None:
             if entry.name("name").startswith("amq."):
-                return self._note(entry, "the name is the broker's own")
+                return self._note(entry, "names that begin with 'amq.' are reserved")
             vhost.exchanges.create(Name(name), kind, durable, auto_delete, internal, arguments)
             return True
         flags = (known.kind, known.durable, known.auto_delete, known.internal)

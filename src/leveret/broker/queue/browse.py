@@ -98,7 +98,7 @@ def browse_filter(value: object, where: str) -> BrowseFilter:
         raise _invalid(where, f"position must be from -{NUMBER_MAX} to {NUMBER_MAX}")
     routing_key = value.get("routing-key")
     if routing_key is not None and not isinstance(routing_key, str):
-        raise _invalid(where, "routing-key must be text")
+        raise _invalid(where, "routing-key must be a string")
     headers = value.get("headers")
     if headers is not None and not isinstance(headers, dict):
         raise _invalid(where, "headers must be a table")

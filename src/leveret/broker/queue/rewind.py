@@ -198,7 +198,7 @@ class Retained(Timed, Shrinking):
         self._arm()
 
     def _put_back(self, sequence: i64, timestamp_ms: i64) -> bool:
-        """Put a message back, unless it was published before that time or has expired."""
+        """Put a message back, unless it was published before `timestamp_ms` or has expired."""
         message = self.messages[sequence]
         if message.timestamp_ms < timestamp_ms:
             return False
