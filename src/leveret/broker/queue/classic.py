@@ -424,7 +424,7 @@ class ClassicQueue(WaitingQueue):
         deaths[reason] = deaths.get(reason, 0) + 1
 
     def dead_letter(self, sequence: i64, message: Message, count: i64, reason: str) -> None:
-        """Dead-letter a message that has left `ready`, or drop it if there is no such exchange."""
+        """Dead-letter a message that has left `ready`; drop it without a dead-letter exchange."""
         self.died(reason)
         if (sequence & self.core.event_mask) == 0:
             note_death(self, sequence, message, reason, count)

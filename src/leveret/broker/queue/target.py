@@ -197,7 +197,7 @@ def surcharge_of(targets: list[Target], message: Message) -> i64:
 
 
 def copies_at_once(message: Message, targets: list[Target]) -> i64:
-    """Return how many of a great number of targets receive a message in one part.
+    """Return the number of targets in one part of a large fan-out.
 
     There are so few parts that their records take at most `FAN_OUT_RECORDED_BYTES` in addition to
     one copy.
