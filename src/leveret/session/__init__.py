@@ -1,1 +1,1 @@
-"""One client connection as a state machine: bytes in, bytes and effects out; no I/O."""
+"""Client connections as state machines, which turn bytes into bytes and effects, without I/O."""

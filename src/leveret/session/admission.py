@@ -1,10 +1,11 @@
-"""The limit on connections, and the choice of the connection that is closed beyond it.
+"""Limits the number of connections, and chooses the one to close for a new one at the limit.
 
-File descriptors of a process are limited, and the store needs some of them.  So connections have a
-limit.  Beyond it, a new connection takes the slot of an existing one, in this order:
+A process has a limited number of file descriptors, and the store needs some of them, so the number
+of connections is limited.  At the limit, a new connection takes the slot of an existing one, in
+this order:
 
-- a closed connection that only lingers until its peer has sent the rest;
-- the oldest connection that has not authenticated, preferably one that is not just authenticating;
+- a closed connection whose socket lingers until the peer has sent the rest of its data;
+- the oldest connection that has not authenticated, preferably one that is not logging in just now;
 - the HTTP connection that has been idle, or sending the body of a request, for the longest.
 
 HTTP connections that wait for an answer and authenticated AMQP connections are never closed for
@@ -27,17 +28,17 @@ from mypy_extensions import i64
 
 from leveret.limits import OPENING_PERCENT
 
-#: The number of authenticating connections that are spared for one new connection.
+#: The maximum number of authenticating connections that one search for a victim passes over.
 PASSED_OVER_MAX: Final = 64
 
-#: The results of `Admission.request`: a slot is free; one will be free; none is.
+#: The results of `Admission.request`: a slot is free; one will be free soon; none can be freed.
 ROOM: Final = 0
 WAIT: Final = 1
 FULL: Final = 2
 
 
 def network_of(host: str) -> str:
-    """Return the address that limits count by: for IPv6 its /64 network, which one peer owns."""
+    """Return the address by which limits count peers: for IPv6 the /64 network, of one owner."""
     if ":" not in host:
         return host
     try:
@@ -50,7 +51,7 @@ def network_of(host: str) -> str:
 
 
 def never() -> bool:
-    """Return False, for a connection that reports its authentication itself or never has one."""
+    """Return False: a connection with this callback calls `authenticated`, or never logs in."""
     return False
 
 
@@ -81,8 +82,8 @@ class Slot:
     def opening_seconds(self, seconds: float) -> float:
         """Return the time left, in seconds, for an opening stage that may take `seconds`.
 
-        The first stage began with the connect, but has at least half of its time left, so that a
-        peer that had to wait for a busy broker is not cut off unheard.
+        The first stage includes the time that the connection waited to be accepted.  At least half
+        of its time is left, so that a busy broker does not cut off a peer before reading from it.
         """
         waited = self.waited_ms
         self.waited_ms = 0
@@ -102,7 +103,7 @@ class Admission:
 
     def __init__(self, limit: int) -> None:
         self.limit: i64 = limit
-        #: The slots of all connections that have not left; like the others, oldest first.
+        #: The slots of all connections that have not left; like those below, oldest first.
         self.slots: dict[Slot, None] = {}
         self._unauthenticated: dict[Slot, None] = {}
         self._by_network: dict[str, dict[Slot, None]] = {}
@@ -133,7 +134,7 @@ class Admission:
         victim.expel()
 
     def _victim(self, network: str) -> Slot | None:
-        """Return the slot to close for a connection from `network`; None if none may be closed."""
+        """Return the slot to close for a connection from `network`, or None if none may be."""
         for slot in self.lingering:
             if not slot.leaving:
                 return slot
@@ -165,7 +166,7 @@ class Admission:
         return None
 
     def enter(self, slot: Slot, authenticated: bool = False) -> None:
-        """Take a slot, after `request` returned `ROOM`."""
+        """Add the slot of a new connection, after `request` returned `ROOM`."""
         self.slots[slot] = None
         if not authenticated:
             self._unauthenticated[slot] = None
@@ -196,7 +197,7 @@ class Admission:
             self.lingering[slot] = None
 
     def lingered(self, slot: Slot) -> None:
-        """Free the slot: the socket no longer lingers."""
+        """Free the slot, because the socket no longer lingers."""
         self.lingering.pop(slot, None)
         self.leave(slot)
 
@@ -205,7 +206,7 @@ class Admission:
         self._waiting.append(call)
 
     def make_room(self) -> None:
-        """Close the oldest connection that has not authenticated, if any: a resource is short."""
+        """Close the oldest unauthenticated connection, if any, because a resource is short."""
         victim = self._oldest_unauthenticated(self._unauthenticated)
         if victim is not None:
             self._expel(victim)
@@ -221,12 +222,12 @@ class Admission:
         slot.network = network
 
     def idle(self, slot: Slot) -> None:
-        """Mark an authenticated connection as idle: the broker waits for its client."""
+        """Mark an authenticated connection as idle, because the broker waits for its client."""
         if slot in self.slots and slot not in self._unauthenticated and not slot.leaving:
             self._idle[slot] = None
 
     def busy(self, slot: Slot) -> None:
-        """Mark a connection as busy: its client waits for an answer."""
+        """Mark a connection as busy, because its client waits for an answer."""
         self._idle.pop(slot, None)
 
     def authenticated(self, slot: Slot) -> None:

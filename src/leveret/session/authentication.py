@@ -9,7 +9,7 @@ from mypy_extensions import mypyc_attr
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Login:
-    """A login to be verified; `go_on` is called with the result.
+    """A login to be verified; `go_on` is called once it is answered.
 
     `network` is the network of the client's address, by which failures are counted.
     """
@@ -22,7 +22,7 @@ class Login:
         self.protocol = "amqp091"
         self.answered = False
         self.accepted = False
-        #: True if the password was not verified because too many logins wait.
+        #: True if the password was not verified because too many logins were waiting.
         self.turned_away = False
         #: The factor by which the delay of a refusal is longer than usual.
         self.backoff = 1
@@ -35,7 +35,7 @@ class Login:
             self.go_on()
 
     def turn_away(self) -> None:
-        """Refuse the login without verifying it: too many logins wait."""
+        """Refuse the login without verifying it, because too many logins are waiting."""
         if not self.answered:
             self.turned_away = True
             self.answer(False)
@@ -55,11 +55,11 @@ class Login:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Authenticator:
-    """Verifies logins, at once or later."""
+    """The interface of authenticators, which verify logins immediately or later."""
 
     @abstractmethod
     def begin(self, login: Login) -> None:
         """Begin to verify `login`; call its `answer` once, immediately or later.
 
-        An unknown user takes as long as a known one.
+        Refusing an unknown user takes as long as refusing a known one.
         """

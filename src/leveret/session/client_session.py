@@ -1,7 +1,7 @@
-"""The base of client connections of either protocol, as the broker and the shell see them.
+"""The base class of client connections: the interface that the broker and the shell use.
 
-A session is sans-IO: `receive` takes input, `take_output` returns output; the shell around it owns
-the socket and the clock.  A session can be *halted*: then it does not parse until a sync is done,
+A session is sans-IO: `receive` takes input, `take_output` returns output, and the shell around it
+owns the socket and the clock.  A *halted* session does not parse its input until a sync is done,
 the output has room, or an alarm is over.  Input is always handled in order.
 
 `AmqpConnection` speaks AMQP 0-9-1 and `HareConnection` HareMQ's protocol; both extend this class,
@@ -77,7 +77,7 @@ class ClientSession(Link):
         #: The user's permissions; they allow nothing before a vhost is opened.
         self.access = Access(broker.users, "", "")
         self.vhost: Vhost | None = None
-        #: Its exclusive queues by their ids.
+        #: The connection's exclusive queues by id.
         self.exclusive_queues: LargeDict[i64, Queue] = LargeDict()
         #: The bytes of incomplete messages and of uncommitted transactions.
         self.assembling_bytes: i64 = 0
@@ -87,11 +87,12 @@ class ClientSession(Link):
         self.published: i64 = 0
         #: All counters except `published`; for confirms, only those of ended channels.
         self.counts: Final = LinkCounts()
-        #: The last pass over all connections that counted this one (`counters`); 0 for none.
+        #: The number of the last walk over all connections that counted this one (see `counters`);
+        #: 0 for none.
         self.walk: i64 = 0
-        #: The number of long deliveries in progress: no other delivery starts before their end.
+        #: The number of long deliveries in progress; no other delivery starts before they end.
         self.preparing: i64 = 0
-        #: True once the release of its resources has begun, and once it is complete.
+        #: True once the release of the connection's resources has begun, and once it is complete.
         self.released = False
         self._is_empty = False
 
@@ -138,7 +139,7 @@ class ClientSession(Link):
         return False
 
     def set_reading(self, reading: bool, now_ms: i64) -> None:
-        """Start or stop counting silence: from `now_ms` the shell reads the socket, or does not."""
+        """Measure the peer's silence from `now_ms` on, but only while the shell is reading."""
 
     @abstractmethod
     def tick(self, now_ms: i64) -> None:
@@ -170,11 +171,11 @@ class ClientSession(Link):
     def _release_all(self, endings: list[Iterator[int]], answers: bool) -> Iterator[int]:
         """Release the channels one after the other, and then the exclusive queues.
 
-        Begins after the running operation of the client, if any.
+        Begin when the client's running operation, if any, has ended.
         """
         before = self.work
         if before is not None:
-            # It no longer needs to wait for a sync, because the client is not waiting for a reply.
+            # The operation need not wait for a sync, because the client is not awaiting a reply.
             self.scheduler.wake(before)
         yield from after(before)
         for ending in endings:
@@ -195,7 +196,7 @@ class ClientSession(Link):
         """Answer the client's request to close the connection, if the protocol has one."""
 
     def finish(self) -> None:
-        """End the connection: the shell closes the socket once the output is flushed."""
+        """End the connection; the shell closes the socket once the output is flushed."""
         self.release(False)
         self.finished = True
         self.wake()
@@ -219,8 +220,8 @@ class ClientSession(Link):
         """Break the reference cycles between the connection and its parts, to free it at once.
 
         Otherwise each connection would leave 7 kB behind, because the garbage collector hardly ever
-        examines old objects.  An ended connection may still be called, so it then shares the parts
-        of another ended one, which the broker keeps.
+        examines old objects.  An ended connection may still be called, so it shares the parts of
+        another ended connection, which the broker keeps for this purpose.
         """
 
     # -- its input ---------------------------------------------------------------------------------
@@ -232,11 +233,11 @@ class ClientSession(Link):
             self.scheduler.turns.add(self)
 
     def take_turn(self) -> None:
-        """Resume parsing: the scheduler has reached this connection."""
+        """Resume parsing, because the scheduler has reached this connection."""
         self.resume(HALT_TURN)
 
     def waits_for_turn(self) -> bool:
-        """Return whether its input waits for the scheduler."""
+        """Return whether the connection's input waits for the scheduler."""
         return self.halted & HALT_TURN != 0
 
     @abstractmethod
@@ -248,13 +249,13 @@ class ClientSession(Link):
         self.halted |= reason
 
     def resume(self, reason: i64) -> None:
-        """End a halt: resume parsing, and have the shell check whether to read the socket."""
+        """Remove a reason to halt, resume parsing, and have the shell call `reads_on` again."""
         self.halted &= ~reason
         self.wake()
         self.run()
 
     def spilled(self) -> None:
-        """Resume parsing: the disk has caught up with the queues."""
+        """Resume parsing, because the disk has caught up with the queues."""
         if self.halted & HALT_SPILL:
             self.resume(HALT_SPILL)
 
@@ -287,7 +288,7 @@ class ClientSession(Link):
         """Report the failure of the long operation to the client."""
 
     def awaits_reply(self) -> bool:
-        """Return whether the client may be waiting for a reply, because the connection is open."""
+        """Return whether the connection is open, so that the client may be waiting for a reply."""
         return not self.finished
 
     # -- calls to the broker -----------------------------------------------------------------------
@@ -357,8 +358,8 @@ class ClientSession(Link):
     def assemble(self, size: i64) -> None:
         """Count bytes of an incomplete message or an uncommitted transaction.
 
-        Raises: ResourceFault (506) if the connection holds too many such bytes, or the broker has
-        no memory left even to finish those begun before an alarm.
+        Raises: ResourceFault (506) if the connection has too many such bytes, or the broker has no
+        memory left even to finish messages begun before an alarm.
         """
         self.assembling_bytes += size
         self.core.memory.assemble(size)
@@ -384,7 +385,7 @@ class ClientSession(Link):
             raise ResourceFault("no memory left to finish messages begun before the alarm")
 
     def reads_on(self) -> bool:
-        """Return whether the shell should read the socket: not if much unparsed input is held.
+        """Return whether the shell should read the socket, which depends on the unparsed input.
 
         The limit is lower for a publisher blocked by an alarm, because there may be many such
         publishers for a long time.

@@ -1,7 +1,7 @@
 """The base of `AmqpConnection` that its channels and parts use: output, replies, state, closing.
 
-`AmqpConnection` extends this class and assembles the parts.  They know each other only through this
-class and `ClientSession`.
+`AmqpConnection` extends this class and assembles the parts.  The parts use the connection only
+through this class and `ClientSession`.
 
 Invariant: `state` and `halted` change only in these two classes.
 """
@@ -70,7 +70,7 @@ class ConnectionBase(ClientSession):
         self.output = FrameOutput(FRAME_BYTES_MIN - FRAME_OVERHEAD_BYTES)
         self.held_reply = b""
         self.held_cancels: CancelledConsumers | None = None
-        #: Tells the client, if it asks, which publishes of a lost connection succeeded.
+        #: Tracks which publishes succeeded, for a client that asks for it after a lost connection.
         self.publish_session: PublishSession | None = None
         # Negotiated values.
         self.capabilities = Capabilities({})
@@ -133,7 +133,8 @@ class ConnectionBase(ClientSession):
             self.halted |= HALT_SYNC
             core.syncs.wait(self, group)
             if core.scheduler.cancels.are_due(group):
-                # They also wait on their own: this connection may have ended by then.
+                # The cancels also wait on their own, because this connection may have ended by
+                # the time of the sync.
                 self.held_cancels = cancels = core.scheduler.cancels.take()
                 core.syncs.wait(cancels, group)
         else:

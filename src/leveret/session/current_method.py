@@ -1,6 +1,6 @@
-"""The method that a connection is handling: errors name it, and can tell if it changed anything.
+"""Tracks the method that a connection is handling: its ids, and whether it has changed anything.
 
-Publishes that are complete in the input follow each other without `begin`.  Each counts itself
+Publishes that are complete in the input follow each other without `begin`.  Each is counted
 (`publish`) before it changes anything else.
 """
 

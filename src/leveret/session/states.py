@@ -2,7 +2,7 @@
 
 A connection parses its input unless it is *halted*.  The reasons to halt are bits of
 `ClientSession.halted`.  Several may be set at once; parsing resumes when none is left.
-While a login is verified or refused, `HALT_LOGIN` follows from the state.
+The state alone determines `HALT_LOGIN`, which is set while a login is verified or refused.
 """
 
 from __future__ import annotations

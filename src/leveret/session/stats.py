@@ -42,7 +42,7 @@ class ConnectionStats:
         self.certificate_name: Final = peer.security.certificate_name
         self.channel_count: Final = int(connection.channel_count())
         self.connected_at_ms: Final = int(connection.connected_at_ms)
-        #: The memory that it holds, without messages.
+        #: The memory of the connection, without messages.
         self.memory_bytes: Final = int(connection.account.bytes)
         self.received_bytes: Final = int(counts.received_bytes)
         self.sent_bytes: Final = int(counts.sent_bytes)
@@ -107,13 +107,13 @@ def connections(
 
 
 def find_connection(broker: Broker, name: str, user: str | None = None) -> ClientSession | None:
-    """Return the connection of that name, or None; if `user` is given, only one of that user."""
+    """Return the connection of that name, and of `user` if given, or None."""
     return next(sessions(broker, None, user, name), None)
 
 
 @final
 class Ends:
-    """The connection of a channel or a consumer, as it is shown with them."""
+    """The connection of a channel or a consumer, as shown with each of them."""
 
     def __init__(self, session: ClientSession) -> None:
         self.connection: Final = session.name
@@ -157,7 +157,7 @@ class ChannelStats:
         return f"{self.ends.connection} ({self.number})"
 
     def first_consumers(self, count: int) -> list[ConsumerStats]:
-        """Return the first `count` consumers of the channel; none if it has ended."""
+        """Return the first `count` consumers of the channel, or none if it has ended."""
         found = self._channel.open_consumers()[:count]
         return [ConsumerStats(self.ends, self.number, one) for one in found]
 
@@ -231,7 +231,7 @@ def consumers(
 
 
 def queue_consumers(broker: Broker, vhost: str, name: str, count: i64) -> list[ConsumerStats]:
-    """Return the first `count` consumers of a queue; none if the queue does not exist."""
+    """Return the first `count` consumers of a queue, or none if the queue does not exist."""
     queue = find_queue(broker, vhost, name)
     if queue is None:
         return []

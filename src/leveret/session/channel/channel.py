@@ -56,7 +56,7 @@ class ServerChannel(DeliveryChannel):
         self.output = connection.output
         self.number: i64 = number
         self.vhost = vhost
-        #: True once the channel is closing: its frames are dropped (behaviour 15: until close-ok).
+        #: True while the channel closes and its frames are dropped (behaviour 15: until close-ok).
         self.closing = False
         self.mode: i64 = PLAIN
         #: True once a message was published on the channel.
@@ -98,7 +98,7 @@ class ServerChannel(DeliveryChannel):
         return consumer
 
     def awaits_reply(self) -> bool:
-        """Return whether the client still waits for a reply: the channel is open."""
+        """Return whether the channel is open, so that the client may be waiting for a reply."""
         return not self.closing and self.connection.awaits_reply()
 
     # -- deliveries -------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class ServerChannel(DeliveryChannel):
         return tag
 
     def open_consumers(self) -> list[QueueConsumer]:
-        """Return its consumers."""
+        """Return the channel's consumers."""
         return list(self.consumers.values())
 
     def has(self, consumer: QueueConsumer) -> bool:
@@ -170,9 +170,9 @@ class ServerChannel(DeliveryChannel):
     def time_out(self, late: list[Unacked]) -> Unacked | None:
         """Cancel the consumers of `late` deliveries, and requeue these deliveries.
 
-        If no basic.cancel can be sent for one of them, change nothing and return it.  That is a
-        delivery by basic.get or to a consumer that the client has cancelled, or the client lacks
-        the capability.
+        If no basic.cancel can be sent for one of the deliveries, change nothing and return it.
+        That is so for a delivery by basic.get, for one to a consumer that the client has cancelled,
+        and for any delivery if the client lacks the capability.
         """
         for unacked in late:
             consumer = unacked.consumer

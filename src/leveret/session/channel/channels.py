@@ -31,7 +31,7 @@ class Channels:
         self.by_number: dict[i64, ServerChannel] = {}
         #: Enforces the time limits for acks.
         self.acks = AckClock(connection, self.by_number)
-        #: True while `_resume` runs, and if it must run once more afterwards.
+        #: `_resumes` is True while `_resume` runs, `_resumes_again` if it must run once more.
         self._resumes = False
         self._resumes_again = False
         #: The channel of the last publish, while it exists.
@@ -58,7 +58,7 @@ class Channels:
         return channel
 
     def forget(self, channel: ServerChannel) -> None:
-        """Free the number of a channel: the client knows that the channel is closed."""
+        """Free the number of a channel, because the client knows that the channel is closed."""
         if channel.confirms.progress is not None:
             channel.confirms.progress.close()
         del self.by_number[channel.number]
@@ -94,7 +94,7 @@ class Channels:
             self._connection.wake()
 
     def unsynced_group(self) -> i64:
-        """Return a journal group that publishes still wait for; 0 for none."""
+        """Return a journal group that publishes still wait for, or 0."""
         for channel in self.by_number.values():
             group = channel.confirms.waiting_group()
             if group > 0:
@@ -138,7 +138,7 @@ class Channels:
                 yield from self._check(channel, consumer)
 
     def _check(self, channel: ServerChannel, consumer: QueueConsumer) -> Iterator[int]:
-        """Cancel a consumer, if it still exists and the user may not read all of its queues."""
+        """Cancel a consumer if it still exists and the user may not read all of its queues."""
         access = self._connection.access
         for name in consumer.queue.names():
             if channel.closing or channel.consumers.get(consumer.tag) is not consumer:

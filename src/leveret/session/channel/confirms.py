@@ -25,8 +25,8 @@ from leveret.wire.content.publish_marks import NACKED, RETURNED
 from leveret.wire.frames import write_method
 from leveret.wire.methods import BasicAck, BasicNack
 
-#: Returned messages of a channel with earlier publishes that wait for a sync, which keep the
-#: confirms before and after them separate: this many confirms are written at once after the sync.
+#: While publishes of a channel wait for a sync, at most this many returned messages separate the
+#: confirms before and after them, because the sync causes all these confirms to be written at once.
 CONFIRMS_APART_MAX: Final = 1024
 
 #: The group of publishes that are held; no group of the journal reaches it.
@@ -82,7 +82,7 @@ class Confirms(PublishCounter):
         #: Publishes that no `multiple` confirm may extend beyond: the last before each returned
         #: publish that arrived while earlier ones were unconfirmed, in order.
         self._bounds: list[i64] = []
-        #: Lets a client that asks for it learn the progress of a lost channel.
+        #: The channel's progress, for a client that asks for it after losing the connection.
         self.progress: ChannelProgress | None = None
 
     def follow(self, progress: ChannelProgress) -> None:
@@ -93,7 +93,8 @@ class Confirms(PublishCounter):
     def handled(self) -> i64:
         """Return the number of the last publish, or of the one before a commit that is held.
 
-        A client that resumes sends such a commit again: it is recognized, and waits as well.
+        A client that resumes sends such a commit again.  The broker recognizes the repeated commit,
+        which waits as well.
         """
         is_held: bool = bool(self._holds) and self._commit == self._published
         return self._published - 1 if is_held else self._published
@@ -167,7 +168,7 @@ class Confirms(PublishCounter):
             self.synced(journal.durable_group)
 
     def _refuse(self, number: i64) -> None:
-        """Have the newest publish, which a queue refused, confirmed by a basic.nack."""
+        """Record that a queue refused the newest publish, to confirm it by a basic.nack."""
         if self.progress is not None:
             self.progress.not_taken(number, NACKED)
         refused = self._refused
@@ -189,18 +190,18 @@ class Confirms(PublishCounter):
         return 0 if self._ended else self._published - self._confirmed
 
     def add_counts(self, counts: LinkCounts) -> None:
-        """Add the counters of an open channel; those of ended ones are the connection's."""
+        """Add the channel's counters, unless it has ended and the connection has added them."""
         if not self._ended:
             counts.confirming += self._published
             counts.confirmed += self._confirmed - self._nacked
 
     def begin_parts(self) -> None:
-        """Begin a publish that reaches its queues in parts, and is counted at the end."""
+        """Begin a publish that reaches its queues in parts; `end_parts` counts it."""
         if self.progress is not None:
             self.progress.busy = True
 
     def end_parts(self, outcome: i64, returned: bool) -> None:
-        """Count such a publish; if the channel has ended, only in its `progress`."""
+        """Count a publish in parts at its end; if the channel has ended, only in its `progress`."""
         progress = self.progress
         if not self._ended:
             self.count(late_outcome(self._core.journal, outcome))
@@ -275,7 +276,7 @@ class Confirms(PublishCounter):
         write_method(self._connection.output.writer, self._number, method)
 
     def end(self) -> None:
-        """Write no more confirms: the channel has ended."""
+        """Write no more confirms, because the channel has ended."""
         if self.progress is not None:
             self.progress.end()
         self.add_counts(self._connection.counts)

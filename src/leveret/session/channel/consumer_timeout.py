@@ -1,4 +1,4 @@
-"""The consumer timeout, the time limit for acks: finds deliveries unacked for too long.
+"""The consumer timeout (the time limit for acks), which finds deliveries unacked for too long.
 
 Deliveries store no time, because that would make each of them more expensive.  Instead, a note
 records the newest delivery tag of a channel at one time, and the age of a delivery is that of the
@@ -37,12 +37,13 @@ from leveret.session.states import HALT_SYNC, HALT_TURN, HALT_WORK
 if TYPE_CHECKING:
     from leveret.session.channel.channel import ServerChannel
 
-#: The number of notes of one channel before they are thinned out, and the error of a delivery's
-#: age afterwards, at most one part in this many.
+#: The number of notes of one channel above which they are thinned out.
 _NOTES_MAX: Final = 256
+
+#: After that, the error of a delivery's age is at most one part in this many.
 _PARTS: Final = 64
 
-#: The deliveries that a check examines before it yields to other work.
+#: The number of deliveries that a check examines before it yields to other work.
 _LOOKED_AT: Final = 1024
 
 #: The delivery time is noted at most this often within the shortest limit, and at most once per
@@ -107,8 +108,8 @@ class ConsumerTimeout:
     ) -> Iterator[tuple[list[Unacked], int]]:
         """Yield the deliveries that exceed their limits, oldest first; set `next_ms`.
 
-        They come in parts, each with the number of deliveries examined.  `default` is the limit
-        if neither the consumer nor the queue has one, `shortest` the shortest limit of all.
+        They are yielded in parts, each with the number of deliveries examined.  `default` is the
+        limit if neither the consumer nor the queue has one, `shortest` the shortest limit of all.
         """
         self.next_ms = NO_DEADLINE
         first_tag: i64 = 0
@@ -155,9 +156,9 @@ def timed_out(number: i64, timeout_ms: i64) -> PreconditionFailed:
 
 
 def limit_of(unacked: Unacked, default: i64) -> i64:
-    """Return the limit of one delivery, 0 for none: of its consumer, of its queue, or the default.
+    """Return the limit of one delivery, or 0: its consumer's, else its queue's, else `default`.
 
-    A delivery that was requeued because its ack was late, or whose queue is deleted, has none.
+    A delivery that was requeued because its ack was late, or whose queue is deleted, has no limit.
     """
     if unacked.queue.deleted:
         return 0
@@ -185,7 +186,7 @@ class AckClock(Timed):
         self._following_ms: i64 = 0
 
     def delivered(self) -> None:
-        """Note the time of new deliveries, now, or later if the last note is too recent."""
+        """Note the time of new deliveries now, or later if the last note is too recent."""
         core = self._connection.core
         following = self._noted_ms + self._apart()
         if core.now_ms >= following or core.now_ms == self._noted_ms:
@@ -234,7 +235,7 @@ class AckClock(Timed):
                 if channel.closing:
                     break
                 if late and connection.halted & (HALT_SYNC | HALT_WORK | HALT_TURN):
-                    # Try again later: a waiting reply must be sent before its channel closes.
+                    # Try again later, because a waiting reply must be sent before the close.
                     self._set(connection.core.now_ms + self._apart())
                     return
                 self._following_ms += looked // _LOOKED_AT_PER_MS
@@ -267,10 +268,10 @@ class ReturnedSource(Source):
         self.scheduled = True
 
     def subscribe(self, consumer: QueueConsumer, where: str) -> None:
-        """Do nothing: no client can consume from it."""
+        """Do nothing, because no client can consume from this source."""
 
     def unsubscribe(self, consumer: QueueConsumer) -> None:
-        """Do nothing: it has no consumers."""
+        """Do nothing, because this source has no consumers."""
 
     def dispatch(self, limit: i64) -> bool:
         """Deliver nothing."""

@@ -18,7 +18,7 @@ from leveret.wire.frames import CONTENT_HEAD_BYTES
 from leveret.wire.methods.ids import BASIC
 from leveret.wire.properties import PERSISTENT, skim_properties
 
-#: The frames expected next: none of a content, a content header, body frames.
+#: The frame expected next: a method, a content header, or a content body.
 NO_CONTENT: Final = 0
 AWAITING_CONTENT_HEADER: Final = 1
 AWAITING_BODY: Final = 2
@@ -77,7 +77,7 @@ class IncomingContent:
         self.state = AWAITING_BODY
         properties_bytes: i64 = len(self.properties)
         if size > 0 and properties_bytes > _PROPERTIES_UNCOUNTED:
-            # Count them: on each channel they may wait for a body that never comes.
+            # Count them, because on each channel they may wait for a body that never arrives.
             self._booked = properties_bytes
             self._connection.assemble(properties_bytes)
         return size == 0

@@ -1,8 +1,8 @@
 """The headers that a queue adds to its deliveries.
 
-A delivery from a stream carries the message's offset and the time of its publish; from a partition
+A delivery from a stream gets the message's offset and the time of its publish, and from a partition
 of a super stream also the partition's name.  A delivery from a quorum queue, or from a queue with a
-delivery limit, carries how often the message was requeued, and how often after a failed delivery.
+delivery limit, gets the number of requeues of the message, and of those after a failed delivery.
 
 Source: RabbitMQ's `x-stream-offset`, `x-acquired-count` and `x-delivery-count`.
 `x-stream-timestamp`, in milliseconds since the Unix epoch, and `x-stream-name` are Leveret's own.
@@ -33,7 +33,7 @@ _NAMES_OF_COUNTS: Final = [b"x-acquired-count", b"x-delivery-count"]
 
 
 def with_delivery_headers(queue: Source, message: Message, sequence: i64, count: i64) -> bytes:
-    """Return the property bytes of a delivery; `count` tells how often it was requeued."""
+    """Return the property bytes of a delivery; `count` encodes how often it was requeued."""
     w = BytesWriter()
     if queue.has_offsets:
         w.write(_OFFSET)

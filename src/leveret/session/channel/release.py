@@ -1,8 +1,8 @@
-"""Long operations: closing a channel, which requeues its deliveries, and settling many deliveries.
+"""Closes channels, requeueing their deliveries, and settles many deliveries, as long operations.
 
 A queue delivers nothing to its consumers until all of its messages are requeued, so that they keep
-their order.  The reply waits for no sync: an ack that is lost in a crash causes a second delivery,
-a lost requeue at most a lower delivery count.
+their order.  The reply does not wait for a sync, because an ack that is lost in a crash causes only
+a second delivery, and a lost requeue at most a lower delivery count.
 
 Invariants: a delivery is settled once; a queue that was paused delivers again at the end.
 """
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from leveret.broker.consumers.consumer import Source
     from leveret.wire.method import Method
 
-#: The deliveries, and the bytes of their messages, settled between two yields: freeing a message
-#: takes time.
+#: The maximum deliveries, and bytes of their messages, settled between two yields.  Bytes are
+#: limited because freeing a message takes time.
 SETTLED_AT_ONCE: Final = 512
 SETTLED_BYTES: Final = 1 << 25
 
@@ -42,7 +42,7 @@ def settle_up_to(
             yield WAIT
         else:
             cost = _settle_some(channel, tag, outcome, held)
-            # An operation that makes none must not wait for the dead letters of others.
+            # An operation without dead letters must not wait for those of others.
             makes_letters = letters.count() > before
             yield cost
     while held:

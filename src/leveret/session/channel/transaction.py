@@ -42,7 +42,7 @@ _TOO_LONG: Final = (
 
 @final
 class TxPublish:
-    """A publish that waits for tx.commit; also one to a staging queue, or a staged commit."""
+    """A publish that waits for tx.commit, possibly to a staging queue or to commit a batch."""
 
     def __init__(
         self,
@@ -104,17 +104,17 @@ class Transaction:
         return not self.publishes or self._rights == self._connection.access.revision
 
     def note_rights(self) -> None:
-        """Remember the current permissions, which all publishes are now being checked against."""
+        """Save the revision of the permissions that all publishes are now checked against."""
         self._rights = self._connection.access.revision
 
     @property
     def room(self) -> i64:
-        """The number of further deliveries that it may settle."""
+        """The number of further deliveries that the transaction may settle."""
         return TX_MESSAGES_MAX - self._settled
 
     @property
     def work(self) -> i64:
-        """The approximate cost of its commit (`Scheduler.spent`), without the extra of queues."""
+        """The approximate cost of the commit (`Scheduler.spent`), without surcharges of queues."""
         size: i64 = self._small_bytes // TX_SMALL_BYTES_PER_COST
         size += (self._bytes - self._small_bytes) // TX_LARGE_BYTES_PER_COST
         return (
@@ -189,8 +189,8 @@ class Transaction:
     def hold_settle(self, settled: list[Unacked], outcome: i64) -> None:
         """Keep an ack, nack or reject for the commit.
 
-        Raises: PreconditionFailed (406) for too many; the transaction keeps them all the same, and
-        ends with its channel.
+        Raises: PreconditionFailed (406) for too many; the transaction still keeps them, and ends
+        with its channel.
         """
         full = len(settled) > self.room
         self._settled += len(settled)

@@ -40,7 +40,7 @@ RETRY: Final = 3
 @final
 @mypyc_attr(acyclic=True)
 class Unacked:
-    """One delivery: its tag, its queue, consumer and message, and its delivery count before."""
+    """One delivery: its tag, queue, consumer and message, and the delivery count before it."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class UnackedList:
         self.count += len(returned)
 
     def _end_first(self) -> None:
-        """Continue with the next block: the first is used up."""
+        """Continue with the next block, because the first is used up."""
         self._head = 0
         if len(self._blocks) == 1:
             self._first.clear()
@@ -193,7 +193,7 @@ class UnackedList:
             self._first = self._blocks[0]
 
     def _block_of(self, tag: i64) -> i64:
-        """Return the index of the last block that does not begin above a tag; 0 if all do."""
+        """Return the index of the last block whose first tag is at most `tag`, or 0."""
         blocks = self._blocks
         low: i64 = 1
         high: i64 = len(blocks)

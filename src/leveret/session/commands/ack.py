@@ -1,6 +1,6 @@
-"""Settling deliveries: basic.ack, basic.nack, basic.reject and basic.recover.
+"""Settles deliveries, for basic.ack, basic.nack, basic.reject and basic.recover.
 
-`basic.py` calls `settle` with the outcome that each method asks for.
+`basic.py` calls `settle` with the outcome that each method requests.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def settle(channel: ServerChannel, tag: i64, multiple: bool, outcome: i64) -> No
 
 
 def _settle_up_to(channel: ServerChannel, tag: i64, outcome: i64) -> None:
-    """Settle all deliveries up to a tag; for 0 all unacked.  Raises: PreconditionFailed (406)."""
+    """Settle all deliveries up to a tag, or all for 0.  Raises: PreconditionFailed (406)."""
     if tag == 0:
         tag = channel.delivery_tag
     elif tag > channel.delivery_tag or not channel.unacked.has_up_to(tag):

@@ -1,4 +1,4 @@
-"""channel.flow.
+"""The methods channel.flow and access.request.
 
 channel.open and channel.close are in `connection/frame_input.py`; `channel/release.py` ends a
 channel.

@@ -68,7 +68,7 @@ def _subscribe(channel: ServerChannel, method: BasicConsume, name: Name, queue: 
     connection = channel.connection
     tag = method.consumer_tag or f"amq.ctag-{connection.tokens.token()}"
     if isinstance(queue, Stream) and not method.consumer_tag and TELL_STREAM_ID in method.arguments:
-        # A generated tag is the only field of the reply that can carry the stream's id.
+        # A generated tag is the only field of the reply that can contain the stream's id.
         tag = f"{tag}.{queue.stream_id}"
     if tag in channel.consumers:
         raise NotAllowed(f"attempt to reuse consumer tag '{tag}'")

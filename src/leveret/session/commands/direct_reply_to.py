@@ -37,9 +37,9 @@ def open_replies(channel: ServerChannel, no_ack: bool) -> Queue:
 
 
 def declare_replies(channel: ServerChannel, method: QueueDeclare) -> None:
-    """Answer whether a reply address has a consumer; declare nothing, even if not passive.
+    """Answer the declare of a reply address; declare nothing, even if it is not passive.
 
-    Raises: NotFound (404) if it has none.
+    Raises: NotFound (404) if the address has no consumer.
     """
     name = method.queue
     vhost = channel.vhost

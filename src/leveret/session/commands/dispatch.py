@@ -33,7 +33,7 @@ _HANDLERS: Final[dict[int, Callable[[ServerChannel, Method], bool]]] = {
 def handle(channel: ServerChannel, class_id: i64, method: Method) -> None:
     """Handle a method on an open channel; `class_id` is its class.
 
-    Raises: CommandInvalid (503) for a method that clients do not send there.
+    Raises: CommandInvalid (503) for a method that clients do not send on an open channel.
     """
     if class_id == BASIC:
         done = handle_basic(channel, method)

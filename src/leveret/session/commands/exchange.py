@@ -87,7 +87,7 @@ def _reply_after(channel: ServerChannel, task: Task, answer: Method | None) -> I
 
 
 def reply_when_unbound(channel: ServerChannel, before: Task | None, answer: Method | None) -> None:
-    """Answer a delete after the removal of the bindings, and of the auto-delete ends of these.
+    """Answer a delete once the bindings, and exchanges auto-deleted with them, are removed.
 
     `before` is the last removal (`Exchanges.unbinding`) that began before the delete.
     """

@@ -95,7 +95,7 @@ def _declare(channel: ServerChannel, method: QueueDeclare) -> None:
         declare_super(channel, method.queue, method)
         return
     if method.passive:
-        # An empty name is not the queue declared last here, as in RabbitMQ.
+        # As in RabbitMQ, an empty name does not refer to the queue declared last here.
         name = method.queue
         queue = channel.vhost.queues.existing(name, connection)
         queue.touch()

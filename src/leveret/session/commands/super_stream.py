@@ -1,6 +1,6 @@
-"""Super streams over AMQP: the methods of queues, if the name is that of a super stream.
+"""The methods queue.declare and queue.delete for super streams.
 
-A queue of that name would take precedence, but none exists: a name cannot be used for both.
+A queue and a super stream cannot have the same name.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def delete_super(channel: ServerChannel, name: Name, method: QueueDelete) -> Ite
             vhost, name, method.if_unused, method.if_empty, access
         )
     except NotFound:
-        # Deleted by someone else in the meantime: not an error.
+        # Another client has deleted it in the meantime, which is not an error.
         vhost.wait_for_removal()
     if not method.no_wait and channel.awaits_reply():
         channel.connection.reply(channel.number, QueueDeleteOk(waiting))

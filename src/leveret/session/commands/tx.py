@@ -1,4 +1,4 @@
-"""The class tx: transactions of publishes and acks, atomic across a crash by one journal record.
+"""The class tx: transactions of publishes and acks, each committed as one journal record.
 
 Source: AMQP 0-9-1 section 1.9; behaviours 28 (tx and confirms exclude each other) and 29 (errors at
 publish, returns at commit).
@@ -60,8 +60,8 @@ def handle_tx(channel: ServerChannel, method: Method) -> bool:
 def _commit_checked(channel: ServerChannel) -> Iterator[int]:
     """Check that the user still has the permissions for all publishes, and commit.
 
-    Raises: as `_commit`; AccessRefused (403) for a permission that the user has lost; nothing of
-    the transaction is done then.
+    Raises: as `_commit`; AccessRefused (403) for a permission that the user has lost, in which case
+    nothing is committed.
     """
     transaction = channel.transaction
     while not transaction.is_checked():
@@ -110,7 +110,7 @@ def _commit(channel: ServerChannel) -> None:
                 largest = max(largest, size)
     # The commit is not interrupted, but the acked messages may be freed later.
     core.memory.free_later(large)
-    # Its dead letters are part of the record, unless that would make it too large.
+    # The dead letters are part of the record, unless they would make it too large.
     is_whole = rejected - largest <= TX_BYTES_MAX
     if is_whole:
         core.scheduler.dead_letter_own(before)
@@ -120,7 +120,7 @@ def _commit(channel: ServerChannel) -> None:
     if journal.has_records():
         core.syncs.recorded()
     elif outcome & DUPLICATE:
-        # The originals of its duplicates may not be synced yet.
+        # The originals of duplicates in the transaction may not be synced yet.
         core.syncs.reply_group = journal.group - 1
     if outcome & REJECTED:
         raise PreconditionFailed("partial tx completion")
@@ -145,7 +145,7 @@ def _publish(channel: ServerChannel, publish: TxPublish) -> i64:
         outcome = publish.staging.stage(message, owner)
     elif targets:
         if publish.found.delay_ms > 0:
-            # Reading all headers to find the delay is done only once per message.
+            # Read all headers to find the delay only once per message.
             known = channel.vhost.known_delay
             known.delay_ms = publish.found.delay_ms
             known.properties = message.properties

@@ -27,10 +27,10 @@ class Closing:
 
     def __init__(self, connection: ConnectionBase) -> None:
         self._connection = connection
-        #: When it began (monotonic ms).
+        #: The start of the handshake (monotonic ms).
         self._begun_ms: i64 = 0
         self._scanner = CloseScanner()
-        #: True after a malformed frame: input is only scanned.
+        #: True after a malformed frame, so that input is only scanned.
         self.scans = False
 
     def begin(self, close: ConnectionClose) -> None:

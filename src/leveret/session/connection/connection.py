@@ -1,8 +1,8 @@
 """An AMQP 0-9-1 connection as a state machine, from its first byte to its last.
 
-`receive` takes input; `take_output` returns output; the shell around it owns the socket and the
-clock.  A connection can be *halted*: then it does not parse until the sync on which a reply depends
-is done, the output has room, or an alarm is over.  Input is always handled in order.
+`receive` takes input, `take_output` returns output, and the shell around it owns the socket and the
+clock.  A *halted* connection does not parse its input until the sync that a reply depends on is
+done, the output has room, or an alarm is over.  Input is always handled in order.
 
 Channels, publishing, handshake, heartbeat and closing are separate objects; `FrameInput` dispatches
 frames to them, and `states` has the table of states.  With its bases the class is longer than
@@ -240,7 +240,7 @@ class AmqpConnection(ConnectionBase):
 
         In the middle of a message or a transaction, parsing continues to its end, because otherwise
         its memory could keep the alarm on forever.  The bytes accepted despite the alarm are
-        limited (`Broker.is_overfull`); on a full disk they are not confirmed before there is space.
+        limited (`Broker.is_overfull`).  On a full disk they are not confirmed until there is space.
 
         Raises: ResourceFault (506) as `check_memory`.
         """
@@ -272,7 +272,7 @@ class AmqpConnection(ConnectionBase):
         return self.state in (VERIFYING_LOGIN, AWAITING_TUNE_OK, AWAITING_OPEN)
 
     def set_reading(self, reading: bool, now_ms: i64) -> None:
-        """Start or stop counting silence: from `now_ms` the shell reads the socket, or does not."""
+        """Measure the peer's silence from `now_ms` on, but only while the shell is reading."""
         self.heartbeat.set_reading(reading, now_ms)
 
     def tick(self, now_ms: i64) -> None:
@@ -295,7 +295,7 @@ class AmqpConnection(ConnectionBase):
             self.heartbeat.tick(now_ms)
 
     def resumed(self) -> None:
-        """Send a heartbeat now: the process was suspended, and the client may soon time out."""
+        """Send a heartbeat now, because the client may time out after the process was suspended."""
         if self.state == OPEN:
             self.heartbeat.send()
 
@@ -367,7 +367,7 @@ class AmqpConnection(ConnectionBase):
         self.finish()
 
     def finish(self) -> None:
-        """End the connection: the shell closes the socket once the output is flushed."""
+        """End the connection; the shell closes the socket once the output is flushed."""
         super().finish()
         self.advance(CLOSED)
 
@@ -402,7 +402,7 @@ class AmqpConnection(ConnectionBase):
         return [release_channel(channel) for channel in channels]
 
     def untie(self) -> None:
-        """Free the parts: share those of an ended connection that the broker keeps for this."""
+        """Free the parts, and share those of an ended connection that the broker keeps for this."""
         self.vhost = None
         ended = self.broker.ended_links.setdefault("amqp", self)
         assert isinstance(ended, AmqpConnection)

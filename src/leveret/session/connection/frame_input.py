@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from leveret.broker.publishers.publish_sessions import ChannelProgress
     from leveret.wire.method import Method
 
-#: The size of a method from which its arguments add to its cost (`broker/scheduler/costs.py`).
+#: Larger methods cost more than the fixed cost of a method (`broker/scheduler/costs.py`).
 SHORT_METHOD_BYTES: Final = 64
 
 
@@ -130,16 +130,16 @@ class FrameInput:
             if session is not None and method.reply_code == _REPLY_SUCCESS:
                 # The client will not reconnect to ask about its publishes.
                 session.end()
-            # This halt never ends: the connection parses no more input.
+            # This halt never ends, so the connection parses no more input.
             connection.halt(HALT_WORK)
             connection.release(True)
         elif connection.state < OPEN:
             self._handshake.step(method)
         elif isinstance(method, ConnectionUpdateSecret):
             # Accept any secret (behaviour 14: update-secret renews tokens), as RabbitMQ does for
-            # users of its internal database: no login expires, so there is nothing to renew.  The
-            # secret is neither compared nor kept, and the password stays.  Changes of permissions
-            # reach the connection anyway, and the connections of a deleted user are closed.
+            # users of its internal database.  No login expires, so there is nothing to renew.  The
+            # secret is neither compared nor stored, and the password stays.  Changes of permissions
+            # apply to the connection anyway, and the connections of a deleted user are closed.
             connection.send(0, ConnectionUpdateSecretOk())
         else:
             raise ChannelFault(f"{method.NAME} on channel 0 of an open connection")
@@ -192,16 +192,16 @@ class FrameInput:
         method = decode_method(data, start, end)
         self._current.method(channel.number, ids)
         if isinstance(method, ChannelClose):
-            # Send pending confirms first: nothing may follow the close-ok on this channel.
+            # Send pending confirms first, because nothing may follow the close-ok on this channel.
             channel.confirms.write()
-            # Free the number now: after the close-ok the client may reuse it.
+            # Free the number now, because the client may reuse it after the close-ok.
             self._channels.forget(channel)
             connection.start(close_channel(channel, ChannelCloseOk()))
             return
         core = connection.core
         core.syncs.reply_group = 0
         if core.scheduler.letters.any():
-            # To this method, dead letters of earlier methods in the batch must be routed already.
+            # Route the dead letters of earlier methods in the batch before handling this method.
             core.scheduler.dead_letter(connection.slice_end - core.scheduler.spent)
         handle(channel, ids >> 16, method)
 

@@ -1,7 +1,7 @@
 """The opening of a connection: start, login, tune, open (AMQP 0-9-1 section 2.2.4).
 
-Argon2 is slow on purpose, so verifying a login is an effect: the connection parses nothing until
-the authenticator has answered, unless it answers immediately.
+Argon2 is slow on purpose, so the authenticator may answer a login later.  Until then the connection
+parses nothing.
 
 Source: behaviours 1 to 6 (protocol header, SASL, refused logins, guest, tuning, vhosts).
 """
@@ -102,7 +102,7 @@ class Handshake:
             raise CommandInvalid(f"{method.NAME} before the connection is open")
 
     def _start_ok(self, method: ConnectionStartOk) -> None:
-        """Begin to verify the login; the connection resumes when the answer comes."""
+        """Begin to verify the login; the connection resumes when the login is answered."""
         connection = self._connection
         # The session id is secret, and client properties are shown to others.
         self._session = read_session(method.client_properties.pop(SESSION_PROPERTY, None))
@@ -167,7 +167,7 @@ class Handshake:
         connection = self._connection
         name = method.virtual_host
         if name not in connection.broker.vhosts:
-            # Only for the operator: the client must not learn whether the vhost exists.
+            # Log this for the operator; the client must not learn whether the vhost exists.
             connection.log.append(("warning", f"user '{connection.user}': no vhost '{name}'"))
         connection.enter_vhost(name)
         connection.advance(OPEN)
@@ -215,7 +215,7 @@ class Handshake:
             self._connection.run()
 
     def broken(self, bug: Exception) -> None:
-        """Close the connection with 541 for an unexpected exception: nothing was changed."""
+        """Close the connection with 541 for an unexpected exception, which changed nothing."""
         if self.is_verifying():
             self._connection.log.append(("error", f"internal error: {unquoted(bug)}"))
             self._connection.close(InternalError("see the broker's log"))
@@ -235,9 +235,9 @@ class Handshake:
         self._answer_late("error", text, delays, ConnectionClose(403, said))
 
     def _answer_late(self, level: str, text: str, delays: int, close: ConnectionClose) -> None:
-        """Send a close after `delays` times the usual delay, or just end the connection then.
+        """Send the close, or just end the connection, after `delays` times the usual delay.
 
-        Only a client that understands it is sent the close.
+        Only clients with the capability `authentication_failure_close` receive the close.
         """
         connection = self._connection
         connection.log.append((level, text))
@@ -250,7 +250,7 @@ class Handshake:
                 self._answer_refused()
 
     def _answer_refused(self) -> None:
-        """Send the close of a refused login, or just end the connection: the delay is over."""
+        """Send the close of a refused login, or just end the connection, after the delay."""
         if self._refusal is None:
             self._connection.finish()
         else:

@@ -1,8 +1,8 @@
-"""Heartbeats: sending them, and ending the connection of a silent peer.
+"""Sends heartbeats, and ends the connection of a silent peer.
 
 Times are monotonic milliseconds of a clock that stops while the process is suspended
 (`LivedClock`).  Two silent intervals end a connection, but only after the shell has read its socket
-once more: bytes that have arrived there are a sign of life.
+once more, because bytes that have arrived there are a sign of life.
 
 Source: AMQP 0-9-1 section 4.2.7 and behaviour 8 (any traffic counts as a heartbeat).
 """
@@ -28,13 +28,13 @@ class Heartbeat:
         #: When the last bytes were received and sent (monotonic ms).
         self.input_ms: i64 = connection.now_ms
         self.output_ms: i64 = connection.now_ms
-        #: False while the shell does not read the socket: silence then means nothing.
+        #: False while the shell does not read the socket, so that silence means nothing.
         self._reading = True
         #: True once the peer seems silent, until bytes arrive.
         self._suspected = False
 
     def set_reading(self, reading: bool, now_ms: i64) -> None:
-        """Start or stop counting silence: the shell reads the socket or does not, from `now_ms`."""
+        """Measure the peer's silence from `now_ms` on, but only while the shell is reading."""
         self._reading = reading
         self.input_ms = now_ms
 
@@ -46,7 +46,7 @@ class Heartbeat:
         if now_ms - self.output_ms >= self.interval_ms // 2:
             self.send()
         if connection.halted != 0 or not self._reading:
-            # Nothing is read, so silence means nothing: count it from now.
+            # Nothing is read, so silence means nothing.  Measure it from now.
             self.input_ms = now_ms
             self._suspected = False
         elif now_ms - self.input_ms <= self.interval_ms * 2:

@@ -1,4 +1,4 @@
-"""SASL: read the user and the password from a client's response.
+"""Reads the user and the password from a client's SASL response.
 
 EXTERNAL has no credentials: `Handshake` takes the name from the certificate and ignores the
 response, as RabbitMQ does, because clients send various things there.

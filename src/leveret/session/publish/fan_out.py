@@ -41,7 +41,7 @@ def spread(
     outcome: i64 = 0
     known: i64 = KNOWN
     for part in parts_of(message, targets):
-        # Skip queues deleted between two parts, as if the message had come before the deletion.
+        # Skip queues deleted between two parts, as if they had been deleted after the publish.
         told = vhost.publish(message, [target for target in part if not target.deleted], by)
         known &= told
         outcome |= told & ~KNOWN

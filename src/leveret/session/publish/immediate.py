@@ -56,7 +56,7 @@ def accept_immediate(
 def deliver_now(
     channel: ServerChannel, message: Message, found: Destinations, mandatory: bool
 ) -> i64:
-    """Put a message into the targets that can deliver it now; return the outcome as `publish`."""
+    """Put a message into the targets that can deliver it now; return `Vhost.publish`'s outcome."""
     taken, outcome = _hand_out(channel, message, found.targets, found.taps)
     channel.connection.check_slice()
     _conclude(channel, message, found, mandatory, taken, outcome, True)
@@ -92,7 +92,7 @@ def _hand_out(
 ) -> tuple[i64, i64]:
     """Put a message into the targets that can deliver it now, and into the taps.
 
-    Return the number of such targets, and the outcome as `publish`; KNOWN if there are none.
+    Return the number of such targets, and the outcome of `Vhost.publish`, or KNOWN without any.
     """
     taking = [target for target in targets if not target.deleted and target.takes_now()]
     if not taking:

@@ -1,8 +1,8 @@
-"""The properties of a publish that the broker acts on: the slow path of `publish`.
+"""Inspects the properties of a publish that the broker acts on, the slow path of a publish.
 
-Two bytes of property flags show whether a message needs it.  The order of the checks is RabbitMQ's:
-reply_to, user_id, expiration, then the headers CC and BCC.  The header for publisher deduplication
-is Leveret's own.
+Two bytes of property flags show whether a message needs the inspection.  The order of the checks is
+RabbitMQ's: reply_to, user_id, expiration, then the headers CC and BCC.  The header for publisher
+deduplication is Leveret's own.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Inspected:
 
 
 def inspect(channel: ServerChannel, properties: bytes) -> Inspected | None:
-    """Check legal property bytes; return None if the message needs no change.
+    """Inspect well-formed property bytes; return None if the message needs no change.
 
     Raises: PreconditionFailed (406) for direct reply-to without a reply consumer, a user_id other
     than the login's, an invalid expiration, CC or BCC other than an array of strings, or an invalid

@@ -103,7 +103,7 @@ class Publisher:
         body: bytes,
         persistent: bool,
     ) -> None:
-        """Route one message and put it into its queues, its transaction, or nowhere.
+        """Route one message, and put it into its queues or the transaction, or return or drop it.
 
         Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406), NotImplementedFault
         (540), SyntaxFault (502).

@@ -127,7 +127,7 @@ def route_of(
 
 
 def decoded(vhost: Vhost, exchange: bytes, routing_key: bytes) -> tuple[Name, str]:
-    """Decode an exchange's name, and clean it, and a routing key.
+    """Decode and clean an exchange's name, and decode a routing key.
 
     Raises: FrameError (501) if either is not UTF-8.
     """
@@ -179,7 +179,7 @@ def check_copies(
 
     Return the routing of the message if the check required it, otherwise None.
 
-    Raises: AccessRefused (403); PreconditionFailed (406) for one that is not strict.
+    Raises: AccessRefused (403); PreconditionFailed (406) for a key that is not strict.
     """
     routing = check_reached(channel, exchange, key, copies, properties)
     if channel.vhost.strict_keys and exchange.has_patterns:

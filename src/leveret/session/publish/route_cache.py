@@ -43,7 +43,7 @@ class RouteCache:
         self.known[key] = route
 
     def forget_stale(self) -> None:
-        """Drop the routes if the topology has changed: they hold deleted queues in memory."""
+        """Drop the routes if the topology has changed, because they reference deleted queues."""
         vhost = self._connection.vhost
         if vhost is not None and vhost.revision != self._revision:
             self._revision = vhost.revision

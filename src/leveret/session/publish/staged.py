@@ -4,10 +4,10 @@ A message to a staging queue is checked as if it were published to the exchange 
 name: a user without write permission there is refused at once.  Its CC and BCC are kept, and take
 effect when the batch is committed.
 
-A commit may be a long operation.  The connection is halted until the decision, so that later input
-is handled after it, and confirms stay in order.  The commit is confirmed once its batch is
-released.  On a channel in confirm mode, a refused commit is answered by a basic.nack, after a
-basic.return with the reason if it was mandatory.  On other channels it closes the channel.
+A commit may be a long operation.  The connection is halted until the commit is accepted or refused,
+so that later input is handled after it, and confirms stay in order.  The commit is confirmed once
+its batch is released.  On a channel in confirm mode, a refused commit is answered by a basic.nack,
+after a basic.return with the reason if it was mandatory.  On other channels it closes the channel.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _commit(channel: ServerChannel, message: Message, mandatory: bool) -> Iterat
             raise
         _refuse(channel, message, mandatory, error)
         return
-    # Finish before the next method of the client, which may be about the queues being deleted.
+    # Finish before the client's next method, which may use the queues being deleted.
     dropped = yield from commit.drop_repeated()
     if dropped:
         outcome = RECORDED
@@ -204,7 +204,7 @@ def allow_commit(channel: ServerChannel, commit: Commit) -> Iterator[int]:
 
 
 def _check_sink(channel: ServerChannel, commit: Commit) -> None:
-    """Check that the user owns the sink or may take it.  Raises: AccessRefused (403)."""
+    """Check that the user owns the sink or may become its owner.  Raises: AccessRefused (403)."""
     commit.check_owner()
     if commit.takes():
         _check_right(channel, commit)
@@ -280,7 +280,7 @@ def _refuse(channel: ServerChannel, message: Message, mandatory: bool, error: So
 
 
 def settle_held(channel: ServerChannel, commit: Commit) -> i64:
-    """Settle a commit with its transaction; return the outcome, as of a publish."""
+    """Settle a commit with its transaction; return the outcome, as `Vhost.publish` does."""
     try:
         outcome = commit.settle()
     except AmqpError as error:

@@ -7,7 +7,7 @@ that messages on it can have.  If messages keep their own keys, that is every po
 
 RabbitMQ requires *write* on the exchange and checks no key on these paths.
 
-Invariant: a user without a topic permission for an exchange is not limited in it, here either.
+Invariant: as for a publish, a user without a topic permission for an exchange is not limited.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def check_again(
 ) -> None:
     """Check a publish and its CC and BCC keys again, after a change of permissions.
 
-    An exchange that no longer exists is treated as one with topic permissions, if it may have been.
+    An exchange that no longer exists is treated as a topic exchange, because it may have been one.
 
     Raises: AccessRefused (403); PreconditionFailed (406) as `check_reached`.
     """
@@ -145,6 +145,6 @@ def check_again(
 
 
 def _is_topic(vhost: Vhost, name: str) -> bool:
-    """Return whether an exchange matches keys by words, or does not exist and so might."""
+    """Return whether an exchange is a topic exchange, or is missing and may have been one."""
     exchange = vhost.exchanges.by_name.get(name)
     return exchange is None or exchange.has_patterns
