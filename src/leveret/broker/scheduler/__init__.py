@@ -1,1 +1,1 @@
-"""The scheduler: which work runs next, and for how long."""
+"""The scheduler, which decides what runs next and for how long."""

@@ -17,7 +17,7 @@ it is created, and released when it is removed:
   their responses.
 
 The sizes of objects are measured (`tests/hostile/test_memory.py` measures them again), and rounded
-up to the size in the plain build where the compiled one needs less.
+up from those of the compiled build.
 
 Invariants: when an owner is removed, everything it booked is released, to the byte; an account that
 has ended ignores further bookings.
@@ -32,8 +32,8 @@ from mypy_extensions import i64
 
 from leveret.errors import PreconditionFailed
 
-#: Memory of definitions and connections that does not count for the memory alarm: as much as some
-#: hundred queues or fifty clients use, so that with a low memory limit only messages count.
+#: Memory of definitions and connections that does not count for the memory alarm, so that with a
+#: low memory limit only messages count.  A few hundred queues or fifty clients use as much.
 ACCOUNTS_FREE_BYTES: Final = 1024 * 1024
 
 
@@ -42,8 +42,8 @@ ACCOUNTS_FREE_BYTES: Final = 1024 * 1024
 #: 600 and 700, a binding 300 and 320, a policy 600 and 700 plus the states of its pattern.
 VHOST_BYTES: Final = 9_000
 QUEUE_BYTES: Final = 2_800
-#: The additional bytes of a staging queue: its entries in the table of its sink's queues, which may
-#: have no others, and in the lists of messages that pass through them.
+#: The additional bytes of a staging queue: its entry in its sink's table of queues, which may have
+#: no other entry, and its entries in the lists of messages that pass through the sink's queues.
 STAGED_BYTES: Final = 700
 #: A sink's record, without its names.
 SINK_BYTES: Final = 600
@@ -57,8 +57,8 @@ USER_BYTES: Final = 900
 PERMISSION_BYTES: Final = 900
 TOPIC_PERMISSION_BYTES: Final = 500
 
-#: A connection takes 2,950 and 4,650 before it is open, plus some for its shell; a publish in a
-#: transaction 200 and 270, a cached route 590 and 700.
+#: A connection takes 2,950 and 4,650 before it is open, plus some for the objects of the shell; a
+#: publish in a transaction 200 and 270, a cached route 590 and 700.
 CONNECTION_BYTES: Final = 5_500
 CHANNEL_BYTES: Final = 1_700
 CONSUMER_BYTES: Final = 450
@@ -72,7 +72,7 @@ HARE_CHANNEL_BYTES: Final = 350
 HARE_CONSUMER_BYTES: Final = 150
 HARE_UNACKED_BYTES: Final = 250
 
-#: The names in a HareMQ connection's replies if its protobuf package is not HareMQ's own.
+#: The bytes of the names in a HareMQ connection's replies if its protobuf package is not HareMQ's.
 HARE_PACKAGE_BYTES: Final = 1_000
 
 #: The bytes of a decimal or a timestamp in a table that `sys.getsizeof` does not report.
@@ -154,14 +154,14 @@ class Account:
             self._accounts.definition_bytes += size
 
     def end(self) -> None:
-        """Book out everything: the owner was removed."""
+        """Book out everything, because the owner was removed."""
         self.book(-self.bytes)
         self._ended = True
 
 
 @final
 class MarkAccount:
-    """The memory of one owner's marks: a queue's, a stream's, or those of all sinks of a vhost."""
+    """The memory of the marks of one owner: a queue, a stream, or all sinks of a vhost."""
 
     def __init__(self, accounts: Accounts) -> None:
         self.bytes: i64 = 0
@@ -173,12 +173,12 @@ class MarkAccount:
         self._accounts.mark_bytes += size
 
     def has_room(self) -> bool:
-        """Return whether there is room for more."""
+        """Return whether more marks may be added."""
         most = self._accounts.mark_bytes_max
         return most < 0 or self._accounts.mark_bytes < most
 
     def end(self) -> None:
-        """Book out everything: the owner was removed."""
+        """Book out everything, because the owner was removed."""
         self.book(-self.bytes)
 
 
@@ -204,22 +204,22 @@ class ConnectionAccount:
             self._accounts.connection_bytes += size
 
     def hold_input(self, size: i64) -> None:
-        """Book the memory of input in place of the previous booking."""
+        """Set the bytes booked for unparsed input."""
         self.book(size - self.input_bytes)
         self.input_bytes = size
 
     def hold_output(self, size: i64) -> None:
-        """Book the memory of output in place of the previous booking."""
+        """Set the bytes booked for unsent output."""
         self.book(size - self.output_bytes)
         self.output_bytes = size
 
     def hold_growing(self, size: i64) -> None:
-        """Book the memory that grows with every message in place of the previous booking."""
+        """Set the bytes booked for state that grows with every message."""
         self.book(size - self._growing_bytes)
         self._growing_bytes = size
 
     def end(self) -> None:
-        """Release everything, because the connection ended."""
+        """Book out everything, because the connection ended."""
         self.book(-self.bytes)
         self._ended = True
 
@@ -227,9 +227,9 @@ class ConnectionAccount:
 def table_bytes(table: dict[str, object]) -> i64:
     """Return the memory of a decoded table in bytes, including its contents.
 
-    It may be five times the size on the wire, because many small entries are many small objects.
-    Equal tables have equal sizes in one build, so a booking can be released by counting the table
-    again.
+    A table may take five times its size on the wire, because many small entries are many small
+    objects.  Equal tables have equal sizes in one build, so a booking can be released by counting
+    the table again.
     """
     return _bytes_of(table) if table else 0
 

@@ -1,4 +1,4 @@
-"""Consumers of deleted queues: they are notified in slices, after the deletion is durable.
+"""Notifies the consumers of deleted queues, in slices, after the deletion is durable.
 
 Invariant: no consumer is notified before the deletion is durable.
 """
@@ -66,7 +66,7 @@ class Cancels:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler: Final = scheduler
         self._consumers: list[Cancellable] = []
-        #: The group with the last record of these deletions; 0: none.
+        #: The group with the last record of these deletions; 0 for none.
         self._group: i64 = 0
 
     def add(self, consumers: Sequence[Cancellable], group: i64) -> None:
@@ -75,7 +75,7 @@ class Cancels:
         self._group = max(self._group, group)
 
     def are_due(self, group: i64) -> bool:
-        """Return whether there are any, and a sync of `group` is enough for all of them."""
+        """Return whether consumers wait, and a sync of `group` is enough for all of them."""
         return len(self._consumers) > 0 and self._group <= group
 
     def take(self) -> CancelledConsumers:

@@ -13,10 +13,10 @@ from leveret.limits import TABLE_ENTRIES_MAX
 
 # -- lengths of slices and shares ------------------------------------------------------------------
 
-#: The cost that a connection or a task may spend before others run: some 2 ms.
+#: The cost, some 2 ms, that a connection or a task may spend before others run.
 SLICE: Final = 2048
 
-#: The target length of a round: some 8 ms.  The shares below are upper limits and add up to more.
+#: The target length of a round, some 8 ms.  The shares below are upper limits and add up to more.
 #: Later work in a round gets the remainder, but at least `SHARE_MIN`; deliveries get at least twice
 #: that, and tasks at least a slice.
 ROUND: Final = 8192
@@ -39,13 +39,13 @@ LATE_SLICE: Final = 128
 #: The share of dead-lettering within the transaction that caused it; the rest is done afterwards.
 SHARE_OF_TRANSACTION_DEAD_LETTERS: Final = 4096
 
-#: The minimum of messages that each of many queues may deliver in a round: delivering fewer would
-#: cost more than it saves.
+#: The minimum number of messages that each of many queues may deliver in a round.  Delivering fewer
+#: would cost more than it saves.
 DELIVERIES_OF_ONE_MIN: Final = 64
 
-#: Deadlines called in one round, and bytes by which dead-lettering may let memory grow in one:
-#: before the next round the broker checks its memory, and stops multiplying dead letters when it is
-#: full.
+#: The maximum number of deadlines called in one round, and of bytes by which dead-lettering may let
+#: memory grow in one.  Before the next round the broker checks its memory, and stops multiplying
+#: dead letters when the memory is full.
 DEADLINES_CALLED_PER_ROUND: Final = 256
 DEAD_LETTER_BYTES_PER_ROUND: Final = 262_144
 
@@ -55,7 +55,7 @@ DEAD_LETTER_BYTES_PER_ROUND: Final = 262_144
 LISTED_PER_COST: Final = 64
 #: List entries skipped, or moved to another list, for a cost of 1.
 PASSED_PER_COST: Final = 32
-#: Objects examined for a cost of 1: each is somewhere else in memory.
+#: Objects examined for a cost of 1; each is at another place in memory.
 LOOKED_AT_PER_COST: Final = 16
 #: Objects examined together with the objects they refer to, or scheduled, for a cost of 1.
 VISITED_PER_COST: Final = 8
@@ -89,7 +89,7 @@ LOOKS_PER_COST: Final = 8
 #: Checking the deadlines of one connection, not counting its channels.
 TICK: Final = 3
 
-#: Closing a connection for the operator, not counting the objects it held.
+#: Closing a connection for the operator, not counting its channels, consumers and queues.
 CONNECTION_CLOSED: Final = 32
 
 # -- definitions -----------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ CONNECTION_CLOSED: Final = 32
 #: Deleting a queue, in addition to the bytes of its definition.
 QUEUE_DELETED: Final = 3
 
-#: Removing a binding from the index of its source: some µs if that is a tree.
+#: Removing a binding from the index of its source, which takes some µs if the index is a tree.
 BINDING_REMOVED: Final = 4
 
 #: Applying a policy to a queue or an exchange.
@@ -105,8 +105,8 @@ POLICY_APPLIED: Final = 16
 
 #: Preparing a partition of a super stream, in addition to the bytes of its definitions; looking at
 #: an existing one; and the steps of declaring it: checking the user's permissions, finding it,
-#: entering it, applying its policies, and comparing its arguments.  Long arguments are few in all
-#: partitions (`SUPER_STREAM_BYTES_MAX`), and others are found to differ at the first one.
+#: entering it, applying its policies, and comparing its arguments.  All partitions together have
+#: few long arguments (`SUPER_STREAM_BYTES_MAX`); others are found to differ at the first one.
 PARTITION_PREPARED: Final = 20
 PARTITION_LOOKED_AT: Final = 2
 PARTITION_ACCESS: Final = 2
@@ -115,8 +115,8 @@ PARTITION_ENTERED: Final = 8
 PARTITION_GOVERNED: Final = 3
 PARTITION_COMPARED: Final = 6
 
-#: The part of a definitions import that is one journal record, and so is done at once: after a
-#: crash, a file of some hundred entries is imported as a whole, or not at all.
+#: The cost of the part of a definitions import that is one journal record, and so is done at once.
+#: After a crash, a file of a few hundred entries is imported as a whole, or not at all.
 IMPORT_RECORD: Final = 4096
 
 #: Reading an import entry and copying it to the stage; and building an export row, writing it as
@@ -141,8 +141,8 @@ DELAYED_MESSAGE: Final = 4
 #: and rewritten, in some 8 µs.
 DEAD_LETTER: Final = 8
 
-#: An entry of its `x-death`, read and rewritten in some 3 µs, and routing keys in the entry for a
-#: cost of 1 more.
+#: An entry of a dead letter's `x-death`, read and rewritten in some 3 µs, and routing keys in the
+#: entry for a cost of 1 more.
 DEATH: Final = 3
 DEATH_KEYS_PER_COST: Final = 4
 

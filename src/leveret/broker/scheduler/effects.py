@@ -17,19 +17,19 @@ from leveret.store.segments.segments import ChunkRef
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SyncWaiter:
-    """Something that waits for a synced group of the journal, written chunks, or a batch."""
+    """An object that waits for a sync of the journal, written chunks, or the release of a batch."""
 
     def __init__(self) -> None:
-        #: The group that it waits for, or 0.
+        #: The journal group that it waits for, or 0.
         self.waits_for: i64 = 0
         self.waits_for_spill = False
 
     @abstractmethod
     def synced(self, group: i64) -> None:
-        """Continue: every group up to `group` is synced."""
+        """Continue, because every group up to `group` is synced."""
 
     def spilled(self) -> None:
-        """Continue: chunks were written."""
+        """Continue, because chunks were written."""
 
     def hold_ended(self) -> None:
         """Continue: a publish that was held is settled."""
@@ -59,7 +59,7 @@ class Hold:
 class ChunkWanted:
     """A request to the shell: read a stored chunk and call `arrived` with its bytes.
 
-    `owner` is the queue's id, and `levels` as in `ChunkReader.read`.
+    `owner` is the queue's id, and `levels` is as in `ChunkReader.read`.
     """
 
     def __init__(self, owner: i64, ref: ChunkRef, levels: i64) -> None:
@@ -102,7 +102,7 @@ class ChunkReader:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DeadMessage:
-    """A message that left its queue and may go on to a dead-letter exchange."""
+    """A message that left its queue and may be published to a dead-letter exchange."""
 
     @abstractmethod
     def dead_letter(self) -> Iterator[int] | None:
@@ -124,7 +124,7 @@ class WaitingLetters:
         self._done: i64 = 0
 
     def add(self, letter: DeadMessage) -> None:
-        """Have a message dead-lettered after all waiting ones."""
+        """Add a message, to dead-letter it after all waiting ones."""
         self._added.append(letter)
 
     def any(self) -> bool:
@@ -136,7 +136,7 @@ class WaitingLetters:
         return len(self._added) + len(self._begun) - self._done
 
     def next(self) -> DeadMessage | None:
-        """Remove and return the next message; None if no message waits."""
+        """Remove and return the next message, or return None if no message waits."""
         if not self._begun:
             self._begun = self._added
             self._added = []
@@ -156,7 +156,7 @@ class WaitingLetters:
         return before
 
     def put_back(self, before: list[DeadMessage]) -> list[DeadMessage]:
-        """Return the messages added since `before` was put aside, and let `before` wait again."""
+        """Remove and return the messages added since `put_aside`, and add back `before`."""
         own = self._added
         self._added = before
         return own

@@ -1,4 +1,4 @@
-"""One client connection as seen by the broker, for any protocol."""
+"""The broker's view of a client connection, of any protocol."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Link(SyncWaiter):
-    """One client connection: it has output, and owns exclusive queues."""
+    """A client connection, which has output and owns exclusive queues."""
 
     def __init__(self, scheduler: Scheduler, accounts: Accounts, name: str) -> None:
         super().__init__()
         self.scheduler = scheduler
         self.name = name
-        #: The user, whose connections share their turns; empty before `connection.open`.
+        #: The user, whose connections share turns (`Turns`); empty before `connection.open`.
         self.user = ""
         #: The vhost of the connection; empty before `connection.open`.
         self.vhost_name = ""
         #: The user as the owner of objects created in the vhost; None before `connection.open`.
         self.as_owner: Owner | None = None
-        #: The memory that it holds in addition to messages.
+        #: The memory of the connection in addition to messages.
         self.account: Final = ConnectionAccount(accounts)
-        #: The messages that were delivered to it and not acked.
+        #: The memory of messages that were delivered and not acked.
         self.unacked: Final = UnackedRoom(scheduler.memory.unacked)
-        #: False while the peer does not read: its consumers get nothing until it reads again.
+        #: False while the peer does not read.  Its consumers get nothing until it reads again.
         self.writable = True
         self.woken = False
         #: The value of `Scheduler.spent` at which its slice ends.
@@ -51,7 +51,7 @@ class Link(SyncWaiter):
     # -- its slice of the round --------------------------------------------------------------------
 
     def begin_slice(self) -> None:
-        """Begin a slice; if the share of input is used up, a late one, or wait for a turn."""
+        """Begin a slice, or a late one if the share of input is used up, or wait for a turn."""
         scheduler = self.scheduler
         spent = scheduler.spent
         self.slice_end = spent + SLICE
@@ -79,13 +79,13 @@ class Link(SyncWaiter):
 
     @abstractmethod
     def take_turn(self) -> None:
-        """Handle a slice of the input: it is this connection's turn."""
+        """Handle a slice of the input, because it is this connection's turn."""
 
     # -- notifications -----------------------------------------------------------------------------
 
     @abstractmethod
     def alarm(self, blocked: bool, reason: str) -> None:
-        """Handle that publishers are blocked (with the `reason`), or are not any more."""
+        """Handle the start of an alarm that blocks publishers (with its `reason`), or its end."""
 
     @abstractmethod
     def channel_count(self) -> i64:
@@ -104,10 +104,10 @@ class Link(SyncWaiter):
         """Close the connection for the operator or the broker (320)."""
 
     def delivered(self) -> None:
-        """Handle that deliveries may have been written, if acks have a time limit."""
+        """Start the time limit for acks, if any, because deliveries may have been written."""
 
     def superseded(self) -> None:
-        """Handle that the client has opened another connection: this one is lost."""
+        """End the connection, because its client lost it and has opened another."""
 
     def lose_exclusive(self, queue_id: i64) -> None:
         """Handle the deletion of an exclusive queue of the connection."""
@@ -116,7 +116,7 @@ class Link(SyncWaiter):
 def may_go_on(link: Link) -> bool:
     """Return whether anything is left of a connection's slice.
 
-    A function, because it is called for each message and a method's call takes three times as long.
+    Not a method, because it is called for each message and a method call takes three times as long.
     """
     return link.scheduler.spent < link.slice_end
 
@@ -124,10 +124,10 @@ def may_go_on(link: Link) -> bool:
 def close_links(links: list[Link], text: str, *, user: str = "", vhost: str = "") -> Iterator[int]:
     """Close those of `links` that belong to `user`, or are in `vhost`; their clients get `text`.
 
-    Closing a connection takes some tens of microseconds, not counting the objects it held, which a
-    separate task releases.  Connections opened meanwhile stay open.
+    Closing a connection takes some tens of microseconds, not counting its channels, consumers and
+    queues, which a separate task releases.  Connections opened in the meantime stay open.
     """
-    # The next one is last.
+    # The next link is the last entry.
     left = links[::-1]
     passed: i64 = 0
     while left:

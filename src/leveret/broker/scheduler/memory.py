@@ -1,10 +1,10 @@
-"""The memory that messages take, counted in one place by all parts of the core.
+"""Counts the memory of messages, for all parts of the core.
 
-It counts bytes, not their holders: a caller that takes a message into memory books it here, and
-books it out when the message leaves.
+A caller that takes a message into memory books its bytes here, and books them out when the message
+leaves memory.
 
-Invariants: a message that several queues hold counts once for each of them; only the methods here
-change the numbers.
+Invariants: a message in several queues counts once for each of them; only the methods here change
+the numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from leveret.wire.content.body_buffer import BodyBuffer
 if TYPE_CHECKING:
     from leveret.broker.scheduler.scheduler import Scheduler
 
-#: Objects, and bytes of messages, that are freed at once.
+#: The maximum number of objects, and of bytes of messages, that are freed at once.
 _FREED_AT_ONCE: i64 = 512
 _FREED_BYTES_AT_ONCE: i64 = 1 << 25
 
@@ -42,21 +42,21 @@ class Memory:
         self.assembling_bytes: i64 = 0
         #: Bytes of the delayed messages in memory; part of the held bytes.
         self.delayed_bytes: i64 = 0
-        #: Bytes that streams hold in memory because they are in no chunk yet.
+        #: Bytes of messages of streams that are in no chunk yet.
         self.unchunked_bytes: i64 = 0
         #: Memory that the waiting messages of one queue may fill; negative: no limit.
         self.window_bytes: i64 = -1
-        #: The interval of checks of that limit, in messages (a power of 2, less 1), and the size of
-        #: pages.
+        #: The interval of checks of that limit, in messages (a power of 2, minus 1), and the size
+        #: of pages.
         self.window_mask: i64 = 63
         self.page_bytes: i64 = CHUNK_BYTES_MAX
-        #: True while messages hold far more memory than allowed.
+        #: True while messages use far more memory than allowed.
         self.overfull = False
         #: Messages retained after delivery; their bytes are part of the held bytes.
         self.retention: Final = RetentionShare()
         #: Messages that wait in memory for their retry; their bytes are part of the held bytes.
         self.retries: Final = RetentionShare()
-        #: Messages that connections hold unacked; part of the held bytes, except those of streams.
+        #: Unacked messages of all connections; part of the held bytes, except those of streams.
         self.unacked: Final = UnackedShare()
         #: Lists and dicts of unused objects, which a task frees.
         self._lists: list[list[Any]] = []
@@ -104,7 +104,7 @@ class Memory:
         self.unchunked_bytes += size
 
     def end_chunk(self, size: i64) -> None:
-        """Book out such bytes: they are in a chunk now, or the stream has dropped them."""
+        """Book out bytes that are in a chunk now, or that the stream has dropped."""
         self.unchunked_bytes -= size
 
     def assemble(self, size: i64) -> None:
@@ -112,13 +112,13 @@ class Memory:
         self.assembling_bytes += size
 
     def end_assembly(self, size: i64) -> None:
-        """Book out such bytes: the content or the transaction has ended."""
+        """Book out bytes of a content or a transaction that has ended."""
         self.assembling_bytes -= size
 
     # -- freeing many objects ----------------------------------------------------------------------
 
     def free(self, items: list[Any]) -> None:
-        """Free the objects in an unused list: many of them in slices."""
+        """Free the objects in an unused list, in slices if there are many."""
         count: i64 = len(items)
         if count <= _FREED_AT_ONCE and self._end_to_free(items) == count:
             items.clear()
@@ -126,19 +126,19 @@ class Memory:
             self.free_later(items)
 
     def free_table(self, table: dict[Any, Any]) -> None:
-        """Free the objects in an unused dict: many of them in slices."""
+        """Free the objects in an unused dict, in slices if there are many."""
         if len(table) <= _FREED_AT_ONCE:
             self._empty_some(table)
         self.free_table_later(table)
 
     def free_later(self, items: list[Any]) -> None:
-        """Free the objects in a list in slices: it is one of very many."""
+        """Free the objects in a list in slices, because it is one of very many lists."""
         if items:
             self._lists.append(items)
             self._begin_freeing()
 
     def free_table_later(self, table: dict[Any, Any]) -> None:
-        """Free the objects in a dict in slices: it is one of very many."""
+        """Free the objects in a dict in slices, because it is one of very many dicts."""
         if table:
             self._tables.append(table)
             self._begin_freeing()
@@ -149,7 +149,7 @@ class Memory:
             self._scheduler.start_later(self._free_all())
 
     def _free_all(self) -> Iterator[int]:
-        """Free unused objects: a million messages take a fifth of a second."""
+        """Free unused objects in slices, because a million messages take a fifth of a second."""
         while self._lists or self._tables:
             if self._lists:
                 items = self._lists[-1]
@@ -169,7 +169,7 @@ class Memory:
     def _end_to_free(self, items: list[Any]) -> i64:
         """Return how many objects at the end of a list to free at once, and count the cost.
 
-        Of messages, placed or not, it is fewer the larger they are.
+        The larger the messages (`Message` or `PlacedMessage`), the fewer.
         """
         most = min(i64(len(items)), _FREED_AT_ONCE)
         count: i64 = 0

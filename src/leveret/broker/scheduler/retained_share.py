@@ -1,10 +1,10 @@
-"""Messages retained after delivery by queues and exchanges: one share of the memory.
+"""The share of the memory for messages that queues and exchanges retain after delivery.
 
 Acked messages that a queue retains, and the histories of exchanges, are in memory, and no client
-has to take them out.  So all of them together have a share.  While they exceed it, each keeper may
-have an equal part: when a keeper adds a message, two others are checked, in turn, and a keeper with
-more than its part drops its oldest messages.  Beyond twice the share, a keeper that adds a message
-drops all its messages.
+consumes them.  So all of them together have a share.  While they exceed it, each keeper may have an
+equal part.  When a keeper adds a message, two others are checked, in turn, and a keeper with more
+than its part drops its oldest messages.  Beyond twice the share, a keeper that adds a message drops
+all its messages.
 
 Invariant: the total is the sum of the bookings of all keepers.
 """
@@ -19,7 +19,7 @@ from mypy_extensions import i64, trait
 #: A keeper's part while the share is not exceeded.
 _ANYTHING: Final = 1 << 62
 
-#: Other keepers that are checked for each message added.
+#: The number of other keepers that are checked for each message added.
 _LOOKED_AT: Final = 2
 
 
@@ -28,7 +28,7 @@ class RetentionShare:
 
     def __init__(self) -> None:
         self.bytes: i64 = 0
-        #: The keepers that have any messages, in any order, and the index of the last one checked.
+        #: The keepers that have messages, in any order, and the index of the last one checked.
         self.keepers: list[RetainedShare] = []
         self._place: i64 = 0
         #: The share; negative: no limit.
@@ -54,7 +54,7 @@ class RetentionShare:
 
 @trait
 class Shrinking:
-    """Something that keeps messages within a share."""
+    """A queue or an exchange that retains messages within a share."""
 
     @abstractmethod
     def shrink(self) -> None:
@@ -63,14 +63,14 @@ class Shrinking:
 
 @final
 class RetainedShare:
-    """The bytes retained by one queue or exchange, which has the messages."""
+    """The bytes of the messages that one queue or exchange retains."""
 
     def __init__(self, share: RetentionShare, of: Shrinking) -> None:
         self.bytes: i64 = 0
         #: None once the queue or exchange is deleted.
         self._of: Shrinking | None = of
         self._share: Final = share
-        #: Its index in the list of keepers; negative if it is not listed.
+        #: The index in the list of keepers; negative if not listed.
         self.place: i64 = -1
 
     def shrink(self) -> None:
@@ -79,7 +79,7 @@ class RetainedShare:
             self._of.shrink()
 
     def end(self) -> None:
-        """Book out everything: the queue or exchange is deleted."""
+        """Book out everything, because the queue or exchange is deleted."""
         self.book(-self.bytes)
         self._of = None
 
@@ -101,5 +101,5 @@ class RetainedShare:
             share.look()
 
     def is_over(self) -> bool:
-        """Return whether it has more than its part."""
+        """Return whether the keeper has more than its part."""
         return self.bytes > self._share.part()

@@ -1,4 +1,4 @@
-"""The scheduler: which work runs next, and for how long.
+"""The scheduler, which decides what runs next and for how long.
 
 A *round* is a budget with a target of some 8 ms.  It is spent on these, each up to its *share*
 (`costs`): input, deliveries, tasks, deadlines, dead letters, and objects that waited for a sync.
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Dispatcher:
-    """Something that delivers messages to consumers: a queue or a stream."""
+    """A queue or a stream, which delivers messages to consumers."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler: Final = scheduler
@@ -72,7 +72,7 @@ class Dispatcher:
             self.scheduler.dispatchers.append(self)
 
     def hand_out(self) -> None:
-        """Deliver at once the messages that earlier requests allow, a slice at most.
+        """Deliver at once the messages that earlier requests allow, at most a slice.
 
         So requests that arrive in one read have the same results as requests that arrive one by
         one.
@@ -94,9 +94,9 @@ class Scheduler:
         self._spill = spill
         #: The cost of all work since the start (`costs`).
         self.spent: i64 = 0
-        #: Number of changes of shared state begun, without publishes, which each connection counts.
-        #: A change is counted before it begins: after an unexpected exception, the count tells
-        #: whether anything may be half done.
+        #: The number of changes of shared state begun, without publishes, which each connection
+        #: counts.  A change is counted before it begins, so that after an unexpected exception the
+        #: count shows whether a change may be incomplete.
         self.changes: i64 = 0
         #: The memory of messages; freeing it has a cost too.
         self.memory: Final = Memory(self)
@@ -107,13 +107,13 @@ class Scheduler:
         self.tasks: deque[Task] = deque()
         #: The slice of a task.  Only tests change it: 1 stops a generator at every yield.
         self.slice_cost: i64 = SLICE
-        #: The connections that wait for a turn, and the value of `spent` at which input stops in
-        #: this round: beyond it no connection begins a full slice, whatever was spent before it.
+        #: The connections that wait for a turn, and the value of `spent` beyond which no connection
+        #: begins a full slice of input in this round.
         self.turns: Final = Turns()
         self.input_end: i64 = SHARE_OF_INPUT
         #: After that, a connection may still begin a `LATE_SLICE` until `spent` reaches this.
         self.late_end: i64 = SHARE_OF_INPUT
-        #: Connections that the shell must handle after the batch: they have output, or are closed.
+        #: Connections with output, and closed ones, which the shell must handle after the batch.
         self.woken: list[Link] = []
         #: Queues that have messages to deliver, and those that used up their limit and have more.
         self.dispatchers: list[Dispatcher] = []
@@ -128,7 +128,7 @@ class Scheduler:
         self._left_for_deliveries: i64 = SHARE_OF_DELIVERIES
         self._left_for_letters: i64 = SHARE_OF_DEAD_LETTERS
         self._left_for_deadlines: i64 = SHARE_OF_DEADLINES
-        #: The value of `spent` at which the round is full: later work has its minimum share.
+        #: The value of `spent` at which the round is full; later work has its minimum share.
         self.full_at: i64 = ROUND
         #: Whether another round must begin at once.
         self.resume = False
@@ -162,7 +162,7 @@ class Scheduler:
                 self.syncs.call(SLICE)
         self.cancels.notify()
         if new_round:
-            # The connections' turns may have used it up.
+            # The connections' turns may have used up the share of deliveries.
             self._left_for_deliveries = max(self._left_for_deliveries, 2 * SHARE_MIN)
         self._deliver(new_round)
         if new_round:
@@ -172,7 +172,7 @@ class Scheduler:
         if self._left_for_deadlines > 0:
             before = self.spent
             fired = self.timers.fire(now_ms, DEADLINES_CALLED_PER_ROUND)
-            # Added only now: the called objects have added their own costs.
+            # The called objects have added their own costs already.
             self.spent += fired
             self._left_for_deadlines -= self.spent - before
         if new_round:
@@ -190,7 +190,7 @@ class Scheduler:
         )
 
     def _begin_round(self) -> None:
-        """Begin a round: give waiting connections their turns, up to the share of input.
+        """Begin a round, and give waiting connections their turns, up to the share of input.
 
         The messages that a connection published are delivered before the next connection's turn,
         while they are still in the processor's caches.  These deliveries count neither against the
@@ -231,7 +231,7 @@ class Scheduler:
         return self.spent >= end
 
     def _share(self, most: i64, least: i64) -> i64:
-        """Return the share of the next kind of work: the rest of the round, from `least` to `most`.
+        """Return the rest of the round, from `least` to `most`, as the share of the next work.
 
         So a round in which connections, queues and tasks all have much to do takes little longer
         than a round in which only one of them does.
@@ -335,7 +335,7 @@ class Scheduler:
     def begin(self, task: Task) -> None:
         """Do the first slice of a task, and the others in later rounds.
 
-        The runner comes back for them, because `settle` follows every call into the core.
+        The runner begins those rounds, because `settle` follows every call into the core.
         """
         if task.step(self.slice_cost):
             self._continue_later(task)
@@ -370,10 +370,10 @@ class Scheduler:
             self.tasks.append(task)
 
     def end_tasks(self) -> None:
-        """Complete all tasks: the broker is stopping.
+        """Complete all tasks, because the broker is stopping.
 
-        Once too many bytes wait to be written, the remaining tasks are abandoned, as in a crash:
-        dead letters wait for those writes, and tasks may wait for dead letters, but nothing is
+        Once too many bytes wait to be written, the remaining tasks are abandoned, as in a crash.
+        Dead letters wait for those writes, and tasks may wait for dead letters, but nothing is
         written here.
         """
         while self.tasks and not self.is_writing_much():
@@ -392,8 +392,8 @@ class Scheduler:
     def dead_letter(self, cost: i64) -> None:
         """Dead-letter messages in order, up to about `cost` and the rest of the round's share.
 
-        They may push other messages out of full queues, which are dead-lettered after them, and so
-        on.
+        Dead letters may push other messages out of full queues, which are dead-lettered after them,
+        and so on.
         """
         begun = self.spent
         stop_at = begun + min(cost, self._left_for_letters)
@@ -420,8 +420,8 @@ class Scheduler:
     def dead_letter_own(self, before: list[DeadMessage]) -> None:
         """Dead-letter the messages added since `before` was put aside, after restoring that list.
 
-        A transaction includes its own dead letters and no others.  Those that are too much work to
-        be done at once follow later, like any others.
+        A transaction includes its own dead letters and no others.  Those that would take too long
+        follow later, like any others.
         """
         stop_at = self.spent + SHARE_OF_TRANSACTION_DEAD_LETTERS
         for letter in self.letters.put_back(before):

@@ -1,8 +1,8 @@
 """The cache of stream blocks that are stored in files, shared by all streams.
 
-A block is added when it was written or read back, and the least recently used block is dropped when
+A block is added when it is written or read back, and the least recently used block is dropped when
 the cache is full.  So the tail of a busy stream is read from memory, many readers at one offset
-share a block, and a slow reader holds no memory.
+share a block, and a slow reader uses no memory.
 
 Invariants: a cached block is in a file and visible; the blocks take at most `bytes_max`, or there
 is only one.
@@ -27,7 +27,7 @@ class CachedBlock:
         self.size: i64 = 0
 
     def unload(self) -> None:
-        """Drop the messages from memory; the file has them."""
+        """Drop the messages from memory; the file contains them."""
 
 
 @final

@@ -1,4 +1,4 @@
-"""Objects that wait for the journal: no effect of a record is visible before its group is synced.
+"""Objects that wait for the journal, so that no effect is visible before its record is synced.
 
 Invariant: each waiter is in one of the lists, once.
 """
@@ -52,7 +52,7 @@ class Syncs:
     def __init__(self, scheduler: Scheduler, journal: Journal) -> None:
         self._scheduler: Final = scheduler
         self.journal = journal
-        #: The group whose sync the reply to the current method must wait for; 0: none.
+        #: The group whose sync the reply to the current method must wait for; 0 for none.
         self.reply_group: i64 = 0
         self._waiting: list[SyncWaiter] = []
         #: The last group that is synced, and the waiters that may be called for it.
@@ -60,7 +60,7 @@ class Syncs:
         self._ready: list[SyncWaiter] = []
 
     def recorded(self) -> None:
-        """Have the reply to the current method wait for the record that it wrote."""
+        """Have the reply to the current method wait for the record that the method wrote."""
         self.reply_group = self.journal.group
 
     def wait_in_reply(self, group: i64) -> None:

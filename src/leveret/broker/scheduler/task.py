@@ -36,11 +36,11 @@ _NOTHING: Final[tuple[int, ...]] = ()
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class EndWaiter:
-    """Something outside the core that waits for the end of a task."""
+    """An object outside the core that waits for the end of a task."""
 
     @abstractmethod
     def work_ended(self) -> None:
-        """Continue: the task is over."""
+        """Continue, because the task is over."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -48,16 +48,16 @@ class Task:
     """An operation in progress; `Scheduler.start` creates and begins it."""
 
     def __init__(self, scheduler: Scheduler, operation: Iterator[int]) -> None:
-        #: Whether its first slice is done, and whether it is over.
+        #: Whether the first slice is done, and whether the task is over.
         self.began = False
         self.over = False
         self._scheduler: Final = scheduler
-        #: The generator; an empty one once it is over.
+        #: The generator, or an empty iterator once the task is over.
         self.operation = operation
         self._waiters: list[EndWaiter] = []
-        #: The last journal group that the reply must wait for, carried from slice to slice.
+        #: The last journal group that the reply must wait for, from all slices so far.
         self.group: i64 = scheduler.syncs.reply_group
-        #: True while it waits for a sync, and is not in `Scheduler.tasks`.
+        #: True while the task waits for a sync, and is not in `Scheduler.tasks`.
         self.parked = False
 
     def tell(self, waiter: EndWaiter) -> None:
@@ -104,7 +104,7 @@ class Task:
     def ended(self) -> None:
         """Release the operation, and notify the waiters."""
         self.over = True
-        # A generator keeps its references, which may include the task.
+        # The generator may reference the task.
         self.operation = iter(_NOTHING)
         waiters = self._waiters
         self._waiters = []

@@ -3,12 +3,12 @@
 The core has no clock; it records deadlines here, and the shell checks the earliest after each batch
 and calls `fire` when it is due.  Times are ms of `Core.now_ms`, which never jumps.
 
-A deadline enters the heap at the next check, not when it is set: so one that moves with each
-message of a batch costs one entry.  If there are very many, each check enters some of them, and
-nothing is called before all have entered.
+A deadline enters the heap at the next check, not when it is set.  So a deadline that moves with
+each message of a batch costs one entry.  If there are very many new deadlines, each check enters
+some of them, and nothing is called before all have entered.
 
 A cancelled or moved deadline leaves a stale entry.  When most entries are stale, the heap is put
-aside, and each change moves some of its valid entries to a new one: so no call takes long, however
+aside, and each change moves some of its valid entries to a new one.  So no call takes long, however
 many deadlines there are.
 
 Invariants: a `Timed` has at most one deadline; due objects are called once, in the order of their
@@ -45,11 +45,11 @@ _AT_ONCE: Final = 0
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Timed:
-    """Something that is called at its deadline."""
+    """An object that is called at its deadline."""
 
     def __init__(self) -> None:
         self.deadline_ms: i64 = NO_DEADLINE
-        #: Whether its deadline is in the list of deadlines to enter the heap.
+        #: Whether the deadline waits to enter the heap.
         self.enters = False
 
     @abstractmethod
@@ -113,7 +113,7 @@ class Timers:
             self._heap = []
 
     def _go_on(self, entries: i64) -> None:
-        """Move the valid ones of some entries from the heap put aside."""
+        """Take up to `entries` entries from the heap put aside, and move the valid ones."""
         aside = self._aside
         while aside and entries > 0:
             entries -= 1
@@ -123,7 +123,7 @@ class Timers:
                 heapq.heappush(self._heap, entry)
 
     def _first(self) -> list[tuple[int, int, Timed]]:
-        """Return the heap with the earliest entry; it is empty if there are no entries."""
+        """Return the heap with the earliest entry, or an empty one if there are no entries."""
         heap = self._heap
         aside = self._aside
         if not aside or (heap and (heap[0][0], heap[0][1]) < (aside[0][0], aside[0][1])):
@@ -133,8 +133,8 @@ class Timers:
     def next_ms(self) -> i64:
         """Return the earliest deadline, or NO_DEADLINE.
 
-        If many were set or cancelled at once, the result may be too early; then nothing is called
-        at that time.
+        If many deadlines were set or cancelled at once, the result may be too early, and nothing is
+        called at that time.
         """
         if self._entering and not self._enter():
             return _AT_ONCE
@@ -151,8 +151,8 @@ class Timers:
     def fire(self, now_ms: i64, limit: i64) -> i64:
         """Call up to `limit` objects with deadlines at or before `now_ms`, the earliest first.
 
-        Deadlines that they set are examined in the next round.  Returns the cost of this work,
-        without the costs of the called objects.
+        Deadlines that the called objects set are examined in the next round.  Return the cost of
+        this work, without the costs of the called objects.
         """
         if self._entering and not self._enter():
             return _ENTERED_AT_ONCE // VISITED_PER_COST

@@ -1,19 +1,19 @@
-"""The memory of unacked messages: one share for all connections.
+"""The share of the memory for unacked messages of all connections.
 
-Messages that a consumer holds unacked stay in memory until it acks or its channel ends.  To prevent
-a consumer that never acks from blocking publishers, all connections together have a share of the
-memory.  While it is used up, each user may hold an equal part of it, and each connection of a user
-an equal part of that; a connection at its limit gets no more deliveries until it has acked some.
-All connections of a user together may hold two parts, so that one connection that holds a whole
-part leaves room for the others.  Beyond twice the share they may hold only half a part, so that new
-users cannot take more and more memory.
+Unacked messages stay in memory until the consumer acks them or its channel ends.  To prevent a
+consumer that never acks from blocking publishers, all connections together have a share of the
+memory.  While it is used up, each user may use an equal part of it, and each connection of a user
+an equal part of that.  A connection at its limit gets no more deliveries until it has acked some.
+All connections of a user together may use two parts, so that one connection that uses a whole part
+leaves room for the others.  Beyond twice the share they may use only half a part, so that new users
+cannot take more and more memory.
 
-A connection reserves more than it holds, and asks for more when that is used up.  So a delivery and
-its ack cost one addition each.  Once a second the connection gives the unused part back.  When the
-share is used up, every connection must ask before each delivery, so that room reserved for small
-messages is not used for a large one.
+A connection reserves more than it uses, and makes another reservation when that is used up.  So a
+delivery and its ack cost one addition each.  Once a second the connection gives the unused part
+back.  When the share is used up, every connection must reserve before each delivery, so that room
+reserved for small messages is not used for a large one.
 
-Invariants: the total of the share is the sum of all reservations; no connection holds more than it
+Invariants: the total of the share is the sum of all reservations; no connection uses more than it
 has reserved; no connection has a limit while the share is used up.
 """
 
@@ -25,7 +25,7 @@ from mypy_extensions import i64
 
 from leveret.limits import MESSAGE_OVERHEAD_BYTES
 
-#: The room reserved in advance: as much as is already held, within these limits.
+#: The room reserved in advance is as much as is already used, within these limits.
 _AHEAD_LEAST: Final = 4096
 _AHEAD_MOST: Final = 65_536
 
@@ -53,17 +53,17 @@ class UnackedShare:
             self.unlimit_all()
 
     def limit(self, room: UnackedRoom) -> None:
-        """Let a connection use its reservation without asking."""
+        """Let a connection use its reservation without calling `reserve` again."""
         room.limit = room.reserved
         self._limited[room] = None
 
     def unlimit(self, room: UnackedRoom) -> None:
-        """Have a connection ask before its next delivery."""
+        """Require a connection to call `reserve` before its next delivery."""
         room.limit = 0
         self._limited.pop(room, None)
 
     def unlimit_all(self) -> None:
-        """Have all connections ask before each delivery, because the share is used up.
+        """Require all connections to reserve before each delivery, because the share is used up.
 
         A connection has a limit only if it has reserved since the last call, so the loop costs at
         most one iteration for each reservation.
@@ -73,7 +73,7 @@ class UnackedShare:
         self._limited.clear()
 
     def grants(self, room: UnackedRoom) -> bool:
-        """Return whether a connection may hold more than it has reserved."""
+        """Return whether a connection may reserve more."""
         most = self.bytes_max
         if not self.is_reached():
             return True
@@ -197,5 +197,5 @@ class UnackedRoom:
 
 
 def _ahead(size: i64) -> i64:
-    """Return the room that a connection holding `size` bytes reserves in advance."""
+    """Return the room that a connection with `size` unacked bytes reserves in advance."""
     return min(max(size, _AHEAD_LEAST), _AHEAD_MOST)
