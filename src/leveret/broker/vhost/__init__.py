@@ -1,1 +1,1 @@
-"""One virtual host: its exchanges, bindings, queues and policies."""
+"""A virtual host with its exchanges, bindings, queues and policies."""

@@ -1,9 +1,9 @@
-"""A dry run: the exchanges and queues that a message would reach, without publishing one.
+"""Dry runs, which find the exchanges and queues that a message would reach without publishing it.
 
-The exchanges route as they do for a message, one after another, so that each step is reported; the
-cost limit of a message applies here too.  A delay is noted, and the routing continues.
+The exchanges route as they do for a message, one after another, so that each step is reported.  The
+cost limit of a message applies here too.  A delay is reported, and the routing continues.
 
-A dry run stops after `DRY_RUN_STEPS_MAX` steps: more would not be read, and writing 60,000 takes
+A dry run stops after `DRY_RUN_STEPS_MAX` steps.  Nobody would read more, and writing 60,000 takes
 ten times as long as routing a message to as many queues.
 """
 
@@ -38,7 +38,7 @@ class DryRun:
         self.exchanges: list[str] = []
         self.queues: list[str] = []
         self.ways: list[Way] = []
-        #: The exchanges that would delay it.
+        #: The exchanges that would delay the message.
         self.delayed_by: list[str] = []
         #: The exchanges that choose one of several destinations, a different one for the next
         #: message.
@@ -112,7 +112,7 @@ def dry_run(vhost: Vhost, exchange: Exchange, routing_key: str, properties: byte
 def _leads(
     vhost: Vhost, source: Exchange, routing_key: str, properties: bytes, looks: int
 ) -> Routing:
-    """Return the routing of one exchange; `looks` is the previous cost of the dry run."""
+    """Return the routing of one exchange; `looks` is the cost of the dry run so far."""
     more_keys = copy_keys(properties) if properties else []
     if not source.name:
         return vhost.route(source, routing_key, properties, more_keys)

@@ -1,4 +1,4 @@
-"""Declaring, deleting and binding exchanges in a virtual host.
+"""Declares, deletes and binds exchanges in a virtual host.
 
 Operations raise the domain's errors with RabbitMQ's texts; the session closes the channel.  Durable
 changes are journaled here, and `Syncs.reply_group` is the group that the session's reply must wait
@@ -65,8 +65,8 @@ _PREDECLARED: Final = (
 class Exchanges:
     """The exchanges of one vhost and their bindings.
 
-    Deleting a queue or an exchange also deletes its bindings: for a million of them this takes
-    seconds.  Its name is free at once; a binding with a deleted end routes nothing, and is in no
+    Deleting a queue or an exchange also deletes its bindings, which takes seconds for a million of
+    them.  Its name is free at once.  A binding with a deleted end routes nothing, and is in no
     listing.
 
     Invariant: an auto-delete exchange is deleted with its last binding, also in a long chain of
@@ -79,13 +79,13 @@ class Exchanges:
         self.by_name: Final[dict[str, Exchange]] = {}
         #: The bindings to each queue that has any; they are removed when it is deleted.
         self._queue_bindings: Final[dict[Queue, dict[Binding, None]]] = {}
-        #: Of these, the bindings from exchanges that choose one of their bindings.
+        #: The subset of these bindings from exchanges that choose one of their bindings.
         self._queue_choices: Final[dict[Queue, dict[Binding, None]]] = {}
         #: The counts for the quotas of the vhost and of users.
         self.counts: Final = BindingCounts(vhost.use, vhost.core.quotas)
         #: The last task that removes bindings; it may be over.
         self.unbinding: Task | None = None
-        #: The deletions of one request while it gathers them; else None.
+        #: The bindings to remove for one request while they are gathered; else None.
         self._gathered: list[Exchange | dict[Binding, None]] | None = None
         self.count_max: i64 = EXCHANGES_PER_VHOST_MAX
         self.bindings_max: i64 = BINDINGS_PER_EXCHANGE_MAX
@@ -116,9 +116,9 @@ class Exchanges:
         return store is not None and store.cancel(sequence)
 
     def equip(self, exchange: Exchange, by: Owner | None = None) -> None:
-        """Give a delayed exchange its store of delayed messages, and journal it.
+        """Create the store of a delayed exchange, and journal it.
 
-        The messages in it count for the vhost, and for `by` if it is given.
+        The messages in the store count for the vhost, and for `by` if it is given.
         """
         if exchange.delays and exchange.delayed is None:
             store = self.restore_delayed(exchange, self._vhost.ids.next_queue_id())
@@ -194,7 +194,7 @@ class Exchanges:
         The caller has checked that its name is free and that there is room for it.
         """
         self.add(exchange)
-        # Before the policy, which would create its store without a user.
+        # Before applying the policy, which would create the store without a user.
         self.equip(exchange, by)
         self._vhost.policies.govern_exchange(exchange)
         if exchange.durable:
@@ -273,7 +273,7 @@ class Exchanges:
         bound_from = exchange.bound_from
         exchange.bound_from = {}
         self._core.scheduler.spent += len(bound_from) // PASSED_PER_COST
-        # The sources of these must soon choose another binding.
+        # The sources of these bindings must choose another one soon.
         chosen = {binding: None for binding in bound_from if binding.source.chooses}
         for binding in chosen:
             del bound_from[binding]
@@ -294,8 +294,8 @@ class Exchanges:
                 if end.bindings:
                     binding = end.bindings.popitem()[1]
                     self.counts.count(binding.made_by, -1)
-                    # The index and its bindings refer to each other: left to the garbage collector,
-                    # all of them at once would take some µs each.
+                    # The index and its bindings refer to each other.  The garbage collector would
+                    # free all of them at once, which takes some µs each.
                     end.remove(binding)
                     self.forget_destination(binding)
                 else:
@@ -336,7 +336,7 @@ class Exchanges:
         journal = self._core.journal
         name: Arguments = {"vhost": self._vhost.name, "name": exchange.name}
         store = exchange.delayed
-        # The deletion of a super stream already has a transaction, with more in it.
+        # The deletion of a super stream has begun a transaction, with more deletions.
         begins = store is not None and not journal.in_tx
         if begins:
             journal.begin_tx()
@@ -369,12 +369,13 @@ class Exchanges:
             raise AccessRefused(
                 f"cannot bind direct reply-to {self._vhost.queue_label(destination_name)}"
             )
-        # If both ends are missing, RabbitMQ names the source.
+        # If both ends are missing, RabbitMQ's error names the source.
         source = self.existing(source_name)
         if not to_queue:
             self.existing(destination_name)
         elif self._vhost.queues.existing(destination_name, link).hidden:
-            # It would refuse every message, and publishers to the exchange would get nacks.
+            # A staging queue would refuse every message, and publishers to the exchange would get
+            # nacks.
             raise AccessRefused(
                 f"cannot bind staging {self._vhost.queue_label(destination_name)}: publish "
                 "to it through the default exchange"
@@ -398,7 +399,7 @@ class Exchanges:
         self.counts.check(source_name, 1, owner)
         binding = self._binding(source, destination_name, to_queue, binding_key, arguments, owner)
         self._vhost.check_definition(binding.bytes)
-        # First, because invalid arguments must change nothing.
+        # Make the definition first, because invalid arguments must change nothing.
         definition = Definition("binding", binding.definition(self._vhost.name))
         self.enter_binding(binding, definition)
 
@@ -442,7 +443,7 @@ class Exchanges:
         """
         binding = self._binding(source, destination_name, to_queue, binding_key, arguments, owner)
         self._add_binding(binding)
-        # No client is connected yet, so this need not be shared out.
+        # No client is connected yet, so this need not be done in slices.
         for cost in source.index_on():
             self._core.scheduler.spent += cost
         return binding
@@ -451,8 +452,9 @@ class Exchanges:
         """Complete the index of an exchange, as a task if `later` is set.
 
         A binding to a consistent-hash exchange may have 100,000 points on its ring, which take some
-        15 ms to create.  It appears in listings and in the journal from the beginning; its share of
-        the messages grows until its index is complete, and only then its client gets a reply.
+        15 ms to create.  The binding appears in listings and in the journal from the beginning.
+        Its share of the messages grows until the index is complete.  Only then does the client get
+        a reply.
         """
         if exchange.owes() and (exchange.indexing is None or exchange.indexing.over):
             if later:
@@ -484,7 +486,7 @@ class Exchanges:
         self._core.scheduler.changes += 1
         old = source.bindings.pop(binding.identity, None)
         if old is not None:
-            # An old binding to a deleted destination of the same name.
+            # This is an old binding to a deleted destination of the same name.
             self._change_index(old, False)
             self.counts.count(old.made_by, -1)
         self._change_index(binding, True)
@@ -531,7 +533,7 @@ class Exchanges:
         return len(self._queue_choices.get(queue, ()))
 
     def unbind_choices(self, queue: Queue) -> Iterator[int]:
-        """Unbind a queue from exchanges that choose one of their bindings, each with its record."""
+        """Unbind a queue from exchanges that choose one of their bindings, one record for each."""
         while (choices := self._queue_choices.get(queue)) is not None:
             binding = next(iter(choices))
             self.remove(binding, True)
@@ -557,13 +559,13 @@ class Exchanges:
                 yield BINDING_REMOVED
 
     def end(self) -> None:
-        """Drop the tables of the deleted vhost: even empty, they keep their memory."""
+        """Drop the tables of the deleted vhost, because even empty ones keep their memory."""
         self.by_name.clear()
         self._queue_bindings.clear()
         self._queue_choices.clear()
 
     def forget_queue(self, queue: Queue) -> None:
-        """Release the bindings to a queue of the deleted vhost, whose exchanges are released."""
+        """Release the bindings to a queue of the deleted vhost, after all its exchanges."""
         self._queue_choices.pop(queue, None)
         bindings = self._queue_bindings.pop(queue, None)
         if bindings is not None:
@@ -628,14 +630,15 @@ class Exchanges:
             self._unbind_all(self._ends_of(unused))
 
     def _take_out(self, binding: Binding) -> Exchange | None:
-        """Remove a binding from its source; return the source if that was unused and deleted."""
+        """Remove a binding from its source; return the source if this has deleted it."""
         source = binding.source
         if not binding.is_there():
             return None
         del source.bindings[binding.identity]
         self.counts.count(binding.made_by, -1)
         if source.deleted:
-            # The source's account is closed; left in its index, the binding would stay in memory.
+            # Book nothing, because the deleted source has booked everything out; but remove the
+            # binding from its index, where it would stay in memory.
             source.remove(binding)
             return None
         self._change_index(binding, False)
@@ -668,7 +671,7 @@ class Exchanges:
 
 
 def _end(exchange: Exchange) -> None:
-    """Free everything that a deleted exchange holds in addition to its bindings."""
+    """Free everything that a deleted exchange has in addition to its bindings."""
     exchange.drop()
     if exchange.delayed is not None:
         count_no_more(exchange.delayed)

@@ -9,8 +9,8 @@ from mypy_extensions import i64, mypyc_attr
 class StreamIds:
     """Gives each stream an id different from all others, including earlier streams of its name.
 
-    This class counts, so that one seed gives one run; a broker gets one that draws random ids,
-    because offsets in checkpoints outlive a data directory.
+    This class counts, so that a test with a seed can be repeated.  A broker uses a subclass with
+    random ids, because offsets in checkpoints outlive a data directory.
     """
 
     def __init__(self) -> None:

@@ -37,7 +37,7 @@ class VhostLimits:
         self.by_name: dict[str, int] = {}
 
     def set(self, limits: Arguments) -> None:
-        """Replace the limits; a negative one means no limit.  What exists already stays.
+        """Replace the limits; a negative one means no limit.  Existing objects stay.
 
         Raises: PreconditionFailed (406) for an unknown limit, or a value that is not a number.
         """
@@ -46,7 +46,7 @@ class VhostLimits:
     def add(self, limits: Arguments) -> None:
         """Set limits and keep the others.
 
-        Raises: PreconditionFailed (406) for an invalid one; then none is set.
+        Raises: PreconditionFailed (406) for an invalid limit; then no limit is set.
         """
         self.set({**self.by_name, **limits})
 
@@ -67,7 +67,7 @@ class VhostLimits:
             )
 
     def take(self, limits: dict[str, int]) -> None:
-        """Apply checked limits, which are journaled."""
+        """Apply checked limits that are already journaled."""
         self.by_name = limits
         self._vhost.account.bytes_max = limits.get(MAX_DEFINITION_BYTES, -1)
         self._vhost.use.limit(limits)

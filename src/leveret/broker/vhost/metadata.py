@@ -145,7 +145,7 @@ class Metadata:
     # -- the record -------------------------------------------------------------------------------
 
     def record(self) -> dict[str, object]:
-        """Return the vhost as its journal record; if it is being deleted, the record says so."""
+        """Return the vhost's journal record, which also says if the vhost is being deleted."""
         record = vhost_record(self._vhost.name, self.fields(), self._vhost.limits.by_name)
         if self._vhost.deleted:
             record[DISSOLVING] = True

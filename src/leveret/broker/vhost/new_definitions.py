@@ -1,6 +1,6 @@
-"""New exchanges that are not entered yet, each with its record.
+"""Creates exchanges that are not in their vhost yet, each with its journal record.
 
-All refusals happen here, before any state changes; `Exchanges` then enters the exchange.
+Types and arguments are checked here, before any state changes; `Exchanges` adds the exchange later.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def new_exchange(
         )
     check_exchange_numbers(kind, arguments, where)
     exchange = make_exchange(name, kind, durable, auto_delete, internal, arguments)
-    # Also for a transient exchange, as listings and exports use the record.
+    # A transient exchange has a record too, because listings and exports use it.
     return exchange, Definition("exchange", exchange.definition(vhost.name))
 
 
@@ -52,6 +52,6 @@ def exchange_bytes(exchange: Exchange) -> i64:
     """Return the memory of an exchange, without the bindings from it."""
     size: i64 = EXCHANGE_BYTES + sys.getsizeof(exchange.name) + table_bytes(exchange.arguments)
     if exchange.delays:
-        # Its store of delayed messages is a queue.
+        # The store of delayed messages is a queue.
         size += QUEUE_BYTES
     return size + exchange.index_bytes()

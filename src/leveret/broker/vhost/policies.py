@@ -1,7 +1,7 @@
 """The policies and operator policies of a virtual host: setting, clearing and applying them.
 
 A caller that sets or clears a policy outside a connection's input must have the shell run the
-effects afterwards: a shorter length drops messages, a longer TTL moves deadlines.
+effects afterwards, because a shorter length drops messages, and a longer TTL moves deadlines.
 
 A change walks over all queues and exchanges, which may take long.
 
@@ -28,10 +28,10 @@ from leveret.limits import POLICIES_PER_VHOST_MAX
 if TYPE_CHECKING:
     from leveret.broker.vhost.vhost import Vhost
 
-#: The comparisons of the patterns of all user policies, and of all operator policies, with the name
-#: of a queue or an exchange; after that the other patterns do not match.  A plain word takes one;
-#: 4,096 patterns may take 16 each, and 600 that are at two positions at once may search 50
-#: characters.
+#: The maximum number of comparisons of the name of a queue or an exchange with the patterns of all
+#: user policies, and as many again with those of all operator policies.  After that the remaining
+#: patterns do not match.  A plain word takes one comparison; 4,096 patterns may take 16 each, and
+#: 600 that are at two positions at once may search 50 characters.
 POLICIES_LOOKS_MAX: Final = 65_536
 
 
@@ -55,7 +55,7 @@ class Policies:
     # -- setting and clearing ---------------------------------------------------------------------
 
     def set(self, policy: Policy) -> None:
-        """Add a policy, or replace the one of its name; it applies at once, or soon if to many.
+        """Add a policy, or replace the one of its name; applying it to many queues takes a while.
 
         Raises: PreconditionFailed (406) if there are too many, or no memory for one more.
         """
@@ -93,13 +93,13 @@ class Policies:
     def _govern(self) -> Iterator[int]:
         """Apply policies to all queues and exchanges after a change.
 
-        Further changes made meanwhile are then applied together.  A queue declared meanwhile gets
-        its policies at once.
+        Changes made in the meantime are applied together afterwards.  A queue declared in the
+        meantime gets its policies at once.
         """
         while self._changes:
             changes = list(self._changes)
             self._changes = {}
-            # In reverse order.
+            # Apply the policies in reverse order.
             all_queues = self._vhost.queues.by_name.values()
             queues = [queue for queue in all_queues if not queue.hidden]
             exchanges = list(self._vhost.exchanges.by_name.values())
@@ -147,8 +147,8 @@ class Policies:
     ) -> Policy | None:
         """Return the effective policy of `policies`, after a change of the one named `changed`.
 
-        For most queues not all policies must be checked: their policy still exists and takes
-        precedence over the new one.
+        For most queues not all policies must be checked, because their policy still exists and
+        takes precedence over the new one.
         """
         if current is not None and policies.get(current.name) is not current:
             return self._best(name, kind, policies)
@@ -176,7 +176,7 @@ class Policies:
             self._give_exchange(exchange, self._best(exchange.name, EXCHANGE, self.by_name))
 
     def _best(self, name: str, kind: str, policies: dict[str, Policy]) -> Policy | None:
-        """Return the effective policy of a queue or an exchange; None if none matches."""
+        """Return the effective policy of a queue or an exchange, or None if none matches."""
         best: Policy | None = None
         self._looks_left = POLICIES_LOOKS_MAX
         for policy in policies.values():

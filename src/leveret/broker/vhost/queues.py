@@ -1,4 +1,4 @@
-"""Declaring and deleting queues in a virtual host.
+"""Declares and deletes queues in a virtual host.
 
 Operations raise the domain's errors with RabbitMQ's texts; the session closes the channel.  Durable
 changes are journaled here, and `Syncs.reply_group` is the group that the session's reply must wait
@@ -97,7 +97,7 @@ class Queues:
     ) -> Queue:
         """Declare a queue, or check that the one of this name is equivalent.
 
-        It counts for the user of `link`, or for `by` if there is no connection.
+        A new queue counts for the user of `link`, or for `by` if there is no connection.
 
         Raises: AccessRefused (403) for new `amq.` names; ResourceLocked (405) for another link's
         exclusive queue; PreconditionFailed (406) for a new name with control characters, bad
@@ -141,7 +141,7 @@ class Queues:
             self._core.quotas.forget_unused(self._core.quotas.of(owner))
 
     def create(self, name: Name, attributes: QueueAttributes) -> Queue:
-        """Create a queue from imported definitions: with any name, regardless of user limits.
+        """Create a queue from imported definitions, with any name and regardless of user limits.
 
         Raises: PreconditionFailed (406) for bad arguments, or too many queues.
         """
@@ -188,7 +188,7 @@ class Queues:
         Raises: PreconditionFailed (406) for arguments that cannot be stored.
         """
         arguments = attributes.arguments
-        # Also for a transient queue, as listings and exports use the record.
+        # A transient queue has a record too, because listings and exports use it.
         queue_id = self._vhost.ids.last_queue_id + 1
         record = queue_record(self._vhost.name, name, int(queue_id), attributes)
         record.update(owner_fields(owner))
@@ -209,7 +209,7 @@ class Queues:
         """
         self._add(queue)
         give_queue(queue, owner)
-        # Time may have passed since it was prepared.
+        # Time may have passed since the queue was prepared.
         queue.touch()
         self._core.counts.queues_created += 1
         if queue.recorded:
@@ -221,7 +221,7 @@ class Queues:
         """Check that a stream, quorum or staging queue is durable and shared, as in RabbitMQ."""
         where = self._vhost.queue_label(name)
         for is_invalid, what in (
-            # First, because an exclusive queue counts as not durable.
+            # Checked first, because an exclusive queue counts as not durable.
             (attributes.exclusive, "exclusive-owner"),
             (not attributes.durable, "non-durable"),
             (attributes.auto_delete, "auto-delete"),
@@ -278,7 +278,7 @@ class Queues:
         check_equivalent(current.arguments, wanted, where)
 
     def delete(self, link: Link | None, name: Name, if_unused: bool, if_empty: bool) -> i64:
-        """Delete a queue; return how many messages waited, 0 if it does not exist.
+        """Delete a queue; return the number of its waiting messages, or 0 if it does not exist.
 
         Raises: ResourceLocked (405); PreconditionFailed (406) if it is in use, not empty, or part
         of a committed batch.
@@ -297,7 +297,7 @@ class Queues:
         return self.drop(queue)
 
     def drop(self, queue: Queue) -> i64:
-        """Delete `queue` and its bindings, cancel its consumers; return the waiting messages."""
+        """Delete a queue with its bindings and consumers; return the number of waiting messages."""
         if queue.deleted or self.replies.close(queue):
             return 0
         self._core.scheduler.changes += 1
@@ -322,9 +322,9 @@ class Queues:
         return waiting
 
     def _delete(self, queue: Queue) -> bool:
-        """Mark a queue as deleted, and journal that; return whether it had a record.
+        """Mark a queue as deleted, and journal that if it has a record; return whether it has one.
 
-        The record includes the bindings; replay removes them with the queue.
+        The bindings need no records of their own, because replay removes them with the queue.
         """
         queue.mark_deleted()
         self._core.counts.queues_deleted += 1
@@ -346,7 +346,7 @@ class Queues:
             yield cost
 
     def unsubscribe(self, consumer: QueueConsumer) -> None:
-        """Remove a consumer; the last one deletes the queue (behaviour 48: auto-delete)."""
+        """Remove a consumer; delete its queue if it was the last (behaviour 48: auto-delete)."""
         queue = consumer.queue
         if queue.deleted:
             return
@@ -369,7 +369,7 @@ class Queues:
 
 
 def _end(queue: Queue) -> None:
-    """Free everything that a deleted queue holds."""
+    """Free everything that a deleted queue has in memory."""
     queue.drop()
     count_no_more(queue)
     queue.target.drop_publishers()

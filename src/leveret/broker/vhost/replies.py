@@ -1,11 +1,11 @@
-"""Direct reply-to: addresses that route straight to a waiting channel.
+"""Direct reply-to, with addresses that route straight to a waiting channel.
 
 A client consumes from `amq.rabbitmq.reply-to`, and in its requests the broker replaces that name by
 a generated address.  A publish to the default exchange with the address as routing key reaches the
 channel; nothing is declared, bound or stored for it.
 
-Behind an address is an unlisted queue, which is kept in memory and not journaled, as long as its
-only consumer exists.  So a requester that does not read is treated like any consumer that does not.
+Each address has an unlisted queue, which is kept in memory and not journaled, as long as its only
+consumer exists.  So a requester that does not read is treated like any other slow consumer.
 
 Invariant: an address contains a token that cannot be guessed, is used once, and stops routing when
 its consumer ends.  It is valid in one vhost.

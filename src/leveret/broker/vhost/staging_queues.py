@@ -1,6 +1,6 @@
 """The vhost's interface to its staging queues; the staging package implements it.
 
-A vhost creates a staging queue like any other, and knows neither sinks nor batches.
+A vhost creates a staging queue like any other, and depends on neither sinks nor batches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A virtual host: it combines its parts, and routes and publishes messages.
+"""A virtual host, which combines its parts, and routes and publishes messages.
 
 Its parts are `exchanges` (with their bindings), `queues`, `policies`, `metadata` and `limits`, each
 a class of its own in the module of that name.
@@ -44,10 +44,10 @@ from leveret.limits import TABLE_BYTES_PER_COST
 from leveret.message import Message
 from leveret.wire.numbered import Numbered, read_numbered
 
-#: Copies that a bind to a recent-history exchange replays, counted from the newest message, if the
-#: destination is an exchange with many queues: 0.25 µs each, all at once, because they come before
-#: newer messages.  A message counts as the comparisons of its routing if these are more: with long
-#: headers.
+#: The maximum number of copies that a bind to a recent-history exchange replays, counted from the
+#: newest message, if the destination is an exchange with many queues.  A copy takes 0.25 µs, and
+#: all are made at once, because they precede newer messages.  A message with long headers, whose
+#: routing takes more comparisons than it has copies, counts as that many.
 HISTORY_COPIES_MAX: Final = 16_384
 
 
@@ -78,16 +78,16 @@ class Vhost(QueueHost):
         super().__init__(name)
         self.core: Final = core
         self.ids: Final = ids
-        #: The memory of its definitions.
+        #: The memory of the vhost's definitions.
         self.account: Final = Account(core.accounts)
         self.account.book(VHOST_BYTES)
-        #: The counts of its contents, and their quotas.
+        #: The counts of the vhost's contents, and their quotas.
         self.use: Final = Use(f"in vhost '{name}'", core.scheduler)
         self.revision: i64 = 1
-        #: True once it is deleted: nothing can be added.
+        #: True once the vhost is deleted, so that nothing can be added.
         self.deleted = False
-        #: Setting of the vhost: keys of topic exchanges must be plain words (`routing.keys`);
-        #: bindings that existed before stay.
+        #: True if the keys of topic exchanges must be plain words (`routing.keys`); existing
+        #: bindings stay.
         self.strict_keys = False
         #: The journal group with the newest removal of a definition.
         self.removed_group: i64 = 0
@@ -124,7 +124,7 @@ class Vhost(QueueHost):
     # -- replies -----------------------------------------------------------------------------------
 
     def removed(self) -> None:
-        """Have the reply to the current method wait for the record of a removal that it wrote."""
+        """Have the reply to the current method wait for the record of its removal."""
         self.removed_group = self.core.journal.group
         self.core.syncs.recorded()
 
@@ -138,7 +138,7 @@ class Vhost(QueueHost):
     # -- deletion ----------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Mark the vhost as deleted: nothing can be added."""
+        """Mark the vhost as deleted, so that nothing can be added."""
         self.deleted = True
         self.revision += 1
 
@@ -158,7 +158,7 @@ class Vhost(QueueHost):
         Consumers get them after the reply to the bind.
         """
         for message, targets in self._replayed(binding):
-            # Times start anew in another queue.
+            # TTLs start anew in another queue.
             copy = message.copied(message.address, message.properties, self.core.now_ms)
             if targets and self.publish(copy, targets, None) & RECORDED:
                 self.core.syncs.recorded()
@@ -169,7 +169,7 @@ class Vhost(QueueHost):
     def _replayed(self, binding: Binding) -> list[tuple[Message, list[Target]]]:
         """Return the messages for a new binding and their targets, the oldest first.
 
-        If these would be too many copies, or too many headers to read, only the newest messages.
+        If they would be too many copies, or have too many headers to read, return only the newest.
         """
         replayed: list[tuple[Message, list[Target]]] = []
         copies: i64 = 0
@@ -222,7 +222,7 @@ class Vhost(QueueHost):
     ) -> Routing:
         """Return the destinations of a message, which may have more keys (behaviour 23: CC, BCC).
 
-        `Routing` has the validity of the result.
+        `Routing.dynamic` says whether the result is valid for this message alone.
         """
         routing = Routing(routing_key, properties)
         if exchange.name:
@@ -289,7 +289,7 @@ class Vhost(QueueHost):
         """Put `message` into `targets`; return the outcome as a combination of the flags above.
 
         For a message with publisher deduplication, `by` is the user who owns its publisher name.  A
-        queue in which the name belongs to another user refuses the message: see `check_publisher`.
+        queue in which the name belongs to another user refuses the message (`check_publisher`).
         """
         if message.numbered:
             outcome = self._spread_numbered(message, targets, by)
@@ -325,10 +325,9 @@ class Vhost(QueueHost):
         letter: Message,
         targets: list[Target],
     ) -> i64:
-        """Move `sequence` from `queue` into `targets` as `letter`, by one record.
+        """Move a message from `queue` into `targets` as `letter`, its changed copy, by one record.
 
-        `message` is the message under `sequence` in `queue`, `letter` is its changed copy.  Returns
-        the outcome, as `publish` does.
+        `message` is the message with `sequence` in `queue`.  Return the outcome, as `publish` does.
         """
         journal = self.core.journal
         journaled = queue.target.records(message)
