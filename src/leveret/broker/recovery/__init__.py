@@ -1,1 +1,1 @@
-"""Rebuilding a broker from its records, and writing its state at a checkpoint."""
+"""Rebuilds a broker from its records, and writes its state at a checkpoint."""

@@ -1,10 +1,10 @@
-"""The broker's state for a checkpoint: its definitions, queues and live messages.
+"""Writes the broker's state for a checkpoint: its definitions, queues and live messages.
 
 The broker continues to work between two items.  The journal from the boundary on is replayed over
-the snapshot, so the state may change meanwhile; live messages that were journaled before the
-boundary must be in a chunk.
+the snapshot, so the state may change while it is written.  Live messages that were journaled before
+the boundary must be in a chunk.
 
-Invariant: a message is written once in its life; later checkpoints keep its chunk while any message
+Invariant: a message is written to a chunk once; later checkpoints keep the chunk while any message
 in it is live.
 """
 
@@ -57,9 +57,9 @@ class BrokerCheckpoint(CheckpointSource):
         self.queues: dict[i64, Queue] = {}
 
     def begin(self, group: i64) -> None:
-        """Record in each durable queue that it exists, and its next sequence.
+        """Record the boundary in each durable queue: the group, and the queue's next sequence.
 
-        This is not sliced, because the boundary is one moment: so it must be little work for each
+        This is not sliced, because the boundary is one moment.  So it must be little work for each
         queue.
         """
         self.group = group
@@ -76,7 +76,7 @@ class BrokerCheckpoint(CheckpointSource):
             queue.boundary_group = self.group
 
     def chunked(self, chunk: NewChunk) -> None:
-        """Tell a queue that a new chunk contains messages of it."""
+        """Add a new chunk to the queue of its messages."""
         queue = self.queues[chunk.queue_id]
         if isinstance(queue, (WaitingQueue, DelayedMessages)) and not queue.deleted:
             _take_in(queue, chunk)
@@ -117,7 +117,7 @@ class BrokerCheckpoint(CheckpointSource):
             yield from self._hand_over_stream(out, queue)
         publishers = queue.target.publishers
         if publishers is not None and not queue.deleted:
-            # After the chunks: messages in chunks are not replayed.
+            # After the chunks, because messages in chunks are not replayed.
             for name, known in list(publishers.by_name.items()):
                 out.publisher_sequence(queue.queue_id, name, known.number, known.time_ms)
                 if known.owner is not None:
@@ -140,7 +140,7 @@ class BrokerCheckpoint(CheckpointSource):
             out.close_chunk()
 
     def _hand_over_chunks(self, out: CheckpointOutput, queue: ChunkedQueue) -> Iterator[int]:
-        """Write each chunk, after its removed messages; chunks may come and go meanwhile."""
+        """Write each chunk, after its removed messages; the list of chunks may change between."""
         queue_id = queue.queue_id
         stored = queue.stored
         last: i64 = -1
@@ -161,8 +161,8 @@ class BrokerCheckpoint(CheckpointSource):
             yield 1 + len(gone) // _RANGES_PER_ITEM
 
     def _hand_over_stream(self, out: CheckpointOutput, stream: Stream) -> Iterator[int]:
-        # All messages published so far get a place in a file; the commit waits until they are
-        # written.
+        # All messages published so far get a place in a file.  The commit of the checkpoint waits
+        # until they are written.
         stream.settle()
         queue_id = stream.queue_id
         out.queue(queue_id, stream.next_offset)
@@ -185,7 +185,7 @@ class BrokerCheckpoint(CheckpointSource):
 
 
 def _take_in(queue: ChunkedQueue, chunk: NewChunk) -> None:
-    """Add a new chunk to a queue, some of whose messages may have been removed meanwhile."""
+    """Add a new chunk to a queue, which may have removed some of its messages in the meantime."""
     stored = queue.stored
     stored.add(chunk.ref, len(chunk.sequences))
     after: i64 = chunk.ref.first
@@ -200,7 +200,7 @@ def _take_in(queue: ChunkedQueue, chunk: NewChunk) -> None:
 def _sorted_runs(queue: ChunkedQueue, runs: list[list[RequeuedMessage]]) -> Iterator[int]:
     """Put the live messages in memory into `runs`, each sorted by sequence.
 
-    A client may hold millions of messages, which are in the order of their deliveries.
+    A client may have millions of unacked messages, which are in the order of their deliveries.
     """
     windows: list[WindowPart] = []
     for part in queue.live_parts(windows):
@@ -250,9 +250,9 @@ def _hand_over_counts(
 
 
 def _hand_over_keys(out: CheckpointOutput, queue: ChunkedQueue) -> Iterator[int]:
-    """Write a queue's deduplication keys, and when returned messages are due.
+    """Write a queue's deduplication keys, and the times at which returned messages are due.
 
-    After the chunks: publishes in chunks are not replayed, so their keys must be here.
+    This follows the chunks, whose publishes are not replayed, so that their keys are included.
     """
     if not isinstance(queue, ClassicQueue):
         return
@@ -278,7 +278,7 @@ def _hand_over_unstored(
     queue_id = queue.queue_id
     boundary = queue.boundary
     stored = queue.stored
-    # Messages from before the queue kept levels have one level.
+    # Messages from before the queue had levels have one level.
     levels: i64 = queue.levels if isinstance(queue, WaitingQueue) else 0
     last: i64 = 0
     looked = 0

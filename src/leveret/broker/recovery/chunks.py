@@ -1,4 +1,4 @@
-"""The chunks of a queue from an earlier start, as pages that are read when consumers reach them.
+"""Restores the chunks of a queue as pages, which are read when consumers reach them.
 
 A start reads a chunk only for information that is not in its reference: the remaining messages, if
 some were removed; the levels of a priority queue; and messages that a queue always keeps in memory.
@@ -28,7 +28,7 @@ def restore_chunks(
     messages: dict[i64, RequeuedMessage],
     counts: dict[i64, i64],
 ) -> None:
-    """Give a queue its chunks and pages, and add messages that must be in memory to `messages`."""
+    """Restore a queue's chunks and pages, and add messages that must be in memory to `messages`."""
     if isinstance(queue, DelayedMessages):
         _restore_delayed(queue, chunks, gone)
         return
@@ -64,7 +64,7 @@ def restore_chunks(
 
 
 def _restore_delayed(queue: DelayedMessages, chunks: list[ChunkRef], gone: RangeSet) -> None:
-    """Give a store of delayed messages its pages, without reading them."""
+    """Restore the pages of a store of delayed messages, without reading them."""
     for ref in sorted(chunks, key=_first):
         queue.core.spill.use.wrote(ref)
         absent = gone.count(ref.first, ref.last)
@@ -78,7 +78,7 @@ def _first(ref: ChunkRef) -> int:
 
 
 def _in_memory(ref: ChunkRef, counts: dict[i64, i64]) -> bool:
-    """Return whether a chunk's messages belong in memory: some are retained after their acks."""
+    """Return whether a chunk's messages belong in memory, because some are retained after acks."""
     if is_retained(ref.count_max):
         return True
     for sequence, count in counts.items():
@@ -113,6 +113,6 @@ def _take(
 
 
 def _forget(queue: ChunkedQueue, ref: ChunkRef, gone: RangeSet) -> None:
-    """Remember the removed messages of a chunk."""
+    """Record the removed messages of a chunk in the queue."""
     for first, last in gone.within(ref.first, ref.last):
         queue.stored.gone.add(first, last)

@@ -1,15 +1,15 @@
-"""Compaction: live data in mostly dead segment files is copied to new files, chunk by chunk.
+"""Compaction, which copies the live data of mostly dead segment files to new files.
 
 A checkpoint records how much of each file is live.  Afterwards the chunks of files worth compacting
 are read one after the other and written again without dead messages, and their queues are notified
-of the new places.  Queues continue to work meanwhile.  The old files are removed two checkpoints
-later, when no snapshot and no kept journal record refers to them.
+of the new places.  Queues continue to work during compaction.  The old files are removed two
+checkpoints later, when no snapshot and no kept journal record refers to them.
 
-Reading and writing are effects (`core.wanted`, `core.spill`), not done here.
+The shell reads and writes the chunks (`core.wanted`, `core.spill`).
 
 Invariants: a message stays in its old place until the new one is synced; a chunk that its queue has
-dropped meanwhile is not moved.  Neither is a damaged chunk: the damage is found, reported and
-quarantined when the chunk is read for its messages.
+dropped in the meantime is not moved.  A damaged chunk is not moved either: its damage is found,
+reported and quarantined when the chunk is read for its messages.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from leveret.store.segments.segments import ChunkRef
 from leveret.store.segments.spill import SpillOwner
 from leveret.store.segments.use import FileUse, row_bytes
 
-#: The space for copies if it is not known.
+#: The space for copies if the available space is unknown.
 UNBOUNDED: Final = 1 << 62
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Move(ChunkWanted):
 
     @abstractmethod
     def alive(self) -> bool:
-        """Return whether the chunk is still used in its old place."""
+        """Return whether the chunk is still used at its old place."""
 
     @abstractmethod
     def rewrite(self, data: bytes) -> bool:
@@ -54,7 +54,7 @@ class Move(ChunkWanted):
 
     @abstractmethod
     def written(self, ref: ChunkRef) -> None:
-        """Handle that the chunk is at its new place."""
+        """Handle the end of the write to the new place."""
 
     def arrived(self, data: bytes) -> None:
         """Write the data that was read."""
@@ -64,7 +64,7 @@ class Move(ChunkWanted):
 
 @final
 class MovedChunk(SpillOwner):
-    """Notified when a chunk is at its new place."""
+    """The waiter for the write of a chunk to its new place."""
 
     def __init__(self, move: Move) -> None:
         self.move = move
@@ -109,7 +109,7 @@ class QueueMove(Move):
         builder = ChunkBuilder(self.queue.queue_id, stored.keeps_all, True)
         for index in range(chunk.count):
             sequence = chunk.sequence(index)
-            # Transient messages ended with the process that received them.
+            # Transient messages do not outlive the process that received them.
             ended = self.stored.restored and not stored.outlives(chunk, index)
             if gone.has(sequence) or ended:
                 continue
@@ -129,7 +129,7 @@ class QueueMove(Move):
 
 @final
 class BlockMove(Move):
-    """A chunk of a stream: all of it is live, so its bytes are copied unchanged."""
+    """A chunk of a stream, which is all live, so that its bytes are copied unchanged."""
 
     def __init__(
         self, compaction: Compaction, stream: Stream, block: StreamBlock, ref: ChunkRef
@@ -159,7 +159,7 @@ class BlockMove(Move):
 
 @final
 class Compaction:
-    """The moves after a checkpoint, which reports the chunks; `begin` selects the files."""
+    """The moves after a checkpoint, which notes the chunks; `begin` selects the files."""
 
     def __init__(self, core: Core, rows_min: i64, live_percent: i64) -> None:
         self.core = core
@@ -192,7 +192,7 @@ class Compaction:
         use.live_bytes += live * row_bytes(ref)
 
     def begin(self, below: i64, room: i64 = UNBOUNDED) -> bool:
-        """Begin to move chunks out of files with lower numbers; return whether any is worth it.
+        """Begin to move chunks out of files numbered below `below`; return whether there are any.
 
         The copies take at most `room` bytes, because the emptied files are removed only later.
         """
@@ -210,7 +210,7 @@ class Compaction:
         return self.planned > 0
 
     def _worth(self, below: i64, room: i64) -> set[int]:
-        """Return the files worth compacting, those with the least to copy first."""
+        """Return the files worth compacting, preferring those with the least data to copy."""
         worth: list[tuple[int, int]] = []
         for number, use in self._uses.items():
             if number < below and use.worth(self.rows_min, self.live_percent):

@@ -1,11 +1,12 @@
-"""Rebuilding the windows of deduplicating queues after a restart.
+"""Rebuilds the deduplication windows of queues after a restart.
 
-A checkpoint's records contain the windows of that time; keys of later messages are learned from the
-messages replayed from the journal.  The relevant headers of a queue depend on its arguments and,
-for every queue, on any policy: keys of headers that turn out to be irrelevant are dropped.
+A checkpoint's records contain the windows of that time.  Keys of later messages are learned from
+the messages replayed from the journal: for the header in a queue's arguments, and for the header of
+each policy, which may apply to any queue.  Keys of headers that turn out to be irrelevant are
+dropped.
 
-If a value is remembered only while its message is queued, the last message of each value counts: an
-earlier one had left the queue, or the later one would have been dropped.
+If a value is remembered only while its message is queued, the last message with each value counts.
+An earlier one must have left the queue, because otherwise the later one would have been dropped.
 
 Invariant: no window is larger than an argument or a policy allows.
 """
@@ -113,14 +114,14 @@ class LearnedKeys:
         return window
 
     def give(self, queue_id: i64, window: Deduplication) -> None:
-        """Fill a queue's own window."""
+        """Add the learned keys to a queue's window."""
         learned = self._windows.pop(queue_id, {}).get(window.header)
         if learned is not None:
             for time_ms, key in learned.order:
                 window.learn(key, time_ms)
 
     def give_queued(self, queue: ClassicQueue, keys: QueuedKeys) -> None:
-        """Give a queue the keys of its existing messages."""
+        """Add the learned keys of a queue's existing messages to `keys`."""
         learned = self._queued.pop(queue.queue_id, {}).get(keys.header, {})
         for key, number in learned.items():
             sequence: i64 = number

@@ -21,7 +21,7 @@ class RestoredQueue(QueueState[RequeuedMessage]):
     def __init__(self, queue_id: i64) -> None:
         super().__init__(queue_id)
         self.redelivered_below: i64 = 0
-        #: Whether it is a quorum queue that keeps message levels.
+        #: Whether this is a quorum queue that keeps message levels.
         self.has_levels = False
         #: When returned messages are due for their next retry.
         self.retries: dict[i64, i64] = {}
@@ -29,7 +29,7 @@ class RestoredQueue(QueueState[RequeuedMessage]):
         self.offset_owners: dict[bytes, Owner] = {}
 
     def hand_over(self, first: i64, last: i64) -> None:
-        """Leave messages to the chunk that has them, and keep their delivery counts."""
+        """Drop messages that are in a chunk now, and keep their delivery counts."""
         for sequence in self.kept_between(first, last):
             returned = self.messages.pop(sequence)
             if returned.count > 0:

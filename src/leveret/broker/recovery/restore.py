@@ -1,8 +1,8 @@
 """Restores the broker's state from snapshot and journal, as it was before the stop.
 
-The store replays records one by one (`Replay`); they are collected by id, and then `finish` builds
-the queues.  So their order does not matter: a snapshot may already contain a queue that replaced
-another one of the same name, and the records of the old one are replayed afterwards.
+The store replays records one by one (`Replay`).  They are collected by id, and then `finish` builds
+the queues.  So the order of records does not matter: a snapshot may already contain a queue that
+replaced another of the same name, and the records of the old queue are replayed afterwards.
 
 Invariants: this module journals only data missing from old or damaged directories (a name for
 messages without a queue record, a stream's id) and the end of unfinished operations (the deletion
@@ -47,7 +47,8 @@ from leveret.store.recovery.replay import Replay
 from leveret.store.segments.segments import ChunkRef
 from leveret.wire.numbered import read_numbered
 
-#: The queue for messages without a queue record: this prefix and the original queue's id.
+#: The name of a queue for messages without a queue record is this prefix and the original queue's
+#: id.
 ORPHANS: Final = "leveret.recovered."
 
 POLICY_KINDS: Final = ("policy", "operator_policy")
@@ -93,7 +94,7 @@ class Restore(Replay):
             name = text(definition, "name")
             self.broker.restore_vhost(name).metadata.restore(definition)
             if definition.get(DISSOLVING) is True:
-                # `finish` completes its deletion.
+                # `finish` completes the deletion.
                 self._dissolving[name] = None
         elif kind == "exchange":
             _define_exchange(self.broker, definition)
@@ -196,7 +197,7 @@ class Restore(Replay):
         self.bindings.delete("vhost", {"name": name})
 
     def counter(self, name: str, value: i64) -> None:
-        """Set a counter: the last queue id, or the last user number."""
+        """Set the last queue id, or the last user number."""
         if name == "queue_id":
             self.broker.ids.used(value)
         elif name == "user_number":
@@ -274,7 +275,7 @@ class Restore(Replay):
         self.broker.publish_sessions.restore(progress)
 
     def records_lost(self) -> None:
-        """Mark all queues as uncertain: damage in the journal may have destroyed their records."""
+        """Mark all queues as uncertain, because damage may have destroyed some of their records."""
         for queue in self.queues.values():
             queue.unsure = True
 
@@ -289,7 +290,7 @@ class Restore(Replay):
         self._queue(queue_id).dead.add(first, last)
 
     def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
-        """Record a chunk; a queue loads its messages now, a stream on demand."""
+        """Record a chunk; its messages are loaded by `finish`, or later on demand."""
         queue = self._queue(queue_id)
         # The chunk may have been added after the queue's next sequence was written.
         queue.took(ref.last)
@@ -334,7 +335,7 @@ class Restore(Replay):
     def finish(self, unclean: bool) -> None:
         """Build queues and bindings; after an unclean stop, mark every message as redelivered."""
         for name in list(self._dissolving):
-            # Only now are all its contents known, because records come in any order.
+            # All contents of the vhost are known only now, because records come in any order.
             self._delete_vhost(name)
             self.broker.core.journal.delete("vhost", {"name": name})
         for queue_id in sorted(self.queues):
@@ -432,7 +433,7 @@ class Restore(Replay):
                 self._give_keys(queue)
 
     def _give_keys(self, queue: ClassicQueue) -> None:
-        """Give a queue its deduplication keys."""
+        """Restore a queue's deduplication keys."""
         window = queue.deduplication()
         if window is not None:
             self.keys.give(queue.queue_id, window)
@@ -442,15 +443,16 @@ class Restore(Replay):
     def _identify(self, stream: Stream) -> None:
         """Give a stream a new id and journal it, because it has none or its id is uncertain.
 
-        If its last messages may be lost, their offsets may be reused, so to its readers it is no
-        longer the same stream.
+        If the last messages of the stream may be lost, their offsets may be reused, so readers must
+        not take it for the same stream.
         """
         stream.stream_id = self.broker.ids.stream_ids.new_id()
         record: dict[str, object] = {
             "id": int(stream.queue_id),
             STREAM_ID_FIELD: stream.stream_id,
         }
-        # Not as part of the definition, which may contain values that are no longer accepted.
+        # A record of its own, because the definition may contain values that are no longer
+        # accepted.
         self.broker.core.journal.define(STREAM_ID_FIELD, record)
 
     def _bind(self, definition: dict[str, object]) -> None:

@@ -1,12 +1,13 @@
-"""Restoring sinks: the highest batch of each, and the batches that it had not released.
+"""Restores sinks: the highest batch of each sink, and its batches that were not released.
 
 A decision names its staging queues by their ids.  Queues that no longer exist were released and
-then deleted; the others continue.
+then deleted; the release of the others continues.
 
-A record of an older release has no destination: the sink is identified by its name alone, until a
+A record of an older release has no destination.  The sink is identified by its name alone, until a
 record says that a destination has adopted it.
 
-If a sink was being given to another user, the giving is completed, with all its staging queues.
+If a sink was being given to another user, the transfer of the sink and all its staging queues is
+completed.
 
 Invariant: the last decision replayed is the newest one of its sink.
 """
@@ -37,9 +38,9 @@ class RestoredSink:
         self.batch: i64 = -1
         self.time_ms: i64 = 0
         self.adopted = False
-        #: None until a record has one: earlier releases recorded none.
+        #: None until a record has one; earlier releases recorded none.
         self.owner: Owner | None = None
-        #: The user to whom it was being given.
+        #: The user to whom the sink was being given.
         self.gives_to: Owner | None = None
         self.decisions: dict[int, tuple[list[int], str, bool]] = {}
         #: By batch: the ids of streams, and where the messages of the batch begin in them.
@@ -75,7 +76,7 @@ class LearnedSinks:
         listed = definition.get("queues")
         ids = [one for one in listed if isinstance(one, int)] if isinstance(listed, list) else []
         if ids:
-            # A repeated decision moves to the end, where it was made.
+            # A repeated decision moves to the end, because decisions are in the order of records.
             sink.decisions.pop(batch, None)
             at_once = definition.get("at_once") is True
             sink.decisions[batch] = (ids, text(definition, "unroutable"), at_once)
@@ -92,7 +93,7 @@ class LearnedSinks:
             starts[number(definition, "id")] = number(definition, "offset")
 
     def end(self, definition: dict[str, object]) -> None:
-        """Remove the place where a batch began in a stream: it is released."""
+        """Remove the place where a released batch began in a stream."""
         sink = self._sinks.get(_place(definition))
         if sink is not None:
             sink.starts.pop(number(definition, "batch"), None)
@@ -104,7 +105,7 @@ class LearnedSinks:
                 del self._sinks[place]
 
     def finish(self, broker: Broker) -> None:
-        """Give the sinks to their vhosts, after the queues."""
+        """Add the sinks to their vhosts, after the queues are restored."""
         staged: dict[str, dict[i64, StagingQueue]] = {}
         for (vhost_name, name, destination), sink in self._sinks.items():
             vhost = broker.vhosts.get(vhost_name)
@@ -131,7 +132,7 @@ class LearnedSinks:
 
 
 def _restore_starts(vhost: Vhost, sink: Sink, restored: RestoredSink) -> None:
-    """Have streams not show the batches that are still being released into them."""
+    """Hide the messages of batches that are still being released into streams."""
     for release in sink.releases:
         starts = restored.starts.get(int(release.batch))
         if starts is None:
@@ -153,7 +154,7 @@ def _staged(vhost: Vhost) -> dict[i64, StagingQueue]:
 
 
 def _place(definition: dict[str, object]) -> tuple[str, str, str]:
-    """Return the sink of a record."""
+    """Return the vhost, the name and the destination of the sink of a record."""
     return (
         text(definition, "vhost"),
         text(definition, "name"),

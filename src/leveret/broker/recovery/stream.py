@@ -1,4 +1,4 @@
-"""Restoring a stream: its chunks, unread, and the messages that are only in the journal.
+"""Restores a stream from its chunks, without reading them, and from messages in the journal.
 
 Invariant: blocks are in the order of their offsets, regardless of the order of their records.
 """
@@ -21,7 +21,7 @@ def restore_stream(
     first_offset: i64,
     next_offset: i64,
 ) -> None:
-    """Give a stream its chunks and its messages without a chunk; all of them are synced."""
+    """Add chunks, and messages that are in no chunk, to a stream; all of them are synced."""
     place: i64 = 0
     for ref in sorted(chunks, key=_first):
         while place < len(messages) and messages[place].sequence < ref.first:

@@ -1,8 +1,8 @@
-"""Restoring users, permissions and limits from their records; see `restore`.
+"""Restores users, permissions and limits from their records; see `restore`.
 
-Nothing is checked against existing objects: a snapshot may be newer than the records replayed over
-it, and records that delete a user or a vhost come later.  A permission with patterns that are no
-longer accepted is dropped: an unreadable permission allows nothing.
+Nothing is checked against existing objects, because a snapshot may be newer than the records
+replayed over it, and records that delete a user or a vhost come later.  A permission with patterns
+that are no longer accepted is dropped, so that it allows nothing.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ publishing and being bound need *write*; consume, get, purge and binding from an
 *read*; the default exchange is checked as `amq.default`.  A passive declare needs any of the three,
 so that users without permissions learn nothing from names.
 
-Invariants: the cache agrees with the current permissions: `forget` is called when they change; its
-memory is bounded.
+Invariants: the cache agrees with the current permissions, because `forget` is called when they
+change; its memory is bounded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from leveret.broker.users.permissions import TopicPermission
     from leveret.broker.users.users import Users
 
-#: Cached permissions of a connection, by name; a full cache is cleared.
+#: The maximum number of names with cached permissions of a connection; a full cache is cleared.
 ACCESS_CACHED_MAX: Final = 1024
 
 
@@ -52,13 +52,13 @@ class Access:
         #: By name: the permissions already checked, and `_GRANTED` bits above them the granted
         #: ones.
         self._known: dict[Name, int] = {}
-        #: Number of permission changes: an operation that takes longer checks it for changes.
+        #: The number of permission changes, by which a long operation detects a change.
         self.revision: i64 = 0
         #: Pattern positions examined so far, some 0.1 µs each.
         self.walked: i64 = 0
 
     def forget(self) -> None:
-        """Clear the cache: the permissions changed."""
+        """Clear the cache, because the permissions changed."""
         self.revision += 1
         self._known.clear()
 
@@ -104,7 +104,7 @@ class Access:
         self.check(READ, kind, name)
 
     def see(self, kind: str, name: Name) -> None:
-        """Check that the user has any permission for it.  Raises: AccessRefused (403)."""
+        """Check that the user has any permission for a name.  Raises: AccessRefused (403)."""
         asked = _asked(kind, name)
         if not (
             self.allows(CONFIGURE, asked) or self.allows(WRITE, asked) or self.allows(READ, asked)
@@ -154,7 +154,7 @@ class Access:
         return of_user.get(exchange) if of_user is not None else None
 
     def _finds(self, pattern: Pattern | None, text: str) -> bool:
-        """Return whether there is a pattern that is found in `text`; count its cost."""
+        """Return whether `pattern`, if any, is found in `text`; count the cost."""
         if pattern is None:
             return False
         before = pattern.walked

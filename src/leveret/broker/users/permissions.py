@@ -16,7 +16,7 @@ from mypy_extensions import i64
 from leveret.broker.patterns.patterns import Pattern, compile_pattern
 from leveret.errors import PreconditionFailed
 
-#: The permissions, which can be added.
+#: The permissions, as bits.
 CONFIGURE: Final = 1
 WRITE: Final = 2
 READ: Final = 4
@@ -84,7 +84,7 @@ class Permission:
         return self._write if what == WRITE else self._read
 
     def memory(self) -> i64:
-        """Return the bytes of memory of its strings and their patterns."""
+        """Return the bytes of memory of the strings and their patterns."""
         size: i64 = 0
         texts = (self.configure, self.write, self.read)
         for text, pattern in zip(texts, (self._configure, self._write, self._read), strict=True):
@@ -107,8 +107,8 @@ class Permission:
 class TopicPermission:
     """The routing keys that a user may write to and read from one topic exchange.
 
-    `{username}` and `{vhost}` in a pattern are replaced by those of the connection, which are those
-    of the permission; `{client_id}`, which does not exist in AMQP 0-9-1, stays as it is.
+    `{username}` and `{vhost}` in a pattern are replaced by the user and the vhost of the
+    permission.  `{client_id}`, which does not exist in AMQP 0-9-1, stays as it is.
 
     Raises: PreconditionFailed (406) for an invalid pattern.
     """
@@ -135,7 +135,7 @@ class TopicPermission:
         return self._write if what == WRITE else self._read
 
     def memory(self) -> i64:
-        """Return the bytes of memory of its strings and their patterns."""
+        """Return the bytes of memory of the strings and their patterns."""
         size = i64(sys.getsizeof(self.write) + sys.getsizeof(self.read))
         every_write = None if self.every_write is self._write else self.every_write
         for pattern in (self._write, self._read, every_write):
@@ -165,7 +165,7 @@ def _expanded_pattern(text: str) -> Pattern | None:
 def _start_of(text: str) -> str | None:
     """Return the part of a pattern that must match the start of a key, regardless of the rest.
 
-    None if the pattern looks at the rest, or matches no key.
+    Return None if the pattern depends on the rest, or matches no key.
     """
     if not text:
         return None

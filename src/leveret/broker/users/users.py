@@ -219,7 +219,7 @@ class User:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RightsWatcher:
-    """Watches for changed permissions, on behalf of user sessions without a connection."""
+    """A callback for changed permissions, for user sessions without a connection."""
 
     @abstractmethod
     def rights_changed(self, user: str) -> None:
@@ -375,7 +375,7 @@ class Users:
         that is too long, or too many permissions.
         """
         self._check_there(user, vhost)
-        # Counted twice: a pattern is compiled again after `{username}` has been replaced in it.
+        # Count each twice, because a pattern is compiled again after `{username}` is replaced.
         self.core.scheduler.spent += 2 * (compile_cost(write) + compile_cost(read))
         permission = TopicPermission(write, read, user, vhost)
         if utf8_size(exchange) > SHORT_STRING_BYTES_MAX:
@@ -399,7 +399,7 @@ class Users:
         self._changed(user, vhost)
 
     def clear_topic_permission(self, user: str, vhost: str, exchange: str | None = None) -> None:
-        """Remove a user's topic permission for an exchange; without one, all in the vhost.
+        """Remove a user's topic permission for an exchange, or for None all in the vhost.
 
         Raises: NotFound (404) if there is none.
         """
