@@ -1,9 +1,9 @@
-"""The block of a stream: consecutive messages, in memory, in a chunk of a file, or both.
+"""Blocks of a stream, which are consecutive messages in memory, in a chunk of a file, or both.
 
 The stream decides when a block is written, read back and unloaded.
 
 Invariants: a block without messages in memory has a reference, and its bytes are written; its
-counters are valid in both places.
+counters are valid with and without messages in memory.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ class StreamBlock(CachedBlock):
     def __init__(self, first: i64) -> None:
         super().__init__()
         self.first: i64 = first
-        #: The time of its newest message, and the newest time in all blocks before this one.
+        #: The time of the block's newest message, and the newest time in all blocks before it.
         self.timestamp_max: i64 = 0
         self.timestamp_before: i64 = 0
         #: None while the messages are only in the file; a damaged message is None.
         self.messages: list[Message | None] | None = []
-        #: The reference of its chunk; None while it has no place in a file.
+        #: The reference of the block's chunk; None while it has no place in a file.
         self.ref: ChunkRef | None = None
-        #: True once the bytes are where the reference points.
+        #: True once the bytes are written at the place of the reference.
         self.written = False
         self.wanted = False
 
     @property
     def end(self) -> i64:
-        """The offset after its last one."""
+        """The offset after the block's last message."""
         return self.first + self.count
 
     def add(self, message: Message) -> None:
@@ -61,7 +61,7 @@ class StreamBlock(CachedBlock):
         return builder
 
     def unload(self) -> None:
-        """Drop the messages from memory; the file has them."""
+        """Drop the messages from memory; the file contains them."""
         self.messages = None
 
 

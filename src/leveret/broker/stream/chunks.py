@@ -11,13 +11,13 @@ Usage, part by part from an offset on:
         data = part.data
     offset = part.end            # and so on
 
-A part holds the messages from `part.first` to `part.end` - 1.  A stored chunk comes whole, so its
-first messages may be before the offset.  If retention or damage removed messages, the next part
-begins after the offset.  A part is valid in the iteration of the event loop in which it was made:
-compaction may move a chunk, and retention may remove it.  So if a read returns fewer bytes than
-`ref.size`, or a damaged chunk, call `next_part` once more before reporting damage.
+A part contains the messages from `part.first` to `part.end` - 1.  A stored chunk is returned whole,
+so its first messages may be before the offset.  If retention or damage removed messages, the next
+part begins after the offset.  A part is valid in the iteration of the event loop in which it was
+made, because compaction may move a chunk, and retention may remove it.  So if a read returns fewer
+bytes than `ref.size`, or a damaged chunk, call `next_part` once more before reporting damage.
 
-This module neither reads nor sends: nothing here waits.
+Nothing in this module waits.
 
 Invariant: no part contains messages beyond `stream.visible_end`.
 """
@@ -36,7 +36,7 @@ from leveret.store.segments.segments import ChunkRef
 
 @final
 class StreamPart:
-    """The messages `first` to `end` - 1 as one chunk: its reference, or else its bytes."""
+    """The messages `first` to `end` - 1 as one chunk, by its reference or else its bytes."""
 
     def __init__(self, first: i64, end: i64, ref: ChunkRef | None, data: bytes) -> None:
         self.first: Final[i64] = first
@@ -46,7 +46,7 @@ class StreamPart:
 
 
 def next_part(stream: Stream, offset: i64) -> StreamPart | None:
-    """Return the chunk of the message at `offset`, or of the next one after it; None at the end.
+    """Return the chunk of the message at or next after `offset`, or None at the end.
 
     The cost is a search among the blocks and, in the tail, building one chunk of at most
     `CHUNK_RECORDS_MAX` messages.
@@ -63,7 +63,7 @@ def next_part(stream: Stream, offset: i64) -> StreamPart | None:
     if first >= end:
         return None
     if block.messages is None:
-        # A batch that is being released begins in this block, which is not all visible.
+        # A batch that is being released begins in this block, so not all of it is visible.
         stream.load(block)
     chunk = block.build(ChunkBuilder(stream.queue_id), first, end)
     return StreamPart(first, end, None, chunk.build())
@@ -72,7 +72,8 @@ def next_part(stream: Stream, offset: i64) -> StreamPart | None:
 def end_of_parts(stream: Stream, start: i64, end: i64, bytes_max: i64) -> i64:
     """Return the end offset of the parts from `start` on within two limits.
 
-    They end before a part that begins at `end` or later, and once they have `bytes_max` bytes.
+    Stop before a part that begins at `end` or later, and after the part that reaches a total of
+    `bytes_max` bytes.
     """
     position = start
     size: i64 = 0

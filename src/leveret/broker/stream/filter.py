@@ -1,8 +1,7 @@
-"""The filter of a stream's consumer: by filter value, by routing key, by headers.
+"""Filters of stream consumers: by filter value, by routing key, by headers.
 
-A message has the filter value that its publisher gave it in the header `x-stream-filter-value`;
-without that header, or if it is not text, the message is unfiltered.  If a filter has several
-conditions, all must be true.
+A message's filter value is in its header `x-stream-filter-value`.  Without that header, or if it is
+not text, the message is unfiltered.  If a filter has several conditions, all must be true.
 
 Each message is matched exactly.  RabbitMQ matches whole chunks with a Bloom filter, and its clients
 must filter again; with this broker, they find no message to drop.
@@ -10,7 +9,7 @@ must filter again; with this broker, they find no message to drop.
 Invariant: a filter does not change a message, and its cache of recent results does not change a
 result.
 
-Source: RabbitMQ 4.3's `x-stream-filter` and `x-stream-match-unfiltered`; the rest is our own.
+Source: RabbitMQ 4.3's `x-stream-filter` and `x-stream-match-unfiltered`; the rest is Leveret's own.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from leveret.routing.headers import HeadersMatcher
 from leveret.routing.topic import TopicTrie
 from leveret.wire.properties import property_headers
 
-#: Cached routing keys with the filter's result; a full cache is cleared.
+#: The maximum number of routing keys cached with the filter's result; a full cache is cleared.
 STREAM_FILTER_KEYS_KNOWN_MAX: Final = 4096
 
 
-#: The header in which a publisher gives a message its filter value.
+#: The header with a message's filter value.
 FILTER_VALUE: Final = "x-stream-filter-value"
 
 FILTER: Final = "x-stream-filter"
@@ -40,7 +39,7 @@ MATCH_UNFILTERED: Final = "x-stream-match-unfiltered"
 FILTER_ROUTING_KEY: Final = "x-stream-filter-routing-key"
 FILTER_HEADERS: Final = "x-stream-filter-headers"
 
-#: The header's beginning in property bytes: most messages without it need not be decoded.
+#: The header's beginning in property bytes.  Messages without these bytes need not be decoded.
 _MARK: Final = b"\x15x-stream-filter-value"
 
 
@@ -143,7 +142,7 @@ def _words_behind_any(pattern: str) -> int:
 
 
 def _texts(arguments: Arguments, name: str, where: str) -> list[str] | None:
-    """Return an argument that is a text or a list of texts; None if it is absent."""
+    """Return an argument that is a text or a list of texts, or None if it is absent."""
     value = arguments.get(name)
     if value is None:
         return None

@@ -1,12 +1,12 @@
-"""Named consumers of a stream: one of them reads at a time, from a stored offset.
+"""Named consumers of a stream, one of which reads at a time, from a stored offset.
 
 A consumer with the argument `x-stream-consumer` belongs to the group of that name.  The group has
-one place in the stream.  One of its consumers is active and reads from there.  When it ends, the
-next one continues from the first message that was not acked.  The next one gets no messages while
-its predecessor has unacked messages: their acks still count.
+one position in the stream.  One of its consumers is active and reads from there.  When the active
+consumer ends, the next one continues from the first message that was not acked.  It gets no
+messages while its predecessor has unacked messages, because their acks still count.
 
-To its consumers, the group stands for the stream: they subscribe to it, and it handles the acks of
-their deliveries.  In all other respects they are consumers of the stream.
+For its consumers, the group takes the place of the stream: they subscribe to it, and it handles the
+acks of their deliveries.  In all other respects they are consumers of the stream.
 
 Invariants: offsets are delivered in order, so the first of `unsettled` is the lowest; a group is in
 `stream.offsets.groups` exactly while it has consumers or unsettled deliveries.
@@ -36,7 +36,7 @@ READER_NAME: Final = "x-stream-consumer"
 
 @final
 class StreamGroup(Source):
-    """A stream's stand-in for the consumers with one name."""
+    """The source of a stream's consumers with one name."""
 
     def __init__(self, stream: Stream, reader_name: str) -> None:
         super().__init__(stream.core, stream.name, stream.settings)
@@ -51,7 +51,7 @@ class StreamGroup(Source):
         self.served: QueueConsumer | None = None
         #: Deliveries that were not acked, rejected or requeued.
         self.unsettled: dict[i64, None] = {}
-        #: The lowest requeued offset, at which the next consumer begins; None without one.
+        #: The lowest requeued offset, at which the next consumer begins, or None.
         self.returned: i64 | None = None
 
     def own_entry(self) -> bytes:
@@ -102,13 +102,13 @@ class StreamGroup(Source):
         """Cancel consumers of other users than `owner`; acks of their deliveries still count."""
         for consumer in list(self.consumers):
             if not owner.is_same(consumer.channel.link.as_owner):
-                # If it is a part of a consumer of all partitions, this ends the whole consumer.
+                # If the consumer is a part of one for all partitions, this ends the whole consumer.
                 consumer.cancel()
                 if consumer in self.consumers:
                     self.unsubscribe(consumer)
 
     def drop(self) -> None:
-        """Forget the consumers: the stream is deleted."""
+        """Forget the consumers, because the stream is deleted."""
         self.deleted = True
         self.consumers.clear()
         self.consumer_order = RoundRobin(self.consumers)
@@ -127,11 +127,11 @@ class StreamGroup(Source):
         if not self.consumers and not self.unsettled:
             self.store()
             self.stream.offsets.end(self)
-            # The consumer refers to the group, too.
+            # Break the reference cycle: the consumer refers to the group.
             self.served = None
 
     def _serve(self, consumer: QueueConsumer) -> StreamCursor:
-        """Let `consumer` continue where the one before it stopped."""
+        """Have `consumer` continue where the previous one stopped."""
         before = self.reader
         assert before is not None
         reader = StreamCursor(self.stream, self.position())
@@ -156,7 +156,7 @@ class StreamGroup(Source):
         before = reader.offset
         more = reader.hand_out(consumer, limit)
         if reader.offset != before and not self.unsettled:
-            # It skipped messages that do not match, and need not check them again.
+            # The reader skipped messages that do not match, which need not be checked again.
             self.stream.offsets.note(self)
         return more
 
@@ -180,11 +180,11 @@ class StreamGroup(Source):
         self._settle(sequence)
 
     def reject(self, sequence: i64, message: Message, count: i64) -> None:
-        """Settle a rejected message: it stays in the stream; the group does not get it again."""
+        """Settle a rejected message, which stays in the stream and is not delivered again."""
         self.ack(sequence, message)
 
     def requeue(self, sequence: i64, message: Message, count: i64, failed: bool = False) -> None:
-        """Requeue a message: the offset stays before it until it is delivered again."""
+        """Requeue a message; the offset stays before it until it is delivered again."""
         returned = self.returned
         if returned is None or sequence < returned:
             self.returned = sequence
@@ -199,7 +199,7 @@ class StreamGroup(Source):
 
 
 def group_of(stream: Stream, name: object, where: str) -> StreamGroup:
-    """Return the group with that name, a new one if it has no consumers.
+    """Return the stream's group with that name, or a new group.
 
     Raises: PreconditionFailed (406) for an invalid name; `where` names the stream in the error.
     """

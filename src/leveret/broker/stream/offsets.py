@@ -1,13 +1,13 @@
 """The stored offsets of the named consumers of a stream.
 
-A name's offset is that of the first message that is not settled.  It moves with every ack.  It is
-journaled with one record per name, at most every `STREAM_OFFSETS_MS` and when a consumer ends:
-never for each message.  So after a crash, recently acked messages may be delivered again.
+A name's offset is that of the first message that is not settled, and moves with every ack.  It is
+not journaled for each message, but with one record per name, at most every `STREAM_OFFSETS_MS` and
+when a consumer ends.  So after a crash, recently acked messages may be delivered again.
 `stream.group` has the consumers of each name.
 
-A name belongs to the user who first read or stored with it (`ownership`): only they can continue
-with it.  A name stored by an earlier release has no owner until a user reads with it, and so does a
-name stored by an operator of the broker.
+A name belongs to the user who first read or stored with it (`ownership`), and only they can
+continue with it.  A name stored by an earlier release, or by an operator of the broker, has no
+owner until a user reads with it.
 
 Invariants: `stored` has the journaled offsets; no offset is after a message that was neither acked
 nor rejected; `owners` has exactly the names that are stored or in use.
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from leveret.broker.stream.group import StreamGroup
     from leveret.broker.stream.stream import Stream
 
-#: The delay, in ms, of the record with a named consumer's acked offset: one record per name and
-#: second costs nothing, and a crash redelivers no more than that.
+#: The delay, in ms, of the record with a named consumer's acked offset.  One record per name and
+#: second costs nothing, and a crash causes no more than a second of messages to be redelivered.
 STREAM_OFFSETS_MS: Final = 1000
 
 #: The memory of a stored offset in addition to the consumer's name.
@@ -85,8 +85,8 @@ class StreamOffsets(Timed):
     def store(self, name: str, offset: i64) -> None:
         """Journal `offset` for `name`, unless it is already stored.
 
-        An offset ahead of the stream is ignored: no consumer can have reached it.  So a restart has
-        to lower a stored offset only after damage.
+        An offset ahead of the stream is ignored, because no consumer can have reached it.  So a
+        restart has to lower a stored offset only after damage.
         """
         stream = self._stream
         if stream is None or self.stored.get(name) == offset or offset > stream.next_offset:
@@ -179,7 +179,7 @@ class StreamOffsets(Timed):
 
     def _store_all(self, moved: dict[str, StreamGroup]) -> Iterator[int]:
         if len(moved) > 1:
-            # Those of many streams may be due together.
+            # The offsets of many streams may be due together.
             yield WAIT
         while moved:
             name, group = moved.popitem()
@@ -222,7 +222,7 @@ class StreamOffsets(Timed):
     # -- by an operator ---------------------------------------------------------------------------
 
     def set(self, name: str, offset: i64, by: Owner | None = None) -> None:
-        """Let `name` begin at `offset` the next time; a new name belongs to `by`, if given.
+        """Set the offset at which `name` begins next time; a new name belongs to `by`, if given.
 
         Raises: PreconditionFailed (406) while the name is in use, for an invalid name, at a limit,
         or for an offset ahead of the stream.
@@ -264,8 +264,8 @@ class StreamOffsets(Timed):
     def restore(self, offsets: dict[bytes, int], owners: dict[bytes, Owner]) -> None:
         """Restore names from snapshot and journal; names without an offset are dropped.
 
-        No offset is ahead of the stream: if damage took its newest messages, new messages get their
-        offsets, and would be missed.
+        Offsets ahead of the stream are lowered to its end.  If damage destroyed the newest
+        messages, new ones get their offsets, and the consumer would miss them otherwise.
         """
         end = self._end()
         for name, offset in offsets.items():

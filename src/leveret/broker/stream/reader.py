@@ -1,6 +1,6 @@
 """The position of a consumer in a stream.
 
-A stream may have thousands of readers, and each knows only its offset and the block of that offset.
+A stream may have thousands of readers, so each stores only its offset and the block of that offset.
 
 Invariants: a position only moves forward; it never yields messages that are not synced yet.
 """
@@ -49,10 +49,10 @@ class StreamCursor:
         self.selects = wanted is not None or from_ms is not None
 
     def hand_out(self, consumer: QueueConsumer, limit: i64) -> bool:
-        """Deliver the matching ones of the next `limit` messages to `consumer`, and count them.
+        """Deliver those of the next `limit` messages that match to `consumer`, and count them.
 
         Long headers and bodies count as several messages.  Messages that do not match count too,
-        but cost no credit.  Return whether the limit was reached: there may be more.
+        but cost no credit.  Return whether the limit was reached, so that there may be more.
         """
         channel = consumer.channel
         unsettled = self.unsettled
@@ -81,7 +81,7 @@ class StreamCursor:
         if from_ms is not None:
             if message.timestamp_ms < from_ms:
                 return False
-            # Later messages match whatever their times: clocks are set back.
+            # Later messages match whatever their times, because the clock may have been set back.
             self.from_ms = None
             self.selects = self.wanted is not None
         wanted = self.wanted
@@ -118,7 +118,7 @@ class StreamCursor:
         return NOTHING
 
     def _enter(self) -> StreamBlock | None:
-        """Go to the block of the offset, or over a gap to the next one; None at the end."""
+        """Enter the block of the offset, or the next one after a gap, or return None at the end."""
         stream = self.stream
         self.offset = max(self.offset, stream.first_offset)
         place = stream.place_of(self.offset)
@@ -129,7 +129,7 @@ class StreamCursor:
         self.block = block
         stream.core.stream_cache.use(block)
         if place + 1 < len(stream.blocks):
-            # The next block is then in memory when this one is used up.
+            # Have the next block in memory when this one is used up.
             ahead = stream.blocks[place + 1]
             if ahead.messages is None:
                 stream.want(ahead)

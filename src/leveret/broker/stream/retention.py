@@ -1,13 +1,13 @@
-"""A stream's retention: which segments at its front are too many or too old.
+"""A stream's retention, which finds the segments at its front that are too many or too old.
 
 `Stream.retain` drops them.
 
-A segment is a run of blocks whose bytes reach `x-stream-max-segment-size-bytes`; without that
-argument each block is one.  Files have sizes of their own.
+A segment is a run of blocks that reach `x-stream-max-segment-size-bytes`; without that argument
+each block is a segment.  The sizes of files do not depend on that argument.
 
 Invariants: messages that are not synced stay, and so does the newest segment, because a reader
-learns the end of the stream from it.  A segment of given size is cut from the front, so the same
-messages make the same segments after a restart.
+learns the end of the stream from it.  Segments of a given size are counted from the front, so the
+same messages make the same segments after a restart.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Retention:
         self._begin()
 
     def _begin(self) -> None:
-        """Measure the first segment afresh."""
+        """Begin to measure the first segment."""
         self._count = 0
         self._size = 0
         self._timestamp_max = 0
@@ -59,7 +59,7 @@ class Retention:
     def closes(self, last: StreamBlock, now_ms: i64) -> bool:
         """Return whether the newest block must be closed, because its first message is too old.
 
-        So a message stays for at most twice the age, however few there are, once others arrived.
+        So even if there are few messages, each stays for at most twice the age once others arrive.
         """
         messages = last.messages
         if self.age_ms_max < 0 or not messages:
@@ -70,9 +70,9 @@ class Retention:
     def over(self, blocks: list[StreamBlock], size: i64, visible_end: i64, now_ms: i64) -> i64:
         """Return the number of blocks to remove from the front of a stream of `size` bytes.
 
-        A call measures `MEASURED_AT_ONCE` blocks, and sets `looked` and `over_bytes`.  Of very many
-        blocks each call removes some; a segment of very many is removed after all of it was
-        measured.
+        A call measures at most `MEASURED_AT_ONCE` blocks, and sets `looked` and `over_bytes`.  If
+        very many blocks must be removed, each call returns some of them.  A segment of very many
+        blocks is removed after all of it was measured.
         """
         self.over_bytes = 0
         self.looked = 0

@@ -1,12 +1,12 @@
-"""The stream: messages stay, each at an offset, and any number of consumers read them.
+"""Streams, which keep messages, each at an offset, for any number of consumers to read.
 
 Messages are in blocks of at most a chunk's size.  The newest block is in memory.  A block that is
 full, or that a checkpoint closes, is written to a file as a chunk and read back when it is needed.
 So a stream takes only some 250 bytes of memory for each block.  Acks give credit and remove
 nothing; retention removes blocks from the front.
 
-While a batch of a sink is released into the stream, the messages from its first one on are not
-visible, so that readers see the whole batch or nothing of it.
+While a batch of a sink is released into the stream, the messages from the batch's first one on are
+not visible, so that readers see the whole batch or nothing of it.
 
 Invariants: only synced offsets are visible; offsets have no gaps except after damage; all blocks
 but the last have a place in a file; messages that are not visible yet are in memory.
@@ -53,10 +53,10 @@ from leveret.wire.tables import Timestamp
 if TYPE_CHECKING:
     from leveret.broker.stream.group import StreamGroup
 
-#: No message is younger; a later time on the wire means the same, and must fit 64 bits in ms.
+#: The limit for times on the wire, so that they fit 64 bits in ms; no message is younger.
 _SECONDS_MAX: Final = 1 << 50
 
-#: No stream becomes so long; a number on the wire may exceed a signed 64-bit integer.
+#: The limit for offsets on the wire, which may exceed 64 bits; no stream becomes so long.
 _OFFSET_MAX: Final = 1 << 60
 
 
@@ -68,8 +68,8 @@ _RETAINED: Final = 4
 #: The field of a stream's id in its record, and the kind of a record with only the id.
 STREAM_ID_FIELD: Final = "stream_id"
 
-#: The argument with the id of the stream that a consumer expects; and the argument that asks for
-#: the id: the consumer tag made by the broker then ends in it.
+#: The argument with the id of the stream that a consumer expects; and the argument that requests
+#: the id, with which the consumer tag made by the broker then ends.
 STREAM_ID: Final = "x-stream-id"
 TELL_STREAM_ID: Final = "x-stream-tell-id"
 
@@ -80,7 +80,7 @@ class StreamWatcher:
 
     @abstractmethod
     def moved(self) -> None:
-        """Continue: more may be visible, or the stream was deleted.  This is called once."""
+        """Continue, because more may be visible or the stream was deleted; called once."""
 
 
 @final
@@ -91,9 +91,9 @@ class Stream(Queue):
         super().__init__(core, queue_id, name, QueueAttributes(True, arguments=arguments))
         self.has_offsets = True
         self.adds_headers = True
-        #: Its id, which tells it from earlier streams with the same name.
+        #: The stream's id, which distinguishes it from earlier streams with the same name.
         self.stream_id = ""
-        #: Its number as a partition of a super stream, from 0 on; -1 if it is not a partition.
+        #: The number as a partition of a super stream, from 0 on; -1 if it is not a partition.
         self.partition: i64 = min(
             int_argument(arguments, "x-super-stream-partition"), SUPER_STREAM_PARTITIONS_KEPT_MAX
         )
@@ -103,9 +103,9 @@ class Stream(Queue):
         self.blocks: list[StreamBlock] = [self.last]
         self.first_offset: i64 = 0
         self.next_offset: i64 = 0
-        #: Offsets below it are synced.
+        #: Offsets below this are synced.
         self.synced_end: i64 = 0
-        #: Readers see the offsets below it: the synced ones before the batches being released.
+        #: Offsets below this are visible to readers: synced ones before batches being released.
         self.visible_end: i64 = 0
         #: The batches being released into the stream, and where each begins.
         self.batch_starts: dict[SyncWaiter, i64] = {}
@@ -116,11 +116,11 @@ class Stream(Queue):
         self.size: i64 = 0
         #: The readers of consumers without a name; groups have those of named ones.
         self.readers: dict[QueueConsumer, StreamCursor] = {}
-        #: True while a task delivers to them one by one; and if it must run again.
+        #: True while a task delivers to the readers one by one; and if it must run again.
         self._serves = False
         self._serves_again = False
         self.offsets = StreamOffsets(self)
-        #: Blocks written before their messages were synced: they stay in memory until then.
+        #: Blocks written before their messages were synced, which stay in memory until then.
         self.unseen: list[StreamBlock] = []
         #: The watchers of more visible messages, each called once.
         self.watchers: list[StreamWatcher] = []
@@ -186,7 +186,7 @@ class Stream(Queue):
         self.last = block
 
     def adopt(self, refs: list[ChunkRef]) -> None:
-        """Take over the messages of a queue's chunks, which come after all others."""
+        """Append the messages of a queue's chunks, by references to these chunks."""
         core = self.core
         for ref in refs:
             own = adopted_ref(ref, self.next_offset)
@@ -206,10 +206,10 @@ class Stream(Queue):
             self.begin_block(self.next_offset)
 
     def _spill(self, block: StreamBlock) -> None:
-        """Write a block to a segment file; it may leave the memory once it is written.
+        """Write a block to a segment file; it may be dropped from memory once it is written.
 
-        The record of that comes a group after the block's messages (see `SpillRecord`), so a crash
-        leaves either the messages in the journal, or both, or the chunk.
+        The record of the chunk comes a group after the block's messages (see `SpillRecord`), so a
+        crash leaves either the messages in the journal, or both, or the chunk.
         """
         core = self.core
         chunk = block.build(ChunkBuilder(self.queue_id, True), block.first, block.end)
@@ -247,7 +247,7 @@ class Stream(Queue):
         self._show_synced()
 
     def _show_synced(self) -> None:
-        """Make the synced messages visible that no batch holds back, and apply retention."""
+        """Make the synced messages visible that no batch hides, and apply retention."""
         end = self.synced_end
         for start in self.batch_starts.values():
             end = min(end, start)
@@ -257,7 +257,7 @@ class Stream(Queue):
         self._notify_watchers()
 
     def _wait_for_sync(self) -> None:
-        """Call `show` when the first group that is not synced is."""
+        """Have `show` called when the first unsynced group is synced."""
         if self.sync is not None:
             self.core.syncs.wait(self.sync, self.unsynced[0][0])
 
@@ -271,7 +271,7 @@ class Stream(Queue):
             self._wait_for_sync()
 
     def begin_batch(self, batch: SyncWaiter, offset: i64) -> bool:
-        """Hide messages from `offset` on until `end_batch`; False if they are hidden already."""
+        """Hide messages from `offset` on until `end_batch`; return False if `batch` has begun."""
         if batch in self.batch_starts:
             return False
         self.batch_starts[batch] = offset
@@ -284,7 +284,7 @@ class Stream(Queue):
             self._show_synced()
 
     def retain(self) -> None:
-        """Drop the blocks beyond the retention; of very many, some with each call."""
+        """Drop the blocks beyond the retention, or some of them if there are very many."""
         if self.retention.closes(self.last, self.core.now_ms):
             self.core.scheduler.spent += _RETAINED + self.last.size // CHUNK_BYTES_PER_COST
             self.settle()
@@ -307,7 +307,7 @@ class Stream(Queue):
         return self.deleted or block.end <= self.first_offset
 
     def forget(self, block: StreamBlock) -> None:
-        """Drop a block for good, which the stream no longer counts."""
+        """Release a block that the stream no longer counts."""
         core = self.core
         ref = block.ref
         if ref is None:
@@ -328,21 +328,21 @@ class Stream(Queue):
     def place_of(self, offset: i64) -> i64:
         """Return the place of the block with `offset`, or of the next one after it.
 
-        After the last block it is the number of blocks.
+        After the last block, the place is the number of blocks.
         """
         blocks = self.blocks
         place: i64 = max(bisect_right(blocks, int(offset), key=first_of) - 1, 0)
         return place if offset < blocks[place].end else place + 1
 
     def block_at(self, offset: i64) -> StreamBlock | None:
-        """Return the block with `offset`, or the next one after it; None after the last."""
+        """Return the block with `offset`, or the next one after it, or None after the last."""
         place = self.place_of(offset)
         if place == len(self.blocks) or self.blocks[place].count == 0:
             return None
         return self.blocks[place]
 
     def want(self, block: StreamBlock) -> None:
-        """Ask the shell to read `block`, once."""
+        """Request that the shell read `block`, once."""
         ref = block.ref
         if not block.wanted and ref is not None:
             block.wanted = True
@@ -355,7 +355,7 @@ class Stream(Queue):
             self.loaded(block, self.core.reader.read(self.queue_id, ref, 0))
 
     def loaded(self, block: StreamBlock, data: bytes) -> None:
-        """Keep the messages of `block` in memory for a while."""
+        """Put the messages of `block`, read as `data`, into the cache."""
         block.wanted = False
         if self.gone(block) or block.messages is not None:
             return
@@ -374,7 +374,7 @@ class Stream(Queue):
                 group.schedule()
 
     def _decoded(self, block: StreamBlock, data: bytes) -> list[Message | None]:
-        """Return the messages of a chunk; damaged ones are None, and reported."""
+        """Return the messages of a chunk, with None for damaged ones, which are reported."""
         messages: list[Message | None] = [None] * block.count
         ref = block.ref
         assert ref is not None
@@ -398,7 +398,7 @@ class Stream(Queue):
     # -- reading ----------------------------------------------------------------------------------
 
     def attach(self, consumer: QueueConsumer, where: str) -> None:
-        """Place a new consumer by its arguments.
+        """Check the arguments of a new consumer, and create its reader.
 
         Raises: NotImplementedFault (540) without acks; PreconditionFailed (406) without prefetch,
         for an invalid offset or filter, or for the id of another stream.
@@ -431,9 +431,9 @@ class Stream(Queue):
         return reader
 
     def start_offset(self, wanted: object, where: str) -> i64:
-        """Return the offset at which a consumer starts that asked for `wanted`.
+        """Return the offset at which a consumer with the `x-stream-offset` `wanted` starts.
 
-        For a time, it may be too early by less than a block: see `StreamCursor.select`.
+        For a time, the result may be too early by less than a block; see `StreamCursor.select`.
 
         Raises: PreconditionFailed (406).
         """
@@ -444,7 +444,7 @@ class Stream(Queue):
         if wanted == "last":
             return max(self.visible_end - 1, self.first_offset)
         if isinstance(wanted, int) and not isinstance(wanted, bool):
-            # A negative one counts from the end; it may be of any size.
+            # A negative number counts from the end; it may be of any size.
             offset = wanted if wanted >= 0 else int(self.visible_end) + wanted
             return max(min(offset, _OFFSET_MAX), int(self.first_offset))
         time_ms = self._time_of(wanted)
@@ -453,7 +453,7 @@ class Stream(Queue):
         return self._seen(block_in_time(self.blocks, time_ms), self.next_offset)
 
     def _time_of(self, wanted: object) -> i64 | None:
-        """Return the time in ms for a wanted offset; None if it is not a time."""
+        """Return the time in ms for a wanted offset, or None if it is not a time."""
         if isinstance(wanted, Timestamp):
             return min(wanted.seconds, _SECONDS_MAX) * 1000
         if isinstance(wanted, str) and is_age(wanted):
@@ -461,7 +461,7 @@ class Stream(Queue):
         return None
 
     def offset_at(self, timestamp_ms: i64) -> i64:
-        """Return the offset of the first message taken at or after a time, else the visible end.
+        """Return the offset of the first message from a time on, else the visible end.
 
         The cost is a search among the blocks and, for a block in a file, a synchronous read.
         """
@@ -469,9 +469,9 @@ class Stream(Queue):
         return self._seen(offset, self.next_offset)
 
     def end_at(self, timestamp_ms: i64) -> i64:
-        """Return the offset after the last visible message taken before a time, else the first.
+        """Return the offset after the last visible message from before a time, else the first.
 
-        The cost is a look at each block behind it, and a read as for `offset_at`.
+        The cost is a look at each block after that offset, and a read as for `offset_at`.
         """
         offset = end_in_time(self.blocks, self.core.reader, self.queue_id, timestamp_ms)
         return self._seen(offset, self.first_offset)
@@ -675,7 +675,7 @@ class BlockRecord(LateRecord):
         self.ref: Final = ref
 
     def append_to(self, journal: Journal) -> None:
-        """Append the record, unless retention removed the block meanwhile."""
+        """Append the record, unless retention has removed the block."""
         if not self.stream.gone(self.block):
             journal.spill(self.stream.queue_id, self.ref, [])
 
@@ -690,10 +690,10 @@ class BlockWanted(ChunkWanted):
         self.block = block
 
     def arrived(self, data: bytes) -> None:
-        """Put the messages into the block, and let the readers continue."""
+        """Put the messages into the block, and schedule the stream."""
         if self.block.ref is self.ref:
             self.stream.loaded(self.block, data)
         else:
-            # The chunk was moved meanwhile, and may be gone from its old place.
+            # The chunk was moved in the meantime, and may be gone from its old place.
             self.block.wanted = False
             self.stream.want(self.block)

@@ -1,4 +1,4 @@
-"""Finding a time in a stream: the first message taken at or after it, the last one before it.
+"""Finds a time in a stream: the first message received at or after it, or the last one before it.
 
 The broker's clock does not go back while it runs, but it may have been set between two starts.  So
 blocks are searched by the newest time up to their end, which only grows, and messages one by one.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def offset_in_time(
     blocks: list[StreamBlock], chunks: ChunkReader, queue_id: i64, timestamp_ms: i64
 ) -> i64 | None:
-    """Return the offset of the first message taken at or after a time, or None.
+    """Return the offset of the first message received at or after a time, or None.
 
     `blocks` are those of the stream with that `queue_id`, and `chunks` reads them from files.
     """
@@ -40,10 +40,10 @@ def offset_in_time(
 def end_in_time(
     blocks: list[StreamBlock], chunks: ChunkReader, queue_id: i64, timestamp_ms: i64
 ) -> i64 | None:
-    """Return the offset after the last message taken before a time, or None.
+    """Return the offset after the last message received before a time, or None.
 
-    All later messages were taken at or after the time, even if the clock was set back.  All blocks
-    behind it are examined by their oldest times.
+    All messages from that offset on were received at or after the time, even if the clock was set
+    back.  All blocks after that offset are examined by the times of their oldest messages.
     """
     place: i64 = len(blocks) - 1
     while place >= 0 and _oldest(blocks[place]) >= timestamp_ms:
@@ -83,7 +83,7 @@ def _newest(block: StreamBlock) -> int:
 
 
 def _oldest(block: StreamBlock) -> i64:
-    """Return the time of the oldest message of a block; NEVER without messages."""
+    """Return the time of the oldest message of a block, or NEVER if it has none."""
     ref = block.ref
     if ref is not None:
         return ref.min_timestamp

@@ -1,1 +1,1 @@
-"""Super streams: one name for several partitions, each of which is a stream."""
+"""Super streams, which have several partitions, each of which is a stream."""

@@ -1,8 +1,8 @@
-"""Declaring a super stream.
+"""Declares super streams.
 
 A partition takes some 40 µs, mostly for the records of its queue and of its binding, and the limit
-on partitions is low enough to create all at once.  Its permissions and policies may take longer:
-their patterns are matched with each name.
+on partitions is low enough to create all at once.  Checking permissions and applying policies may
+take longer, because their patterns are matched with each name.
 
 Invariant: all missing parts are created by one journal record.
 """
@@ -81,9 +81,9 @@ def declare_super_stream(
     permissions of the user; the parts count for `by`.
 
     Raises: AccessRefused (403) for a name that begins with `amq.`, or without permissions for the
-    parts; NotFound (404) if the vhost was deleted meanwhile; PreconditionFailed (406) for bad
-    arguments, a name that is empty, too long or in use, a difference, or too many parts.  Then
-    nothing is changed.
+    parts; NotFound (404) if the vhost was deleted in the meantime; PreconditionFailed (406) for bad
+    arguments, a name that is empty, too long or in use, a difference, or too many parts.  After an
+    error nothing is changed.
     """
     where = super_stream_label(vhost, name)
     partitions = partition_count(vhost, name, arguments)
@@ -142,7 +142,8 @@ class _Parts:
         self._prepare_exchange(len(names))
         for number, name in enumerate(names):
             self._look(number, name)
-        # Before creating parts that refer to each other: only the garbage collector frees those.
+        # Check before creating parts that refer to each other, which only the garbage collector
+        # frees.
         self._check_room()
         for number, name in self._missing.items():
             self._prepare_partition(name, number)
@@ -183,7 +184,7 @@ class _Parts:
             return
         if self._current is None or queue.arguments.get(PARTITION_OF) != self._name:
             raise PreconditionFailed(f"{self._where}: there is a queue '{name}' already")
-        # The arguments that make it a partition are not compared.
+        # The arguments that make the queue a partition are not compared.
         vhost.core.scheduler.spent += PARTITION_COMPARED
         check_equivalent(queue.arguments, self._wanted, vhost.queue_label(name))
         vhost.core.syncs.wait_in_reply(queue.define_group)
@@ -251,7 +252,7 @@ def _stream_arguments(arguments: Arguments, where: str) -> Arguments:
     if wanted.setdefault("x-queue-type", "stream") != "stream":
         raise PreconditionFailed(f"{where}: its partitions are of the type stream")
     check_queue_arguments(wanted, where)
-    # Each part is created with them; check with the longest partition number.
+    # Check the size of the arguments with the longest partition number.
     last = SUPER_STREAM_PARTITIONS_KEPT_MAX - 1
     longest: Arguments = {**wanted, PARTITION_OF: "", PARTITION_NUMBER: last}
     Definition("super_stream", {"arguments": longest})

@@ -1,11 +1,12 @@
 """One consumer that reads all partitions of a super stream.
 
 To its channel it is one consumer, with one tag.  To each partition it is a consumer like others, a
-`PartitionConsumer`, with its own prefetch.  With a name it takes turns in each partition with the
-other consumers of that name: each of n consumers is active in about one of n partitions.
+`PartitionConsumer`, with its own prefetch.  With a name (`x-stream-consumer`) it competes in each
+partition with the other consumers of that name, so that each of n consumers is active in about one
+of n partitions.
 
-Invariant: the parts start and end together: when a partition is deleted, or the channel cancels,
-all of them end.
+Invariant: the parts start and end together; all end when a partition is deleted or the channel
+cancels the consumer.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class PartitionConsumer(QueueConsumer):
 
 @final
 class SuperReading(Source):
-    """A super stream's stand-in for one consumer of all partitions."""
+    """The source of one consumer that reads all partitions of a super stream."""
 
     def __init__(self, core: Core, name: str, streams: list[Stream]) -> None:
         super().__init__(core, name, QueueSettings({}))
@@ -112,7 +113,7 @@ class SuperReading(Source):
                 part.queue.unsubscribe(part)
 
     def partition_gone(self) -> None:
-        """Tell the client, once, that its consumer was cancelled."""
+        """Notify the client, once, that its consumer was cancelled."""
         consumers = list(self.consumers)
         self.consumers.clear()
         self.deleted = True
@@ -132,7 +133,7 @@ class SuperReading(Source):
 
 
 def _share_filter(first: PartitionConsumer, part: PartitionConsumer) -> None:
-    """Share the first part's filter with a part: a thousand copies would take much memory."""
+    """Share the first part's filter with a part, because many copies would take much memory."""
     if part is first:
         return
     queue, other = part.queue, first.queue

@@ -1,16 +1,16 @@
-"""A super stream: one name for several partitions, each of which is a stream.
+"""Super streams, which have several partitions, each of which is a stream.
 
     exchange `orders`, type x-super-stream ── 0 ─► stream `orders-0`
                                            ── 1 ─► stream `orders-1`
                                            ── 2 ─► stream `orders-2`
 
-It consists of these entities alone: an argument of the exchange gives the number of partitions, and
-the binding keys give their order.  Publishers publish to the exchange, and the hash of the routing
-key selects the partition; consumers read single partitions, or all of them under the super stream's
-name (`reader`).  The number of partitions never changes, because keys would then move between
-them.
+A super stream consists of these entities alone: an argument of the exchange gives the number of
+partitions, and the binding keys their order.  Publishers publish to the exchange, and the hash of
+the routing key selects the partition.  Consumers read single partitions, or all of them under the
+super stream's name (`reader`).  The number of partitions never changes, because keys would move
+between partitions.
 
-Declaring one is in `declare`.
+Super streams are declared in `declare`.
 
 Invariant: a super stream is created, and deleted, by one record of the journal.
 
@@ -50,8 +50,8 @@ PARTITION_OF: Final = "x-super-stream"
 PARTITION_NUMBER: Final = "x-super-stream-partition"
 
 
-#: Bindings from exchanges that choose one of their bindings which are removed at once, with all
-#: parts.
+#: The maximum number of bindings from exchanges that choose one of their bindings that are removed
+#: at once, together with all parts.
 _CHOICES_AT_ONCE: Final = 512
 
 
@@ -63,7 +63,9 @@ def partition_names(name: str, partitions: int) -> list[Name]:
 def partition_count(vhost: Vhost, name: str, arguments: Arguments) -> int:
     """Return the number of partitions in the arguments of a declare.
 
-    An existing super stream may have more than a new one.  Raises: PreconditionFailed (406).
+    An existing super stream may have more partitions than a new one.
+
+    Raises: PreconditionFailed (406).
     """
     where = super_stream_label(vhost, name)
     value = arguments.get(PARTITIONS)
@@ -145,9 +147,9 @@ def permitted_partitions(
 ) -> Generator[int, None, list[Stream]]:
     """Return the partitions, after checking the user's permission to *read* or to *configure* them.
 
-    The pattern of a permission may take milliseconds for each name.  The result is valid when it is
-    returned: if partitions or permissions changed meanwhile, they are checked again.  `access` is
-    None for a user with all permissions.
+    The pattern of a permission may take milliseconds for each name.  If partitions or permissions
+    change in the meantime, they are checked again, so that the result is valid when it is returned.
+    `access` is None for a user with all permissions.
 
     Raises: AccessRefused (403); NotFound (404) if there is no such super stream.
     """
@@ -175,11 +177,11 @@ def permitted_partitions(
 def delete_super_stream(
     vhost: Vhost, name: Name, if_unused: bool, if_empty: bool, access: Access | None
 ) -> Generator[int, None, int]:
-    """Delete a super stream with its partitions; return how many messages they held.
+    """Delete a super stream with its partitions; return the number of their messages.
 
-    All parts are deleted by one record, if all conditions of the delete hold at that moment.
+    All parts are deleted by one record, if all conditions of the delete are true at that moment.
     Exchanges that choose one of their bindings for each message must not choose a deleted
-    partition: if there are many such bindings, they are removed before, each as if the client had
+    partition.  If there are many such bindings, they are removed first, each as if the client had
     removed it.  Other bindings, consumers and messages are removed afterwards.  `access` has the
     permissions of the user.
 
@@ -188,7 +190,7 @@ def delete_super_stream(
     """
     exchanges = vhost.exchanges
     if access is not None:
-        # Checked first: a refusal must not tell whether the super stream exists.
+        # Check this first, because a refusal must not reveal whether the super stream exists.
         access.configure("exchange", name)
     while True:
         streams = yield from permitted_partitions(access, vhost, name, CONFIGURE)
