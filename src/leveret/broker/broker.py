@@ -1,4 +1,4 @@
-"""The broker: its vhosts, its connections, and the alarms that block publishers.
+"""The broker, with its vhosts, its connections, and the alarms that block publishers.
 
 The composition root creates it, sets its time, and runs the effects recorded by the core.
 """
@@ -40,27 +40,27 @@ from leveret.limits import (
 )
 from leveret.store.journal.journal import Journal
 
-#: A connection's memory in addition to messages while connections exceed their memory limit: the
-#: connection that uses most is closed, and no honest client uses that much when memory is short.
+#: While connections exceed their memory limit, the connection that uses the most memory in addition
+#: to messages is closed if it uses more than this.  No honest client does when memory is short.
 _GREEDY_CONNECTION_BYTES: Final = 65_536
 
 #: The fraction of `memory_bytes_max` that retained acked messages of queues and the histories of
-#: exchanges may take together: no consumer has to take them out, so they would keep publishers
-#: blocked.  For a moment they may take twice as much.
+#: exchanges may take together.  No consumer removes them, so they would keep publishers blocked.
+#: They may take twice as much for a moment.
 RETENTION_SHARE: Final = 8
 
-#: The fraction of `memory_bytes_max` for returned messages that wait for their retry: they are in
-#: memory for as long as their queue's settings say.
+#: The fraction of `memory_bytes_max` for returned messages that wait for their retry, in memory,
+#: for as long as their queue's settings say.
 RETRY_SHARE: Final = 8
 
-#: The fraction of `memory_bytes_max` for the marks of all queues and streams: data other than
-#: messages that is only removed after a time or with its owner.
+#: The fraction of `memory_bytes_max` for the marks of all queues and streams, which are data other
+#: than messages that is removed only after a time or with its owner.
 _MARK_SHARE: Final = 8
 
 
 def _share_memory(core: Core, bytes_max: i64) -> None:
     """Set the limits that are shares of the memory limit."""
-    # Memory of data that are in files anyway must not keep the alarm on.
+    # Memory of data that is also in files must not keep the alarm on.
     core.memory.retention.bytes_max = bytes_max // RETENTION_SHARE
     core.accounts.mark_bytes_max = bytes_max // _MARK_SHARE
     core.accounts.request_bytes_max = bytes_max // REQUEST_SHARE
@@ -77,12 +77,12 @@ class Broker:
         self.core = Core(journal)
         self.ids = Ids(stream_ids)
         self.vhosts: dict[str, Vhost] = {}
-        #: Vhosts being deleted: they cannot be found, and their names are still in use.
+        #: Vhosts being deleted.  They cannot be found, but their names are still in use.
         self.dissolving: dict[str, Vhost] = {}
-        #: A dict for its order: when an alarm ends, connections resume in the order they opened.
+        #: A dict, so that connections resume in the order they opened when an alarm ends.
         self.links: dict[Link, None] = {}
-        #: One closed connection of each protocol: other objects refer to its parts after their own
-        #: connection is closed (`ClientSession.untie`).
+        #: One closed connection of each protocol; all closed ones share its parts
+        #: (`ClientSession.untie`).
         self.ended_links: dict[str, Link] = {}
         #: Connections that are in a vhost, by user and by vhost.
         self._links_of_users: dict[str, dict[Link, None]] = {}
@@ -168,8 +168,8 @@ class Broker:
     def delete_vhost(self, name: str) -> Task:
         """Delete a vhost with its contents, and close its connections (320).
 
-        From now on it cannot be found, and nothing can be declared in it.  When the task ends, it
-        is empty and its name is free.
+        From now on the vhost cannot be found, and nothing can be declared in it.  When the task
+        ends, the vhost is empty and its name is free.
 
         Raises: NotFound (404); PreconditionFailed (406) for a protected vhost.
         """
@@ -191,14 +191,15 @@ class Broker:
     def _dissolve(self, vhost: Vhost) -> Iterator[int]:
         """Delete the contents of a vhost: its connections, then exchanges and queues, one by one.
 
-        A start that reads the record of the deletion completes it.  Each recorded queue is named by
-        a record of its own: a checkpoint in progress may be too late to find out its vhost.
+        A start that reads the record of the deletion completes the deletion.  The deletion of each
+        recorded queue has its own record, because a checkpoint in progress may be too late to find
+        the queue's vhost.
         """
         name = vhost.name
         links = list(self._links_of_vhosts.get(name, ()))
         yield from close_links(links, f"vhost '{name}' is deleted", vhost=name)
         yield from vhost.dissolve()
-        # A queue in a later vhost of the same name does not belong to this one.
+        # A queue in a later vhost of the same name does not belong to this vhost.
         last_queue_id = int(self.ids.last_queue_id)
         self.core.journal.delete("vhost", {"name": name, "last_queue_id": last_queue_id})
         self.core.syncs.recorded()
@@ -211,13 +212,13 @@ class Broker:
         return [*self.vhosts.values(), *self.dissolving.values()]
 
     def enter(self, link: Link, name: str) -> Vhost:
-        """Let an authenticated connection into a vhost, and return the vhost.
+        """Add an authenticated connection to a vhost, and return the vhost.
 
         A user without permissions in a vhost does not learn whether it exists, unless they are an
         administrator.
 
-        Raises: NotAllowed (530) for an unknown vhost, one without permissions for the user, or a
-        full one, and if the user has too many connections.
+        Raises: NotAllowed (530) for an unknown vhost, one without permissions for the user, or one
+        with too many connections, and if the user has too many connections.
         """
         user = link.user
         where = f"access to vhost '{name}' refused for user '{user}'"
@@ -248,7 +249,7 @@ class Broker:
         return len(of_user) + len(self._links_of_vhosts.get(vhost, {}))
 
     def leave(self, link: Link) -> None:
-        """Stop counting a connection for its user and its vhost: it ends."""
+        """Stop counting a connection for its user and its vhost, because it ends."""
         if link.vhost_name:
             _take_out(self._links_of_users, link.user, link)
             _take_out(self._links_of_vhosts, link.vhost_name, link)
@@ -308,7 +309,7 @@ class Broker:
         return self.memory_bytes() > most // 2 and self.core.memory.unchunked_bytes > most // 8
 
     def settle(self, new_round: bool = True) -> None:
-        """End a batch of input: deliver messages, then check the memory.
+        """End a batch of input, deliver messages, and check the memory.
 
         With `new_round`, unfinished work continues.
         """
@@ -336,9 +337,9 @@ class Broker:
         self._notify_alarms()
 
     def checkpoint_bytes(self) -> i64:
-        """Return about how much a checkpoint would write: live messages that only the journal has.
+        """Return about how many bytes a checkpoint would write: live messages in no chunk.
 
-        The journal got all of them since the last checkpoint, and all of them are in memory.
+        All of them were journaled since the last checkpoint, and all of them are in memory.
         """
         core = self.core
         held = core.memory.held_bytes - core.stream_cache.message_bytes
@@ -347,9 +348,9 @@ class Broker:
     def judge_disk(self, free_bytes: i64, owed_bytes: i64 = 0) -> None:
         """Block publishers if too little space is left; unblock them with an eighth more.
 
-        Subtracted are accepted bytes that are not written yet, and the bytes that the next
-        checkpoint will write, or the current one (`owed_bytes`): acks and deletes free no space
-        before it.
+        Accepted bytes that are not written yet are subtracted from the free space.  So are the
+        bytes that the next checkpoint will write, or the current one (`owed_bytes`), because acks
+        and deletes free no space before it.
         """
         self.disk_free_bytes = free_bytes
         least = self.disk_free_bytes_min
@@ -386,7 +387,7 @@ class Broker:
                 link.alarm(blocked, self.blocked_reason)
 
     def _close_greediest(self) -> None:
-        """Close the connection with the most memory, if it is much; the next tick continues."""
+        """Close the connection with the most memory, if that is much; the next tick continues."""
         greediest = max(self.links, key=lambda link: link.account.bytes, default=None)
         if greediest is not None and greediest.account.bytes > _GREEDY_CONNECTION_BYTES:
             greediest.force(
@@ -396,7 +397,7 @@ class Broker:
             )
 
     def journal_stop(self, time_ms: i64) -> None:
-        """Journal which messages were delivered before, which is known only at a clean stop.
+        """Journal which messages have been delivered; this is recorded only at a clean stop.
 
         Long operations are completed first.
         """

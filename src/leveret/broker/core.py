@@ -1,4 +1,4 @@
-"""State shared by the whole broker: journal, scheduler, memory, accounts and effects.
+"""The state that the whole broker shares: journal, scheduler, memory, accounts and effects.
 
 The core does no I/O.  It records its requests to the shell as *effects* (`scheduler/effects.py`):
 connections that have output, chunks to read, and whether more work is left.  The shell handles them
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from leveret.broker.scheduler.link import Link
     from leveret.store.journal.journal import Journal
 
-#: A mask that no sequence matches: sequences begin at 1.
+#: A mask that no sequence matches, because sequences begin at 1.
 NO_EVENTS: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 
@@ -63,7 +63,7 @@ class Core:
         self.accounts: Final = Accounts()
         #: The use of quotas by each user, and the users' limits.
         self.quotas: Final = Quotas(self.scheduler)
-        #: Stream messages that are cached in memory although chunks have them.
+        #: Stream messages that are in chunks, and cached in memory.
         self.stream_cache: Final = StreamCache(self.memory)
         #: Wall time in ms, set by the shell once per batch; it never goes back or jumps.
         self.now_ms: i64 = 0
@@ -74,14 +74,15 @@ class Core:
         self.io: Final = IoCounts()
         self.damage: Final = DamageCounts()
         self.letters_dropped: Final = LettersDropped()
-        #: Records the life of a sample of messages: those whose sequence has none of these bits.
+        #: Records the events of a sample of messages: those with none of the mask's bits in their
+        #: sequence.
         self.events: MessageEvents | None = None
         self.event_mask: i64 = NO_EVENTS
         #: True while the disk is nearly full: deferrable data are not written.
         self.disk_short = False
         #: The number of the newest consumer.
         self.consumer_number: i64 = 0
-        #: The shortest `x-consumer-timeout` that any queue ever had, in ms; 0: none.
+        #: The shortest `x-consumer-timeout` that any queue ever had, in ms; 0 for none.
         self.consumer_timeout_ms_min: i64 = 0
         #: How long a publisher may be idle before its deduplication state is dropped.
         self.publisher_expiry_ms: i64 = PUBLISHER_EXPIRY_MS
@@ -118,7 +119,7 @@ class Core:
     # -- calls of the shell ------------------------------------------------------------------------
 
     def needs_files(self) -> bool:
-        """Return whether the shell has chunks to read, to write or to remove, or damage."""
+        """Return whether the shell has chunks to read, write or remove, or damage to report."""
         return (
             len(self.wanted) > 0
             or len(self.damaged) > 0

@@ -1,9 +1,9 @@
-"""Counters of the broker since its start, for metrics: they only grow.
+"""Counters of the broker since its start, for metrics; they only grow.
 
-Queues, channels and connections have their own counters, so the path of a message pays nothing
-more.  For totals, `stats.metrics` walks over all live objects and adds the counters kept here for
-objects that are gone.  Other work runs in between.  If an object goes after the walk saw it, its
-counters are subtracted again once, with the help of `seen_queues` and `seen_links`: so a walk
+Queues, channels and connections have their own counters, so that totals cost nothing on the path of
+a message.  For totals, `stats.metrics` walks over all live objects and adds the counters kept here
+for objects that are gone.  Other work runs in between.  If an object is deleted after the walk has
+counted it, its counters are subtracted once, by means of `seen_queues` and `seen_links`.  So a walk
 counts each object once, and a total never falls.
 
 No limit or decision depends on these figures.
@@ -97,7 +97,7 @@ class MessageSizes:
         self._larger: Final = [0] * (len(SIZE_CLASSES) - 3)
 
     def note(self, size: i64) -> None:
-        """Count a body of `size` bytes: three comparisons at most for one of 10,000 bytes."""
+        """Count a body of `size` bytes, with at most three comparisons up to 10,000 bytes."""
         self.bytes += size
         if size <= 100:
             self._to_100 += 1
@@ -148,7 +148,7 @@ class Counts:
         self.recovered_messages: i64 = 0
         self.recovery_ms: i64 = 0
         self.clean_stop = True
-        #: Checkpoints that ended, their duration, and when the one under way began (0: none).
+        #: Checkpoints that ended, their duration, and when the current one began (0 for none).
         self.checkpoints: i64 = 0
         self.checkpoint_ms: i64 = 0
         self.checkpoint_since_ms: i64 = 0
@@ -157,8 +157,8 @@ class Counts:
         #: The counters of deleted queues, by their type, and of closed connections.
         self.gone_queues: dict[str, QueueCounts] = {}
         self.gone_links = LinkCounts()
-        #: The number of the current or last walk, and the counters of objects that it saw and that
-        #: are gone since.
+        #: The number of the current or last walk, and the counters of objects that it counted and
+        #: that are gone since.
         self.walk: i64 = 0
         self.seen_queues: dict[str, QueueCounts] = {}
         self.seen_links = LinkCounts()
@@ -171,13 +171,13 @@ class Counts:
         return self.walk
 
     def queue_gone(self, kind: str, counts: QueueCounts, walk: i64) -> None:
-        """Keep the counts of a queue that is deleted; `walk` is the last walk that saw it."""
+        """Keep the counters of a deleted queue; `walk` is the last walk that counted it."""
         counts_of(self.gone_queues, kind).add(counts)
         if walk == self.walk:
             counts_of(self.seen_queues, kind).add(counts)
 
     def link_gone(self, counts: LinkCounts, walk: i64) -> None:
-        """Keep the counters of a closed connection; `walk` is the last walk that saw it."""
+        """Keep the counters of a closed connection; `walk` is the last walk that counted it."""
         self.gone_links.add(counts)
         if walk == self.walk:
             self.seen_links.add(counts)

@@ -1,13 +1,13 @@
-"""The event stream: events of messages, as messages of a stream.
+"""The event stream, which publishes events of messages as messages of a stream.
 
-Every n-th message of each queue (by its sequence) is followed through its life in that queue, from
-its arrival to its ack or its death; with n = 1 these are all messages.  The events of a vhost go to
+Every n-th message of each queue (by its sequence) is followed in that queue, from its arrival until
+it is acked or removed; with n = 1 these are all messages.  The events of a vhost are published to
 its stream `amq.leveret.events`, which is created with the first event.  An event is a message with
 the event's name as routing key and a JSON body.
 
-Events do not contain the messages: no body is copied.  Classic and quorum queues record events;
-streams do not, as they have offsets and keep their messages.  Hidden queues record none: a staged
-message appears as a publish when it is released.
+Events do not contain the bodies of messages.  Classic and quorum queues record events; streams do
+not, because they have offsets and keep their messages.  Hidden queues record none; a staged message
+appears as a publish when it is released.
 
 Invariants: while events are off, one mask is the only check per message; an event never causes
 another event; events wait for the end of the batch, so that no journal record is written inside
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from leveret.broker.queue.queue import Queue
     from leveret.broker.vhost.vhost import Vhost
 
-#: Events that wait to be written: much work at once, such as the expiry of a million messages, must
-#: not fill the memory with events.  Further ones are dropped.
+#: The maximum number of events that wait to be written.  Further ones are dropped, so that much
+#: work at once, such as the expiry of a million messages, does not fill the memory with events.
 EVENTS_PER_TURN_MAX: Final = 16_384
 
 
@@ -70,7 +70,7 @@ _ADDRESSES: Final = {
 
 @final
 class Events(MessageEvents):
-    """The events of a batch, and their way to the streams."""
+    """Collects the events of a batch, and publishes them to the streams."""
 
     def __init__(self, core: Core, vhosts: dict[str, Vhost], every: i64) -> None:
         # `every` is a power of 2.
@@ -95,7 +95,7 @@ class Events(MessageEvents):
         reason: str = "",
         count: i64 = 0,
     ) -> None:
-        """Record an event in a queue; `count` is how often the message was requeued."""
+        """Record an event of a queue; `count` is how often the message was requeued."""
         what = f'"queue":{self._quoted(queue)},"sequence":{sequence}'
         if reason:
             what += f',"reason":{self._quoted(reason)}'
@@ -106,7 +106,7 @@ class Events(MessageEvents):
     def published(
         self, vhost: str, message: Message, queues: i64, targets: Sequence[object]
     ) -> None:
-        """Record every n-th publish, of a client or out of staging, or that it was unroutable."""
+        """Record every n-th publish, by a client or from staging, as published or unroutable."""
         self._publishes += 1
         if self._publishes & self.mask != 0:
             return
@@ -125,7 +125,7 @@ class Events(MessageEvents):
             self.dropped += 1
             return
         now_ms = self.core.now_ms
-        # String by string: a JSON encoder took two thirds of the cost of an event.
+        # Concatenate strings, because a JSON encoder took two thirds of the cost of an event.
         text = f'{{"event":"{event}","at_ms":{now_ms},"vhost":{self._quoted(vhost)},{what}'
         if message is not None:
             place = self._place(message.address)
@@ -183,7 +183,7 @@ class Events(MessageEvents):
                 vhost.publish(message, [stream.target], None)
 
     def _stream(self, vhost: Vhost) -> Queue | None:
-        """Return the vhost's stream, created if it is missing; None if that is impossible."""
+        """Return the vhost's stream, and create it if it is missing, or return None on failure."""
         stream = vhost.queues.by_name.get(EVENT_STREAM)
         if stream is not None:
             return stream if isinstance(stream, Stream) else None

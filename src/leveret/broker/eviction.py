@@ -1,10 +1,10 @@
-"""The memory of all queues together: when it fills, waiting messages go to disk early.
+"""Eviction, which writes waiting messages to disk early when all queues together fill the memory.
 
 Each queue keeps a window in memory (`pages.py`).  Many queues can fill the node's memory with
-windows that are not full; so above a share of it the windows are narrowed, and one queue after the
-other is asked to write its messages, until enough is free again.
+windows that are not full.  So when they exceed a share of it, the windows are narrowed, and one
+queue after the other writes its messages to disk, until enough memory is free again.
 
-Invariant: no queue is asked while many bytes wait to be written.
+Invariant: eviction pauses while many bytes wait to be written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _QUEUE_WINDOW_BYTES_LEAST: Final = 262_144
 
 
-#: The cost of asking a queue, which may make a chunk of its messages.
+#: The cost of a call of `evict`, which may make a chunk of a queue's messages.
 _ASKED: Final = 32
 
 
@@ -40,13 +40,13 @@ class Eviction:
         self.bytes_max: i64 = -1
         #: The window of a queue while there is memory for it.
         self.window_bytes: i64 = -1
-        #: True while the memory is fuller than it should be.
+        #: True while messages use more memory than allowed.
         self.full = False
-        #: The task that asks queues; it may be over.
+        #: The task that evicts messages; it may be over.
         self._evicting: Task | None = None
-        #: Asks one queue after the other; it continues where the previous task stopped.
+        #: Evicts from one queue after the other; it continues where the previous task stopped.
         self._asking: Iterator[int] | None = None
-        #: Bytes held when all queues had been asked; they are asked again when it grows.
+        #: The bytes in memory after evicting from all queues, which begins again when they grow.
         self._asked_at: i64 = -1
 
     def configure(self, window_bytes: i64, bytes_max: i64) -> None:
@@ -57,7 +57,7 @@ class Eviction:
         self.core.memory.window_bytes = narrow if self.full else window_bytes
 
     def judge(self, held: i64) -> None:
-        """Have queues write once `held` exceeds the limit, until it is at nine tenths of it."""
+        """Evict messages once `held` exceeds the limit, until it is at nine tenths of the limit."""
         if self.bytes_max < 0:
             return
         if not self.full:
@@ -77,11 +77,11 @@ class Eviction:
             self._evicting = self.core.scheduler.start(self._evict(held))
 
     def ask_again(self) -> None:
-        """Ask all queues again, as unacked messages may have been requeued since."""
+        """Evict from all queues again, because unacked messages may have been requeued since."""
         self._asked_at = -1
 
     def _evict(self, held: i64) -> Iterator[int]:
-        """Ask queues to write their messages, until many bytes wait to be written."""
+        """Have queues write their messages, until many bytes wait to be written."""
         while self.full and self.core.spill.unwritten_bytes < SPILL_BATCH_BYTES:
             if self._asking is None:
                 self._asking = self._ask_all()
@@ -93,7 +93,7 @@ class Eviction:
             yield cost
 
     def _ask_all(self) -> Iterator[int]:
-        """Ask each queue, and each store of delayed messages, until it has nothing to write."""
+        """Evict from each queue and store of delayed messages, until it has nothing to write."""
         for vhost in list(self.vhosts.values()):
             for queue in list(vhost.queues.by_name.values()):
                 if isinstance(queue, WaitingQueue) and queue.ready_bytes() > 0:

@@ -4,8 +4,8 @@ Such an object is not declared: it exists from the first commit, publish or stor
 of that operation owns it.  From then on only its owner changes it; an administrator may remove it
 or give it to another user.  The owner may offer it to another user, who owns it once they have
 accepted.  Acceptance is required because a name with the highest possible number would drop all
-messages of its new owner, and many names would fill their quota.  An offer is not recorded; a
-restart forgets it.
+messages of its new owner, and many names would fill their quota.  Offers are not recorded, and a
+restart drops them.
 
 A user is more than a name: a deleted user and a later one of the same name are two owners with
 different numbers (`User.number`), so a user never inherits another's objects by name.  Objects
@@ -71,7 +71,7 @@ def key_of(owner: Owner | None) -> str:
 
 
 def is_free_for(owner: Owner | None, by: Owner | None) -> bool:
-    """Return whether `by` owns an object of `owner`, or may take it because nobody owns it."""
+    """Return whether `by` is `owner`, or may become the owner because there is none."""
     return owner is None or owner.is_same(by)
 
 
@@ -79,7 +79,7 @@ def check_owned(owner: Owner | None, by: Owner | None, label: str, command: str)
     """Check that an object belongs to `by` or to nobody.
 
     `label` names the object and its kind, `command` the command that transfers it.  The error does
-    not name the owner: users without permission must not learn it.
+    not name the owner, because users without permission must not learn it.
 
     Raises: AccessRefused (403).
     """
@@ -97,7 +97,7 @@ def foreign(label: str, command: str) -> str:
 
 @final
 class Quota:
-    """How many objects of a kind each owner has in one place, and how many they may have.
+    """The number of objects of a kind that each owner has in one place, and its limit.
 
     A quota refuses new objects and never removes existing ones.  It is a part of the place's total
     capacity, so no user can fill the place alone.
@@ -117,7 +117,7 @@ class Quota:
         self.counts[key] = self.counts.get(key, 0) + 1
 
     def remove(self, owner: Owner | None) -> None:
-        """Count one object less."""
+        """Count one object fewer."""
         key = key_of(owner)
         left = self.counts.get(key, 0) - 1
         if left > 0:
@@ -130,7 +130,7 @@ class Quota:
         self.counts.clear()
 
     def most_of(self, owner: Owner) -> int:
-        """Return how many objects a user may have; negative: only the place's limit applies."""
+        """Return how many objects a user may have; if negative, only the place's limit applies."""
         limits = self.user_limits.get(owner.name)
         return self.most if limits is None else limits.get(self.limit, self.most)
 

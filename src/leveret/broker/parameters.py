@@ -53,7 +53,7 @@ class RuntimeParameters:
     def __init__(self, core: Core, vhosts: dict[str, Vhost]) -> None:
         self._core: Final = core
         self._vhosts: Final = vhosts
-        #: Values by vhost, component and name, except those that a vhost keeps itself.
+        #: Values by vhost, component and name, except those that a vhost stores itself.
         self.values: dict[tuple[str, str, str], object] = {}
         self.global_values: dict[str, object] = {}
 
@@ -96,8 +96,8 @@ class RuntimeParameters:
 
         `others` allows unknown components, and unknown keys in an operator policy.
 
-        Raises: NotFound (404) without the vhost; PreconditionFailed (406) for a bad name or value,
-        an unknown component, or too many parameters, in number or in memory.
+        Raises: NotFound (404) for an unknown vhost; PreconditionFailed (406) for a bad name or
+        value, an unknown component, or too many parameters, in number or in memory.
         """
         vhost = self._vhost(vhost_name)
         self.check(component, name, value, others)
@@ -133,7 +133,7 @@ class RuntimeParameters:
         self._core.journal.delete("parameter", _key_record(vhost_name, component, name))
 
     def find(self, vhost_name: str, component: str, name: str) -> object:
-        """Return the value of a parameter, or None.  Raises: NotFound (404) without the vhost."""
+        """Return the value of a parameter, or None.  Raises: NotFound (404) if no such vhost."""
         vhost = self._vhost(vhost_name)
         if component == OPERATOR_POLICY:
             policy = vhost.policies.operator_by_name.get(name)
@@ -155,7 +155,7 @@ class RuntimeParameters:
     def of_vhosts(self, vhost_names: Iterable[str]) -> Iterator[list[tuple[str, str, str, object]]]:
         """Return, for each vhost, the vhost's name with the results of `of_vhost`.
 
-        A vhost that is deleted meanwhile has no parameters.
+        A vhost that is deleted in the meantime has no parameters.
         """
         own: dict[str, list[tuple[str, str, object]]] = {}
         for key, value in self.values.items():
@@ -166,7 +166,7 @@ class RuntimeParameters:
             yield [(vhost_name, component, name, value) for component, name, value in found]
 
     def _of_components(self, vhost_name: str) -> list[tuple[str, str, object]]:
-        """Return the parameters kept by components.  Raises: NotFound (404)."""
+        """Return the parameters that a vhost stores itself.  Raises: NotFound (404)."""
         vhost = self._vhost(vhost_name)
         found: list[tuple[str, str, object]] = [
             (OPERATOR_POLICY, policy.name, policy_value(policy))
@@ -361,7 +361,7 @@ def policy_value(policy: Policy) -> Arguments:
 
 
 def as_table(value: object, what: str) -> Arguments:
-    """Return a JSON object; a list of pairs counts as one, as RabbitMQ exports an empty one as [].
+    """Return a JSON object, also from a list of pairs: RabbitMQ exports an empty object as [].
 
     Raises: PreconditionFailed (406) for anything else.
     """

@@ -9,11 +9,11 @@ length.
 A quota refuses new objects and never removes existing ones; imports by the operator are counted but
 not refused.
 
-Messages are not counted one by one.  Every queue knows how many it holds; its `QuotaShare` has the
-number at the last count.  While a quota is far from its limit, a queue is counted again after at
-most `QUOTA_SLACK_MESSAGES` messages or `_QUOTA_SLACK_BYTES` bytes, at no cost to publishers.
-If all queues together could reach the quota before they are counted again, it is *watched*: then
-each publish is checked, and counted when it is accepted.
+Messages are not counted one by one.  Every queue has the number of its messages, and its
+`QuotaShare` the number at the last count.  While a quota is far from its limit, a queue is counted
+again after at most `QUOTA_SLACK_MESSAGES` messages or `_QUOTA_SLACK_BYTES` bytes, at no cost to
+publishers.  If all queues together could reach the quota before they are counted again, it is
+*watched*: each publish is checked, and counted when it is accepted.
 
 Invariants: if a quota is not watched, its use is below the limit, including everything published
 since the last count; if it is watched, its use never exceeds the count, once all queues have been
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 QUOTA_SLACK_MESSAGES: Final = 4096
 _QUOTA_SLACK_BYTES: Final = 64 * 65_536
 
-#: How many queues are counted again, per budget of the scheduler, before a quota refuses publishes;
-#: this takes 0.7 ms.  With more queues or more refusals, some publishes may still be refused after
+#: How many queues are counted again, per round of the scheduler, before a quota refuses publishes,
+#: which takes 0.7 ms.  With more queues or more refusals, some publishes may still be refused after
 #: messages have left.
 QUOTA_RECOUNT_QUEUES: Final = 4096
 
@@ -66,23 +66,23 @@ class QuotaShare:
         #: or recorded by an earlier release.
         self.owner: Owner | None = None
         self.user: Use | None = None
-        #: The counts of its vhost, and of its user.
+        #: The counts of the queue's vhost, and of its user.
         self.uses: list[Use] = [vhost]
-        #: How many queues it counts for its user: one, or none.
+        #: The number of queues that this share counts for the user: one, or none.
         self._queues: Final[i64] = queues
         #: Messages and their bytes at the last count.
         self.messages: i64 = 0
         self.bytes: i64 = 0
         #: True while each publish must be checked.
         self.watched = False
-        #: Its indexes in their lists of shares.
+        #: The indexes in the lists of shares of the vhost and of the user.
         self.vhost_place: i64 = -1
         self.user_place: i64 = -1
         vhost.add_share(self)
 
     @abstractmethod
     def messages_now(self) -> i64:
-        """Return how many messages the queue holds."""
+        """Return how many messages the queue has."""
 
     @abstractmethod
     def bytes_now(self) -> i64:
@@ -115,7 +115,7 @@ class QuotaShare:
             user.remove_share(self)
 
     def judge(self) -> None:
-        """Watch exactly the quotas that are near their limit."""
+        """Update the counts, and watch exactly the quotas that are near their limit."""
         self.count()
         for use in self.uses:
             use.judge()
@@ -134,7 +134,7 @@ class QuotaShare:
             self.judge()
 
     def count(self) -> None:
-        """Update the counts to the messages that the queue holds now."""
+        """Update the counts to the messages that the queue has now."""
         messages = self.messages_now() - self.messages
         size = self.bytes_now() - self.bytes
         if messages != 0 or size != 0:
@@ -162,7 +162,7 @@ class QuotaShare:
         return taken
 
     def admits(self, messages: i64, size: i64) -> bool:
-        """Return whether the quotas have room for this; count a refusal.
+        """Return whether the quotas have room for `messages` of `size` bytes; count a refusal.
 
         A message that replaces another adds no message (`messages` is 0).
         """
@@ -221,7 +221,8 @@ class Use:
         #: True while all queues are being counted, and the queues left to count.
         self._counts_all = False
         self._uncounted: list[QuotaShare] = []
-        #: How many queues may still be counted again while `Scheduler.full_at` has this value.
+        #: How many queues may still be counted again while `Scheduler.full_at` has the value
+        #: `_recounts_until`.
         self._recounts_left: i64 = QUOTA_RECOUNT_QUEUES
         self._recounts_until: i64 = 0
 
@@ -304,7 +305,7 @@ class Use:
             share.count()
 
     def _fits(self, messages: i64, size: i64) -> bool:
-        """Return whether this fits into the quota; nothing always does."""
+        """Return whether `messages` of `size` bytes fit into the quota; none always do."""
         if messages > 0 and 0 <= self.messages_max < self.messages + messages:
             return False
         return messages + size == 0 or not 0 <= self.bytes_max < self.bytes + size
@@ -378,7 +379,7 @@ class Use:
 
 @final
 class Quotas:
-    """The quota use of all users; each vhost keeps its own."""
+    """The quota use of all users; each vhost has its own `Use`."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler: Final = scheduler
