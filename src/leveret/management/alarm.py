@@ -1,4 +1,4 @@
-"""Timeouts for peers, which do not count the time during which the process is suspended."""
+"""Timeouts that do not count the time during which the process is suspended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leveret.clock import Clock
 
 
 class Alarm:
-    """Calls a function in the current loop, after `seconds` in which the process was running."""
+    """Calls a function in the current loop after `seconds` of running time."""
 
     def __init__(self, clock: Clock, seconds: float, call: Callable[[], object]) -> None:
         self._clock = clock
@@ -24,7 +24,7 @@ class Alarm:
         self._timer.cancel()
 
     def _judge(self) -> None:
-        """Call the function, or continue to wait if the process was suspended in the meantime."""
+        """Call the function, or continue to wait if the process was suspended."""
         left_ms = self._due_ms - self._clock.monotonic_ms()
         # Both clocks count in whole milliseconds.
         if left_ms > 2:
@@ -35,7 +35,7 @@ class Alarm:
 
 @contextlib.asynccontextmanager
 async def timeout(clock: Clock, seconds: float) -> AsyncIterator[None]:
-    """Raise TimeoutError in the body after `seconds`, not counting time while suspended."""
+    """Raise TimeoutError in the body after `seconds`, not counting suspensions."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(None) as limit:
         alarm = Alarm(clock, seconds, lambda: limit.reschedule(loop.time()))

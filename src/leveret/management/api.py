@@ -1,7 +1,7 @@
 """The application of the HTTP API: its routes, middlewares, and errors as JSON.
 
-Importing it loads the web framework.  A vhost in a path is percent-encoded (`/` is `%2F`); the
-framework routes on the raw path, and so keeps it apart from the path's own slashes.
+Importing it loads the web framework.  A vhost in a path is percent-encoded (`/` is `%2F`).  The
+framework routes on the raw path, and so distinguishes it from the path's own slashes.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ from leveret.pages.assets import assets
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker
 
-#: Methods that change nothing, so that such a request may be cancelled at any point.
+#: Methods that change nothing; their requests may be cancelled at any point.
 _READING = ("GET", "HEAD")
 
 #: A name in a path; aiohttp allows no braces in names unless the route gives a regex.
@@ -98,10 +98,10 @@ _NAME_IN_PATH = re.compile(r"\{(\w+)\}")
 #: `Retry-After` of a 503 answer, in seconds.
 _AGAIN_SECONDS = "5"
 
-#: How long a stop waits for requests in progress.
+#: The time that a stop waits for requests in progress.
 _STOP_SECONDS = 1.0
 
-#: The routes, a module for each concept.
+#: The modules of the routes, one for each concept.
 MODULES = (
     overview,
     openapi,
@@ -145,7 +145,7 @@ MODULES = (
 
 
 def routes() -> list[ApiRoute]:
-    """Return all routes; the operator has them on the Unix socket."""
+    """Return all routes, as they are served to the operator on the Unix socket."""
     return [one for module in MODULES for one in module.ROUTES]
 
 
@@ -155,7 +155,7 @@ def users_routes() -> list[ApiRoute]:
 
 
 def metrics_routes() -> list[ApiRoute]:
-    """Return the routes that Prometheus may use without a password."""
+    """Return the routes that are served to Prometheus without authentication."""
     return list(metrics.ROUTES)
 
 
@@ -233,7 +233,7 @@ def _runner(
     for one in served:
         kwargs: dict[str, Any] = {} if one.head else {"allow_head": False}
         if users:
-            # Requests from non-operators are authenticated before they are told to continue.
+            # Users are authenticated before 100 Continue is sent.
             kwargs["expect_handler"] = _wait
         path = _NAME_IN_PATH.sub(r"{\1:[^/]+}", one.path)
         app.add_routes([web.RouteDef(one.method, path, one.handler, kwargs)])
@@ -248,9 +248,9 @@ def _runner(
 
 
 async def _end_unread(request: web.Request, response: web.StreamResponse) -> None:
-    """Send `Connection: close` if the body has not arrived completely: aiohttp then closes.
+    """Close the connection after an answer whose request body has not arrived completely.
 
-    A streamed answer may begin before the body and end after it.
+    A streamed answer is excluded, because it may begin before the body and end after it.
     """
     if isinstance(response, web.Response) and not request.content.is_eof():
         response.force_close()
@@ -271,8 +271,8 @@ async def _begin_answer(request: web.Request, response: web.StreamResponse) -> N
 async def _forget(_app: web.Application) -> None:
     """Clear aiohttp's cache of handlers when the API ends.
 
-    The cache, at module level, keeps the last 1,024 handlers with their applications, and so would
-    keep the broker alive as long as the process.
+    The cache is a global of aiohttp that references the last 1,024 handlers with their
+    applications.  It would keep the broker in memory as long as the process runs.
     """
     cached = getattr(web_app, "_cached_build_middleware", None)
     if cached is not None:
@@ -286,7 +286,7 @@ async def _close_gate(gate: Gate, _app: web.Application) -> None:
 
 @web.middleware
 async def _check_names(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse a path with a name that is not Unicode: no object can have such a name."""
+    """Refuse a path with a name that is not valid UTF-8, which no object can have."""
     for part, name in request.match_info.items():
         if not is_unicode(name):
             raise PreconditionFailed(
@@ -297,7 +297,7 @@ async def _check_names(request: web.Request, handler: Handler) -> web.StreamResp
 
 @web.middleware
 async def _one_at_a_time(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Tell the connection when a request begins to be handled and when it is answered."""
+    """Notify the connection when a request begins to be handled and when it is answered."""
     connection = request.protocol
     assert isinstance(connection, HttpConnection | OperatorConnection)
     connection.begun()
@@ -312,8 +312,8 @@ async def _visited(
 ) -> web.StreamResponse:
     """Answer an admitted request, as long as it is allowed.
 
-    Raises: Unauthorized (401), AccessRefused (403), NotFound (404) if its user's right was
-    withdrawn before the answer began; ConnectionError after that, and the connection ends.
+    Raises: Unauthorized (401), AccessRefused (403), NotFound (404) if the user lost the right
+    before the answer began; ConnectionError if the user lost it later, and the connection ends.
     """
     connection = request.protocol
     assert isinstance(connection, HttpConnection)
@@ -338,27 +338,27 @@ async def _visited(
             raise
         if not visit.begun:
             raise refusal from None
-        # The partial answer cannot be taken back, and must not look complete.
+        # A partial answer has been sent, and must not look complete.
         if request.transport is not None:
             request.transport.abort()
         raise ConnectionResetError("the user's right to this answer was withdrawn") from None
 
 
 async def _in_line(request: web.Request, visit: Visit, handler: Handler) -> web.StreamResponse:
-    """Answer a request that was read completely, when its slot and slice come up."""
+    """Answer a completely read request, once it gets a slice and, if it is heavy, a slot."""
     user = visit.access.user
     async with contextlib.AsyncExitStack() as places:
         if (route := route_of(request)) and route.heavy:
             await places.enter_async_context(visit.gate.heavy(user))
         with request.app[OPERATOR].slices.of(user):
             await next_slice()
-            # It has changed nothing so far, so it may be cancelled if its user loses the right.
+            # From here on, a request that may change something must not be cancelled.
             visit.ends = request.method in _READING
             return await handler(request)
 
 
 def _through(gate: Gate, clock: Clock) -> Middleware:
-    """Return the middleware that admits a broker's users."""
+    """Return the middleware that authenticates and admits the broker's users."""
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -370,7 +370,7 @@ def _through(gate: Gate, clock: Clock) -> Middleware:
                 gate.left(visit)
         except Unauthorized as refused:
             body = {"error": "not_authorised", "reason": str(refused)}
-            # The page has its own login form; a challenge would make the browser show another.
+            # The page has its own login form; a challenge would make the browser show its own.
             asks = {} if is_page(request) else CHALLENGE
             return json_response(body, HTTPStatus.UNAUTHORIZED, asks)
         except TurnedAway as busy:
@@ -390,7 +390,7 @@ def _through(gate: Gate, clock: Clock) -> Middleware:
 
 
 def _refused(request: web.Request, refusal: AccessRefused) -> web.Response:
-    """Return the answer for a missing permission, as RabbitMQ gives it if it has the route."""
+    """Return the answer for a missing permission; for RabbitMQ's routes, it is RabbitMQ's."""
     visit = request.get(VISIT)
     if visit is None or not visit.right.tags:
         return json_response({"error": "forbidden", "reason": refusal.text}, 403)
@@ -398,7 +398,7 @@ def _refused(request: web.Request, refusal: AccessRefused) -> web.Response:
 
 
 def _whole(clock: Clock) -> Middleware:
-    """Return the middleware that reads the whole body of an unauthenticated request first."""
+    """Return the middleware that reads the body of an unauthenticated request to its end first."""
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -411,11 +411,11 @@ def _whole(clock: Clock) -> Middleware:
 
 
 async def _wait(_request: web.Request) -> None:
-    """Do not answer `Expect: 100-continue` yet (RFC 9110, section 10.1.1)."""
+    """Delay the answer to `Expect: 100-continue` (RFC 9110, section 10.1.1)."""
 
 
 def _compressed(request: web.Request) -> web.Response | None:
-    """Refuse a compressed body; RabbitMQ accepts none either, and its clients send none."""
+    """Return a refusal for a compressed body, which RabbitMQ does not accept either, or None."""
     coding = request.headers.get("Content-Encoding", "identity").strip().lower()
     if coding in ("", "identity"):
         return None
@@ -429,13 +429,13 @@ def _compressed(request: web.Request) -> web.Response | None:
 
 @web.middleware
 async def _as_it_is(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Return the middleware that refuses compressed bodies."""
+    """Refuse compressed bodies; answer other requests."""
     refused = _compressed(request)
     return refused if refused is not None else await _among_others(request, handler)
 
 
 async def _among_others(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer a request without a user, in slices that alternate with those of users."""
+    """Answer a request that has no user, in slices that alternate with those of users."""
     with request.app[OPERATOR].slices.of(""):
         await next_slice()
         return await handler(request)
@@ -444,8 +444,9 @@ async def _among_others(request: web.Request, handler: Handler) -> web.StreamRes
 def _errors_as_json(log: Log, *, names: bool = False) -> Middleware:
     """Return the middleware that answers errors as RabbitMQ does.
 
-    An unexpected exception is answered with 500 if the request had changed nothing so far;
-    otherwise it stops the broker.  With `names`, the answer names the missing object.
+    An unexpected exception is answered with 500.  If the request had already changed something, or
+    memory ran out, the exception stops the broker.  With `names`, the answer names the missing
+    object.
     """
 
     @web.middleware
@@ -471,10 +472,10 @@ def _errors_as_json(log: Log, *, names: bool = False) -> Middleware:
         except AmqpError as error:
             return error_response(error, names=names)
         except ConnectionError:
-            # The client is gone; nobody reads an answer.
+            # The client has disconnected.
             raise
         except web.HTTPException as fault:
-            # The text for a body that is too large has the limit.
+            # The text for a body that is too large contains the limit.
             is_large = isinstance(fault, web.HTTPRequestEntityTooLarge)
             reason = fault.text if is_large else fault.reason
             body = {"error": fault.reason.lower().replace(" ", "_"), "reason": reason}

@@ -1,7 +1,7 @@
-"""The log of changes over HTTP: one line for each request that changed the broker.
+"""The log of administrative changes: one line for each HTTP request that changed the broker.
 
-Bodies are not looked at: they hold passwords.  The path names what was changed, as it was sent.
-A change is logged however its request ends: also if the client disconnected or a part failed.
+A line contains the path of the request but not its body, which may contain a password.  A change is
+logged even if the client disconnected or a part of the request failed.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from leveret.management.gate import ACCESS
 from leveret.management.requests.steps import Steps
 from leveret.management.unix_socket import credentials
 
-#: Set for a request that has made some of its changes and may fail at the others.
+#: Set for a request that has made some of its changes and may fail at others.
 PARTLY_DONE: Final = web.RequestKey("partly_done", bool)
 
 
 def sender_of(request: web.Request) -> str:
-    """Return the origin of a request that may change something; empty for other requests.
+    """Return the peer of a request that may change something, or "" for other requests.
 
-    Over the Unix socket, that is a user and a process of the system.  Call it before the request is
-    answered: the client may disconnect at any time.
+    Over the Unix socket, the peer is a user and a process of the system.  Call this before the
+    request is handled, because the client may disconnect at any time.
     """
     transport = request.transport
     if not _may_change(request) or transport is None:
@@ -34,7 +34,7 @@ def sender_of(request: web.Request) -> str:
     connection = request.protocol
     if isinstance(connection, HttpConnection):
         peer = transport.get_extra_info("peername")
-        # The system no longer knows the peer of a connection that was reset.
+        # The system does not return the peer of a connection that was reset.
         return f"{peer[0]}:{peer[1]}" if peer else connection.slot.network
     with contextlib.suppress(OSError, AttributeError):
         pid, uid = credentials(transport.get_extra_info("socket"))
@@ -45,9 +45,9 @@ def sender_of(request: web.Request) -> str:
 def change_of(
     request: web.Request, status: int, sender: str, steps: Steps[web.StreamResponse]
 ) -> str:
-    """Return the line for a finished request; an empty text if it changed nothing.
+    """Return the log line for a finished request, or "" if it changed nothing.
 
-    `status` is that of the answer, or 0 without an answer; `sender` is from `sender_of`.
+    `status` is the status of the answer, or 0 if no answer was sent.
     """
     failed = status >= 400
     changed = request.get(PARTLY_DONE, False) if failed else steps.changed
@@ -72,13 +72,13 @@ def _may_change(request: web.Request) -> bool:
 
 
 def named(request: web.Request) -> str:
-    """Return a request's path for an error in the log, without a password in it."""
+    """Return the path of a request for an error in the log, without a password in the path."""
     route = route_of(request)
     return route.path if route and "password" in request.match_info else request.path
 
 
 def _who(request: web.Request, sender: str) -> str:
-    """Return the sender of a request: a user of the broker over TCP, else one of the system."""
+    """Return the sender of a request: a user of the broker over TCP, or a user of the system."""
     access = request.get(ACCESS)
     if access is None:
         return sender or "an unknown user at the management socket"

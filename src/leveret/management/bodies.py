@@ -1,4 +1,4 @@
-"""Bodies of requests: JSON objects whose fields are checked before anything is changed."""
+"""Reads JSON objects in the bodies of requests, and checks the types of their fields."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from aiohttp import web
 from leveret.broker.attributes.arguments import NUMBER_MAX
 from leveret.errors import PreconditionFailed
 
-#: The largest body, the default of RabbitMQ's `management.http.max_body_size`.
+#: The maximum size of a body, the default of RabbitMQ's `management.http.max_body_size`.
 BODY_BYTES_MAX: Final = 20 * 1024 * 1024
 
-#: The largest number that an error quotes: Python formats at most 4,300 digits.
+#: The maximum length of a number that an error quotes; Python formats at most 4,300 digits.
 _BITS_QUOTED_MAX: Final = 256
 
 #: A whole number as text, and its maximum length.
@@ -24,9 +24,9 @@ _DIGITS_MAX: Final = 20
 
 
 async def object_of(request: web.Request) -> dict[str, object]:
-    """Return the JSON object in a request's body; an empty body counts as an empty object.
+    """Return the JSON object in the body of a request, or an empty object for an empty body.
 
-    Raises: PreconditionFailed (400 in HTTP) for anything else.
+    Raises: PreconditionFailed (400 in HTTP) for any other body.
     """
     raw = await request.read()
     if not raw:
@@ -42,7 +42,7 @@ async def object_of(request: web.Request) -> dict[str, object]:
 
 
 def text_of(body: Mapping[str, object], name: str, default: str | None = None) -> str:
-    """Return a field that is text.  Raises: PreconditionFailed (400 in HTTP)."""
+    """Return a field of type text.  Raises: PreconditionFailed (400 in HTTP)."""
     value = body.get(name, default)
     if not isinstance(value, str):
         raise PreconditionFailed(f"the field '{name}' must be text")
@@ -50,7 +50,7 @@ def text_of(body: Mapping[str, object], name: str, default: str | None = None) -
 
 
 def number_of(body: Mapping[str, object], name: str, default: int | None = None) -> int:
-    """Return a field that is a whole number.  Raises: PreconditionFailed (400 in HTTP)."""
+    """Return a field of type integer.  Raises: PreconditionFailed (400 in HTTP)."""
     value = body.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool):
         raise PreconditionFailed(f"the field '{name}' must be a whole number")
@@ -63,7 +63,7 @@ def number_of(body: Mapping[str, object], name: str, default: int | None = None)
 
 
 def written_number_of(body: Mapping[str, object], name: str, default: int | None = None) -> int:
-    """Return a field that is a whole number; RabbitMQ's own client also sends it as text.
+    """Return an integer field, which RabbitMQ's own client also sends as text.
 
     Raises: PreconditionFailed (400 in HTTP).
     """
@@ -74,13 +74,13 @@ def written_number_of(body: Mapping[str, object], name: str, default: int | None
 
 
 def number_said(value: int) -> str:
-    """Return a number as an error quotes it; for a very long one, only its size."""
+    """Return a number as text for an error; for a very long number, only its length."""
     bits = value.bit_length()
     return str(value) if bits <= _BITS_QUOTED_MAX else f"a number of {bits} bits"
 
 
 def table_of(body: Mapping[str, object], name: str) -> dict[str, object]:
-    """Return a field that is an object; `[]`, which PHP writes for an empty one, is accepted.
+    """Return a field of type object; also accept `[]`, which PHP writes for an empty object.
 
     Raises: PreconditionFailed (400 in HTTP).
     """
@@ -93,7 +93,7 @@ def table_of(body: Mapping[str, object], name: str) -> dict[str, object]:
 
 
 def flag_of(body: Mapping[str, object], name: str) -> bool:
-    """Return a field that is true or false, which clients also send as text; default false.
+    """Return a boolean field, which clients also send as text; the default is false.
 
     Raises: PreconditionFailed (400 in HTTP).
     """
@@ -106,7 +106,7 @@ def flag_of(body: Mapping[str, object], name: str) -> bool:
 
 
 def table_or_none(body: Mapping[str, object], name: str) -> dict[str, object] | None:
-    """Return a field that is an object; None if it is missing.
+    """Return a field of type object, or None if it is missing or null.
 
     Raises: PreconditionFailed (400 in HTTP).
     """

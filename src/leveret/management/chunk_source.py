@@ -1,4 +1,4 @@
-"""Reads parts of stored chunks for the HTTP API, off the loop."""
+"""Reads parts of stored chunks for the HTTP API, outside the event loop."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from leveret.store.segments.segments import ChunkRef
 
 @dataclass(frozen=True)
 class ChunkSource:
-    """The chunks on one broker's disk.
+    """Access to the stored chunks of one broker.
 
-    `read` returns a number of bytes of a stream's chunk from a position: fewer if the file ends,
-    cannot be read or was deleted.
+    `read` takes a stream's number, a chunk, a position and a number of bytes.  It returns fewer
+    bytes if the file ends, cannot be read or was deleted.
     """
 
     read: Callable[[int, ChunkRef, int, int], Awaitable[bytes]]

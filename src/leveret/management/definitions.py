@@ -1,6 +1,6 @@
 """Conversion of definitions between JSON and the tables of `broker.definitions`.
 
-Argument values without a form in JSON are written as in the rest of the API: bytes as base64, a
+Argument values that JSON cannot represent are written as in the rest of the API: bytes as base64, a
 timestamp as seconds.
 """
 
@@ -17,13 +17,13 @@ from leveret.errors import PreconditionFailed
 from leveret.management.fields import plain
 from leveret.management.requests.slices import next_slice
 
-#: JSON bytes decoded per slice (a millisecond or two), and the overhead counted for each row.
+#: JSON bytes decoded per slice (a millisecond or two), and the bytes added for each row.
 _READ_AT_ONCE: Final = 256 * 1024
 _ROW_BYTES: Final = 128
 
 
 def read_definitions(data: bytes) -> Arguments:
-    """Decode a definitions file.  Raises: PreconditionFailed (406) if it is not an object."""
+    """Decode a definitions file.  Raises: PreconditionFailed (406) if it is not a JSON object."""
     try:
         found = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -36,15 +36,15 @@ def read_definitions(data: bytes) -> Arguments:
 
 
 async def read_in_slices(data: bytes) -> Arguments:
-    """Do the same as `read_definitions`, in slices of some thousand rows.
+    """Decode a definitions file in slices of some thousand rows.
 
-    Raises: PreconditionFailed (406) as `read_definitions`.
+    Raises: PreconditionFailed (406) if it is not a JSON object.
     """
     if len(data) <= _READ_AT_ONCE:
         return read_definitions(data)
     found: Arguments = {}
     try:
-        # Finding the end of a value is ten times as fast as decoding it.
+        # `Raw` only finds the end of a value, which is ten times as fast as decoding it.
         for name, raw in msgspec.json.decode(data, type=dict[str, msgspec.Raw]).items():
             await next_slice()
             found[name] = (
@@ -82,7 +82,7 @@ def write_definitions(definitions: Arguments, rabbit_version: str) -> bytes:
 
 
 class DefinitionsWriter:
-    """Writes a definitions file part by part: the head, then each section, row after row."""
+    """Writes a definitions file in parts: the fields of the head, then the rows of each section."""
 
     def __init__(self, rabbit_version: str, head: Arguments) -> None:
         """Begin a file with the fields of `head`."""
@@ -93,13 +93,13 @@ class DefinitionsWriter:
             "product_version": __version__,
             **head,
         }
-        #: The beginning of the enclosing object, until it is written.
+        #: The beginning of the JSON object, until it is written.
         self._begun = _formatted(fields, 0)[:-2]
         self._section = ""
         self._is_empty = True
 
     def rows(self, section: str, rows: Sequence[object]) -> bytes:
-        """Return more rows of a section; without rows, the beginning of the section."""
+        """Return the next rows of a section as JSON, with its beginning if the section is new."""
         parts: list[bytes] = []
         if section != self._section:
             parts += [self._end_section(), b",\n ", msgspec.json.encode(section), b": ["]
@@ -111,7 +111,7 @@ class DefinitionsWriter:
         return b"".join(parts)
 
     def end(self) -> bytes:
-        """Return the end of the file."""
+        """Return the end of the file as JSON."""
         return self._end_section() + b"\n}"
 
     def _end_section(self) -> bytes:
@@ -122,7 +122,7 @@ class DefinitionsWriter:
 
 
 def _formatted(value: object, depth: int) -> bytes:
-    """Return a value as JSON, with its lines indented by `depth` more."""
+    """Return a value as JSON, with its lines indented by `depth` more spaces."""
     text = msgspec.json.format(msgspec.json.encode(plain(value)), indent=1)
     # JSON text contains no raw line ends.
     return text.replace(b"\n", b"\n" + b" " * depth)

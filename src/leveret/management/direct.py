@@ -1,8 +1,8 @@
 """An AMQP channel for requests that handle messages, queues and bindings.
 
-Such a request is subject to the same rules as any client: permissions, limits, the journal and
-confirms.  The channel acts as the user of the request.  This is the interface for routes;
-`server.direct` implements it.
+Through the channel, a request is subject to the same rules as an AMQP client: permissions, limits,
+the journal and confirms.  The channel acts as the user of the request.  This module is the
+interface for routes; `server.direct` implements it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from leveret.wire.method import Method
 
 
 class DirectAnswer(Protocol):
-    """A method from the broker, with its content if it has any."""
+    """A method that the broker sent, with its content if it has any."""
 
     method: Method
     properties: bytes
@@ -32,7 +32,7 @@ class DirectChannel(Protocol):
     """A channel; an error that closes it is raised as AmqpError."""
 
     async def request(self, method: Method, *answers: type[Method]) -> DirectAnswer:
-        """Send a method; return its answer, a method of `answers`."""
+        """Send a method and return its answer, which is a method of one of `answers`."""
 
     async def publish(
         self,
@@ -42,13 +42,13 @@ class DirectChannel(Protocol):
         body: bytes,
         *answers: type[Method],
     ) -> Sequence[DirectAnswer]:
-        """Publish as mandatory; return all methods received up to the first of `answers`."""
+        """Publish a mandatory message; return the methods received up to the first of `answers`."""
 
     def send(self, method: Method) -> None:
-        """Send a method without an answer."""
+        """Send a method that has no answer."""
 
     async def close_channel(self) -> None:
-        """Close the channel, once everything sent before is done."""
+        """Close the channel once all methods sent before are executed."""
 
 
 #: Opens a channel as a user in a vhost.
@@ -76,9 +76,9 @@ async def direct_channel(
 def operating_user(broker: Broker, vhost: str) -> str:
     """Return the user that the operator acts as on the management socket.
 
-    This is the first administrator with access to the vhost: messages and queues need a user.
+    A channel needs a user.  It is the first administrator with permissions in the vhost.
 
-    Raises: PreconditionFailed (400 in HTTP) if there is none.
+    Raises: PreconditionFailed (400 in HTTP) if no administrator has permissions there.
     """
     for name, known in broker.users.by_name.items():
         if ADMINISTRATOR in known.tags and (name, vhost) in broker.users.permissions:

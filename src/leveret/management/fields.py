@@ -1,8 +1,7 @@
-"""Field table values as JSON.
+"""Conversion of field table values to JSON.
 
-Properties from a client may hold values without a form in JSON; they are converted, since the
-output must be JSON.  Of such values, definitions hold only bytes, timestamps and decimals, which
-they keep separately (`management.definitions`).
+Properties from a client may contain values that JSON cannot represent.  Definitions can contain
+bytes, timestamps and decimals of this kind.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from leveret.wire.tables import Timestamp
 def plain(value: object) -> object:
     """Return a field table value as JSON: bytes as base64, a timestamp as seconds.
 
-    Text that is not UTF-8 is converted as bytes, and a number that is not finite to null; in
-    a name, invalid UTF-8 is replaced.
+    Text that is not UTF-8 is converted like bytes, and a number that is not finite becomes null.
+    Invalid UTF-8 in a field name is replaced.
     """
     if isinstance(value, str):
         return value if is_unicode(value) else plain(value.encode("utf-8", "surrogateescape"))
@@ -52,7 +51,7 @@ def is_unicode(text: str) -> bool:
 
 
 def as_unicode(text: str) -> str:
-    """Return a text that UTF-8 can encode, with a replacement for each invalid byte."""
+    """Return a text with each byte of invalid UTF-8 replaced."""
     if is_unicode(text):
         return text
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

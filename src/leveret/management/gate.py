@@ -1,21 +1,21 @@
 """The gate of the HTTP API on TCP: authentication and authorization of requests.
 
 Users and passwords are those of AMQP, as Basic credentials with each request (RFC 7617).  A correct
-password costs a slow hash once in some minutes, because the result is cached.  A wrong one is
-delayed as over AMQP, which slows down guessing.  A browser sends the password once, to `LOGIN`, and
-then uses a cookie that stands for a session (`login.sessions`).
+password costs a slow hash once in some minutes, because the result is cached.  The refusal of a
+wrong one is delayed as over AMQP, which slows down guessing.  A browser sends the password once, to
+`LOGIN`, and uses the cookie of a session after that (`login.sessions`).
 
 The right that a route declares (`api_route`) is checked before its handler runs.  A handler checks
 permissions on a queue or an exchange with `may_read`, `may_write`, `may_configure` or `may_see`,
-before it looks the object up, and filters lists with `seen_vhosts` and `only_of`.  For the
-operator, on the Unix socket, all of these allow everything.
+before it looks the object up, and filters lists with `seen_vhosts` and `only_of`.  All of these
+allow everything to the operator, on the Unix socket.
 
-Each request is a login of its own, valid only while its credentials and permissions are.  When the
-user, the password or the permissions change so that the request would be refused now, a request
-that waits or is being answered ends at once (`Visit`).  A request that has begun to change the
-broker is not interrupted.
+A request is allowed only as long as its credentials and permissions are valid.  When the user, the
+password or the permissions change so that the request would now be refused, it ends at once, even
+if it waits or its answer has begun (`Visit`).  A request that has begun to change the broker is not
+interrupted.
 
-Invariants: loopback users may only connect from the broker's own machine; a refusal does not
+Invariants: loopback users can connect only from the broker's own machine; a refusal does not
 reveal whether the user exists.
 """
 
@@ -66,19 +66,19 @@ if TYPE_CHECKING:
 #: The request key of the user's permissions; not set for the operator.
 ACCESS: Final = web.RequestKey("access", Access)
 
-#: The header of an answer that asks for credentials.
+#: The header of an answer that requests credentials.
 CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="Leveret", charset="UTF-8"'}
 
-#: The route where a user begins a session, and may send the credentials as a form.
+#: The route that begins a session; it also accepts the credentials as a form.
 LOGIN: Final = ("POST", "/api/login")
 
 
 class TurnedAway(Exception):
-    """A request that the broker is too busy for (503); the text says why."""
+    """The broker is too busy for a request (503); the text gives the reason."""
 
 
 class Barred(AccessRefused):
-    """A request of a user without the tag for it, or without access to its vhost (401)."""
+    """The user lacks the tag for a request, or access to its vhost (401)."""
 
 
 class Visit:
@@ -94,22 +94,22 @@ class Visit:
         session: LoginSession | None = None,
     ) -> None:
         self.access: Final = access
-        #: The session that the request uses; None with credentials.
+        #: The session that the request uses, or None if it sends credentials.
         self.session: Final[LoginSession | None] = session
-        #: The right that its route needs.
+        #: The right that its route requires.
         self.right: Final[Right] = right
         self.gate: Final[Gate] = gate
         #: The memory for its body and its answer.
         self.booking: Final = Booking(gate.share, access.user)
         self.login: Final = (user.password_hash, user.algorithm)
         self._task = task
-        #: The permission checks that it passed.
+        #: The permission checks that the request passed; `look` repeats them.
         self.asked: list[Callable[[], None]] = []
-        #: True once the answer has begun: no other one can be given.
+        #: True once the answer has begun and can no longer be replaced.
         self.begun = False
-        #: False while it changes the broker and must not be cancelled.
+        #: Whether the request may be cancelled; false while it changes the broker.
         self.ends = True
-        #: The reason why it was ended.
+        #: The reason why the gate cancelled the request.
         self.refusal: Exception | None = None
 
     def look(self) -> None:
@@ -138,13 +138,13 @@ class Visit:
             )
 
     def over(self) -> Exception | None:
-        """Return why the gate cancelled the request; None if something else did."""
+        """Return why the gate cancelled the request, or None if it did not."""
         if self.refusal is not None and self._task is not None:
             self._task.uncancel()
         return self.refusal
 
     def left(self) -> None:
-        """Drop the task, whose result (the answer) refers to the request and so to this visit."""
+        """Drop the task: its result, the answer, references the request and thus this visit."""
         self._task = None
 
 
@@ -166,10 +166,10 @@ class Gate(RightsWatcher):
     ) -> None:
         super().__init__()
         self._broker = broker
-        #: The requests that are being answered, and their number by user.
+        #: The admitted requests, and their number by user.
         self.visits: set[Visit] = set()
         self._visits_of: Counter[str] = Counter()
-        #: The number of those that need a tag, by user.
+        #: The number of admitted requests that require a tag, by user.
         self._tagged_of: Counter[str] = Counter()
         self._requests_per_user = requests_per_user
         self._api_requests_per_user = api_requests_per_user
@@ -189,7 +189,7 @@ class Gate(RightsWatcher):
             self._broker.users.watchers.remove(self)
 
     def rights_changed(self, user: str) -> None:
-        """End the user's requests that are no longer allowed, and sessions with an old password."""
+        """Cancel requests that the user may no longer make, and end sessions of an old password."""
         known = self._broker.users.by_name.get(user)
         login = None if known is None else (known.password_hash, known.algorithm)
         self._sessions.keep_only(user, login)
@@ -241,7 +241,7 @@ class Gate(RightsWatcher):
         check_origin(request)
         token = None if hdrs.AUTHORIZATION in request.headers else cookie_of(request)
         route = route_of(request)
-        # A path without a route is open to any user, who gets a 404.
+        # For a path without a route, any user gets a 404.
         right = USER if route is None else route.right
         login = route is not None and (route.method, route.path) == LOGIN
         if token is None or login:
@@ -252,7 +252,7 @@ class Gate(RightsWatcher):
             user, known = session.user, self._broker.users.get(session.user)
         vhost = request.match_info.get("vhost")
         self.check_right(user, right, vhost)
-        # Always set: a route takes a request without it for one of the operator.
+        # Always set, because routes treat a request without permissions as the operator's.
         access = Access(self._broker.users, user, vhost or "")
         self._check_open(user, self._visits_of, self._requests_per_user)
         if right.tags:
@@ -266,7 +266,7 @@ class Gate(RightsWatcher):
         return visit
 
     async def _judged(self, request: web.Request, login: bool) -> tuple[str, User]:
-        """Return the user of a request's credentials; a `login` may send them as a form.
+        """Verify the credentials of a request and return its user; `login` allows a form.
 
         Raises: Unauthorized (401); TurnedAway (503) if too many logins wait; AccessRefused (403)
         for a form that a page of another site may have sent; Misdirected (421).
@@ -279,7 +279,7 @@ class Gate(RightsWatcher):
         peer = request.remote or ""
         allowed = self._may_come_from(user, peer)
         if allowed:
-            # Checked before the password, so that a page of another site cannot try passwords.
+            # Checked before the password, so that another site's page cannot guess passwords.
             self._check_host(request, user)
         known = self._broker.users.by_name.get(user)
         verdict = await self._keeper.judge(user, password, peer) if allowed else False
@@ -296,8 +296,8 @@ class Gate(RightsWatcher):
     def _session_of(self, request: web.Request, token: str) -> LoginSession:
         """Return the session of a request.
 
-        Raises: Unauthorized (401) if it is over; AccessRefused (403) for a request from another
-        page; Misdirected (421).
+        Raises: Unauthorized (401) if the session is over; AccessRefused (403) for a request from
+        another page; Misdirected (421).
         """
         session = self._sessions.find(token)
         connection = request.protocol
@@ -314,7 +314,7 @@ class Gate(RightsWatcher):
         return user not in self._keeper.loopback_users or self._keeper.is_local(peer)
 
     def _check_host(self, request: web.Request, user: str) -> None:
-        """Check that a request of a loopback user names a host of this machine.
+        """Check that the host in a request of a loopback user is this machine.
 
         Raises: Misdirected (421).
         """
@@ -330,7 +330,7 @@ class Gate(RightsWatcher):
             raise
 
     def begin_session(self, visit: Visit, peer: str) -> str:
-        """Begin a session for the user of a request, and return its token."""
+        """Begin a session for the user of a request, and return the token."""
         user = visit.access.user
         self._log("info", f"HTTP session begins: user '{user}' from {peer}")
         token = self._sessions.begin(user, visit.login)
@@ -339,7 +339,7 @@ class Gate(RightsWatcher):
         return token
 
     def end_session(self, visit: Visit) -> None:
-        """End the session of a request, with its other requests; no effect without a session."""
+        """End the session of a request, if it has one, and the session's other requests."""
         session = visit.session
         if session is not None:
             self._log("info", f"HTTP session ends: user '{session.user}'")
@@ -354,7 +354,7 @@ class Gate(RightsWatcher):
                 other.look()
 
     def check_goes_on(self, session: LoginSession | None) -> None:
-        """Check that a session, if there is one, is not over.  Raises: Unauthorized (401)."""
+        """Check that a session is not over; None passes.  Raises: Unauthorized (401)."""
         if session is not None and not self._sessions.holds(session):
             raise Unauthorized("the session is over; log in again")
 
@@ -373,10 +373,10 @@ class Gate(RightsWatcher):
             raise Unauthorized(WRONG)
 
     def check_right(self, user: str, right: Right, vhost: str | None) -> None:
-        """Check that a user has the right for a route, in `vhost` if its path has one.
+        """Check that a user has the right for a route, in the vhost of its path if it has one.
 
         Raises: Barred (401), which does not reveal whether the vhost exists; the errors of
-        `check_vhost` for a route that needs no tag.
+        `check_vhost` for a route that requires no tag.
         """
         users = self._broker.users
         if right.tags and not self._has_any(user, MANAGING):
@@ -408,7 +408,7 @@ class Gate(RightsWatcher):
         return (user, vhost) in self._broker.users.permissions
 
     def check_vhosts(self, user: str, vhosts: list[str]) -> None:
-        """Check that a user may enter those vhosts that still exist.
+        """Check that a user may enter those of the vhosts that still exist.
 
         Raises: Barred (401).
         """
@@ -422,8 +422,8 @@ class Gate(RightsWatcher):
     def check_vhost(self, user: str, vhost: str) -> None:
         """Check that a user may enter a vhost.
 
-        Raises: AccessRefused (403), whether it exists or not; NotFound (404) for an administrator
-        if it does not exist.
+        Raises: AccessRefused (403), whether or not the vhost exists; NotFound (404) for an
+        administrator if it does not exist.
         """
         users = self._broker.users
         if (user, vhost) in users.permissions:
@@ -434,7 +434,7 @@ class Gate(RightsWatcher):
 
 
 def may_read(request: web.Request, name: Name, kind: str = "queue") -> None:
-    """Check that the user may read from a queue, a stream or (`kind`) an `exchange`.
+    """Check that the user may read from a queue or stream, or from an exchange (`kind`).
 
     Raises: AccessRefused (403 or 401 in HTTP).
     """
@@ -444,21 +444,27 @@ def may_read(request: web.Request, name: Name, kind: str = "queue") -> None:
 
 
 def may_write(request: web.Request, name: Name, kind: str = "queue") -> None:
-    """Check that the user may write to it.  Raises: AccessRefused (403 or 401 in HTTP)."""
+    """Check that the user may write to a queue or exchange.
+
+    Raises: AccessRefused (403 or 401 in HTTP).
+    """
     access = request.get(ACCESS)
     if access is not None:
         _ask(request, partial(access.write, kind, name))
 
 
 def may_see(request: web.Request, name: Name, kind: str = "queue") -> None:
-    """Check that the user has any permission on it.  Raises: AccessRefused (403 or 401 in HTTP)."""
+    """Check that the user has any permission on a queue or exchange.
+
+    Raises: AccessRefused (403 or 401 in HTTP).
+    """
     access = request.get(ACCESS)
     if access is not None:
         _ask(request, partial(access.see, kind, name))
 
 
 def may_configure(request: web.Request, name: Name, kind: str = "queue") -> None:
-    """Check that the user may declare or delete a queue, or an `exchange`, of that name.
+    """Check that the user may declare and delete a queue or exchange of that name.
 
     Raises: AccessRefused (403 or 401 in HTTP).
     """
@@ -468,9 +474,9 @@ def may_configure(request: web.Request, name: Name, kind: str = "queue") -> None
 
 
 def seen_vhosts(request: web.Request) -> list[str] | None:
-    """Return the vhosts that a list may show to the user; None for all.
+    """Return the vhosts that a list may show to the user, or None for all.
 
-    The request ends when the user loses access to one of them.
+    The request ends when the user loses access to one of these vhosts.
     """
     visit: Visit | None = request.get(VISIT)
     if visit is None:
@@ -494,7 +500,7 @@ def sees_vhost(request: web.Request, vhost: str) -> bool:
 
 
 def only_of(request: web.Request) -> str | None:
-    """Return the only user whose connections and channels the caller may see; None for all."""
+    """Return the caller if they may see only their own connections and channels, or None."""
     visit: Visit | None = request.get(VISIT)
     if visit is None:
         return None
@@ -516,7 +522,7 @@ def book(request: web.Request, size: int) -> None:
 
 
 def access_of(request: web.Request) -> Access | None:
-    """Return the user's permissions in the vhost of the path; None for the operator."""
+    """Return the user's permissions in the vhost of the path, or None for the operator."""
     return request.get(ACCESS)
 
 
@@ -528,9 +534,9 @@ def must_administer(request: web.Request) -> None:
 
 @contextlib.contextmanager
 def looking(request: web.Request) -> Iterator[None]:
-    """Keep a request cancellable while it only prepares a change.
+    """Allow a request to be cancelled in the body, while it only prepares a change.
 
-    Raises: Barred (401) if the user ceased to be an administrator meanwhile.
+    Raises: Barred (401) if the user ceased to be an administrator during the body.
     """
     visit: Visit | None = request.get(VISIT)
     if visit is None:
@@ -545,7 +551,7 @@ def looking(request: web.Request) -> Iterator[None]:
 
 
 def _ask(request: web.Request, ask: Callable[[], None]) -> None:
-    """Check a permission, and remember it: the request ends when the user loses it.
+    """Check a permission; the request ends when the user loses it.
 
     Raises: AccessRefused (403); NotFound (404) for an administrator if the vhost does not exist.
     """
@@ -566,7 +572,7 @@ def is_administrator(request: web.Request) -> bool:
 
 
 def asking_owner(request: web.Request) -> Owner | None:
-    """Return the user of a request as an owner; None for the operator."""
+    """Return the user of a request as an owner, or None for the operator."""
     access = request.get(ACCESS)
     return None if access is None else access.owner
 
@@ -574,7 +580,7 @@ def asking_owner(request: web.Request) -> Owner | None:
 def may_change(request: web.Request, owner: Owner | None, label: str, command: str) -> None:
     """Check that the caller is the `owner` of an object, or an administrator.
 
-    An object without an owner is for administrators only.  `label` and `command` are as in
+    Only administrators may change an object without an owner.  `label` and `command` are as in
     `check_owned`.
 
     Raises: AccessRefused (403 in HTTP).
@@ -585,6 +591,6 @@ def may_change(request: web.Request, owner: Owner | None, label: str, command: s
 
 
 def can_read(request: web.Request, queue: Name) -> bool:
-    """Return whether the user may read a queue or a stream; losing it does not end the request."""
+    """Return whether the user may read a queue or stream, without ending the request later."""
     access = request.get(ACCESS)
     return access is None or access.allows(READ, queue)

@@ -1,4 +1,4 @@
-"""The interface of the HTTP API's gate to the server: password checks and local addresses."""
+"""The server's functions that the HTTP gate uses: password checks and local addresses."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def _usual(_user: str, _address: str) -> int:
 class GateKeeper:
     """The login policy of a gate.
 
-    `judge` returns whether a user at an address has this password, or None if too many logins wait;
+    `judge` verifies the password of a user at an address; it returns None if too many logins wait.
     `is_local` returns whether an address belongs to the broker's own machine.  `loopback_users` may
     connect from such addresses only, and only if the request's host is an address, localhost or one
     of `names`.  `backoff` returns the factor of the failure delay for a user at an address.  A
-    reload of the settings changes `loopback_users`, `names` and `login_failure_delay_ms`, from
-    the next login on.
+    reload of the settings changes `loopback_users`, `names` and `login_failure_delay_ms` for later
+    logins.
     """
 
     judge: Callable[[str, bytes, str], Awaitable[bool | None]]

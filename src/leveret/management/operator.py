@@ -1,7 +1,7 @@
-"""The operations by which routes change the broker: set its time, wait for syncs, hash passwords.
+"""The server's functions that routes use: set the time, wait for syncs, hash passwords, and more.
 
-The core has no clock and does no I/O.  Each caller from outside sets its time first and executes
-its effects afterwards, as the server does for each batch of input.
+The core has no clock and does no I/O.  Each caller sets its time first and executes its effects
+afterwards, as the server does for each batch of input.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Waiter(EndWaiter):
 
 
 async def ended(work: Task, durable: Callable[[], Awaitable[None]]) -> None:
-    """Wait until a running long operation has ended and its records are `durable`."""
+    """Wait until a running long operation has ended and `durable` has synced its records."""
     await durable()
     if not work.over:
         waiter = _Waiter(asyncio.get_running_loop().create_future())
@@ -63,9 +63,9 @@ async def ended(work: Task, durable: Callable[[], Awaitable[None]]) -> None:
 
 
 async def in_slices(core: Core, operation: Generator[int, None, T]) -> T:
-    """Run a long operation that ends with the request; return its result or raise its error.
+    """Run a long operation in slices of a request; return its result or raise its error.
 
-    If the client disconnects or loses its permission before the end, the operation is closed.
+    If the client disconnects or loses its permission before the end, the operation is aborted.
     """
     outcome: list[T] = []
     task = Task(core.scheduler, _noting(operation, outcome))
@@ -92,14 +92,14 @@ def _keeping(
 
 @dataclass(frozen=True)
 class Operator:
-    """The operations by which routes change a broker.
+    """The server's functions and data that routes use.
 
-    `begin` sets the core's time; `durable` returns once everything recorded is synced.
+    `begin` sets the core's time, and `durable` returns once everything recorded is synced.
     `hash_password` hashes a password outside the event loop.  `hold_files` prevents the removal of
     files of the data directory until `release_files` is called.  `broken` stops the broker after an
-    unexpected exception.  `counts` returns the counters of the sockets by their names in the API;
-    `scrapes` builds the totals of metrics, if they are served.  `sampler` computes rates;
-    `addresses` returns the listening addresses.
+    unexpected exception.  `counts` returns the counters of the sockets by their names in the API,
+    and `addresses` the listening addresses.  `scrapes` computes the totals of metrics, if they are
+    served, and `sampler` computes rates.
     """
 
     begin: Callable[[], object]
@@ -120,20 +120,20 @@ class Operator:
     recent: RecentLog = field(default_factory=RecentLog)
     #: The Spark queries that read streams.
     queries: StreamQueries = field(default_factory=StreamQueries)
-    #: Alternates the slices of all requests.
+    #: Schedules the slices of all requests.
     slices: Slices = field(default_factory=Slices)
-    #: The backups made over HTTP, or None if they are not possible.
+    #: The backups over HTTP, or None if they are not available.
     backups: Backups | None = None
     #: The value of `Strict-Transport-Security` over TLS, or "" to omit the header.
     hsts: str = ""
     #: The version of RabbitMQ that the broker reports.
     rabbitmq_version: str = RABBITMQ_VERSION
-    #: The time of its creation, in seconds of a monotonic clock.
+    #: The time at which this object was created, in seconds of a monotonic clock.
     started: float = field(default_factory=time.monotonic)
 
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[None]:
-        """Set the core's time, run the caller's changes, and wait until they are synced."""
+        """Set the core's time, run the body, and wait until its changes are synced."""
         self.begin()
         yield
         await self.durable()
@@ -143,16 +143,16 @@ class Operator:
         await ended(work, self.durable)
 
     async def performed(self, core: Core, asked: Generator[int, None, T]) -> T:
-        """Run a long operation, even if its client disconnects; return or raise its outcome.
+        """Run a long operation to its end, even if the client disconnects.
 
-        Its records are synced by then.
+        Returns its result or raises its error once its records are synced.
         """
         outcome: list[T] = []
         refusal: list[AmqpError] = []
         operation = _keeping(asked, outcome, refusal)
         await self.ended(core.scheduler.start(operation))
         if refusal:
-            # Popped: an error kept in the list would keep this frame alive through its traceback.
+            # Popped, because the traceback of an error in the list would reference this frame.
             raise refusal.pop()
         return outcome[0]
 

@@ -1,7 +1,7 @@
-"""Serving the broker's page: public files, which reveal nothing about the broker.
+"""Serves the files of the broker's page, which reveal nothing about the broker.
 
-They are served without authentication, because the login form is one of them.  The page gets all
-its data from the routes of the API, with the rights of the logged-in user.
+They are served without authentication, because they include the login form.  The page gets all its
+data from the routes of the API, with the rights of the logged-in user.
 
 Invariant: a requested path is only looked up in a table of existing files (`pages.assets`).
 """
@@ -40,7 +40,7 @@ def serving(assets: Mapping[str, Asset]) -> Middleware:
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
-        # The raw path: every file has one spelling.
+        # Only the exact path of a file matches, so percent-encoding is not decoded.
         asset = assets.get(request.rel_url.raw_path)
         if asset is None or request.method not in (hdrs.METH_GET, hdrs.METH_HEAD):
             return await handler(request)

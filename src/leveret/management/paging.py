@@ -1,8 +1,8 @@
-"""The query options of a list: a page of it, its order, some of its columns.
+"""The query options of a list: pagination, filter, sort order and columns.
 
-The conventions and their errors are those of RabbitMQ's API.  Long lists are sorted and filtered in
-slices, so that other requests need not wait.  A regex from the client is matched by the broker's
-own bounded matcher, with a limit on the steps per list.
+The options and their errors are those of RabbitMQ's API.  Long lists are sorted and filtered in
+slices, so that other requests need not wait.  The broker's own matcher applies a client's regex,
+with a limit on the steps per list.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from leveret.management.requests.slices import next_slice
 Item = TypeVar("Item")
 Row = dict[str, object]
 
-#: Rows of a page if the request does not say.
+#: The default number of rows of a page.
 PAGE_ROWS: Final = 100
 
-#: Items that are sorted, and names that are filtered, per slice.
+#: Items sorted and names filtered per slice.
 _SORTED_AT_ONCE: Final = 2_000
 _NAMES_AT_ONCE: Final = 5_000
 
@@ -45,14 +45,13 @@ class PageOutOfRange(PreconditionFailed):
 
 
 class RowFields:
-    """The fields of each row that are requested; `a.b` is the field b of the value of a.
+    """The requested fields of each row; the column `a.b` is the field b of the object a.
 
-    The cost of a field does not depend on the number of columns: the client chooses them, and
-    a list has many rows.
+    The cost of a field does not depend on the number of columns, which the client chooses.
     """
 
     def __init__(self, paths: Iterable[Sequence[str]] = ()) -> None:
-        #: The requested part of each field; None for the whole field.
+        #: The requested parts of each field; None for the whole field.
         self.fields: Final[dict[str, RowFields | None]] = {}
         for path in paths:
             self._add(path)
@@ -84,7 +83,7 @@ class RowFields:
 
 @dataclass(frozen=True)
 class PageQuery:
-    """The options in a request's query; `page` is None for the whole list."""
+    """The options in the query of a request; `page` is None for the whole list."""
 
     page: int | None
     page_size: int
@@ -106,11 +105,11 @@ class PageQuery:
 
     @property
     def end(self) -> int | None:
-        """The position after the page's last row; None for the whole list."""
+        """The position after the page's last row, or None for the whole list."""
         return None if self.page is None else self.page * self.page_size
 
     def only(self, row: Row) -> object:
-        """Return a row with the requested columns."""
+        """Return a row with the requested columns only."""
         return row if self.columns is None else self.columns.of(row)
 
     def paged(self, count: int, filtered: int, total: int) -> Row:
@@ -125,7 +124,7 @@ class PageQuery:
         }
 
     def check_range(self, count: int) -> None:
-        """Check that a page begins within the `count` rows, or right after them.
+        """Check that the page begins within the `count` rows, or right after them.
 
         Raises: PageOutOfRange (400 in HTTP).
         """
@@ -135,7 +134,9 @@ class PageQuery:
             )
 
     def cut(self, ordered: list[Item], found: int) -> list[Item]:
-        """Return the items of the page; `ordered` has all `found` items, or those up to its end.
+        """Return the items of the page.
+
+        `ordered` has all `found` items in order, or only the first ones, up to the page's end.
 
         Raises: PageOutOfRange (400 in HTTP).
         """
@@ -146,7 +147,7 @@ class PageQuery:
 
 
 def wanted_of(query: Mapping[str, str]) -> PageQuery:
-    """Return the options in a request's query.  Raises: PreconditionFailed (400 in HTTP)."""
+    """Parse the options in the query of a request.  Raises: PreconditionFailed (400 in HTTP)."""
     page = _number(query, "page")
     size = _number(query, "page_size")
     if page is not None:
@@ -172,7 +173,7 @@ def wanted_of(query: Mapping[str, str]) -> PageQuery:
 
 
 def columns_of(query: Mapping[str, str]) -> RowFields | None:
-    """Return the columns in a request's query; None for all."""
+    """Return the columns in the query of a request, or None for all."""
     text = query.get("columns")
     if text is None:
         return None
@@ -250,7 +251,7 @@ async def sorted_in_slices(
     reverse: bool = False,
     count: int | None = None,
 ) -> list[Item]:
-    """Return the items sorted, or the first `count`; sort in slices, between which others run.
+    """Return the items sorted, or the first `count` of them; other requests run between slices.
 
     Without a key the items themselves are compared, which takes half the time.
     """
@@ -264,7 +265,7 @@ async def sorted_in_slices(
             await next_slice()
     if len(runs) < 2:
         return runs[0] if runs else []
-    # A merge of whole lists would make the last slice as long as all others together.
+    # Merging everything in one slice would take as long as all slices before it.
     ordered: list[Item] = []
     merged = islice(heapq.merge(*runs, key=itself, reverse=reverse), count)
     while part := list(islice(merged, _SORTED_AT_ONCE)):
@@ -274,11 +275,11 @@ async def sorted_in_slices(
 
 
 class PageHeap:
-    """The first `count` of all items, or the last with `reverse`; items are added slice by slice.
+    """The smallest `count` items, or the largest with `reverse`; items are added slice by slice.
 
-    If `count` is at most `most`, items that cannot be among them are dropped at once.  Otherwise
-    all items are kept and sorted at the end, as merging each slice into a long list is slower.
-    Items must be distinct.
+    If `count` is at most `most`, items outside the result are dropped at once.  Otherwise all items
+    are kept and sorted at the end, because merging each slice into a long list is slower.  Items
+    must be distinct.
     """
 
     def __init__(self, count: int, reverse: bool, most: int) -> None:
@@ -306,7 +307,7 @@ class PageHeap:
             del kept[self._wanted :]
 
     async def ordered(self) -> list[Any]:
-        """Return the items in order; without a limit on the kept items, more than `count`."""
+        """Return the items in order; more than `count` if all items were kept."""
         if not self._all:
             return self._items
         return await sorted_in_slices(self._items, None, self._reverse)

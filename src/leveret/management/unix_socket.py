@@ -1,7 +1,7 @@
-"""The Unix socket of the HTTP API, accessible to its owner only and found by its path.
+"""Listens and connects on the Unix socket of the HTTP API, which only its owner can access.
 
-Invariants: the socket never has wider permissions than 0600, not even for a moment; neither a file
-that is not a socket nor the socket of a running broker is ever removed.
+Invariants: the socket never has wider permissions than 0600, not even for a moment; a file that is
+not a socket and the socket of a running broker are never removed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PATH_BYTES_MAX: Final = 107
 
 _BACKLOG: Final = 128
 
-#: `struct ucred` of unix(7): process, user, group.
+#: `struct ucred` of unix(7): the ids of process, user and group.
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
@@ -30,7 +30,7 @@ class ForeignSocket(PermissionError):
 
 
 def credentials(sock: socket.socket) -> tuple[int, int]:
-    """Return the process and the user at the other end of a Unix socket.  Raises: OSError."""
+    """Return the process id and the user id of a Unix socket's peer.  Raises: OSError."""
     raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     process, user, _ = _CREDENTIALS.unpack(raw)
     return process, user
@@ -38,7 +38,7 @@ def credentials(sock: socket.socket) -> tuple[int, int]:
 
 @contextmanager
 def _address(path: Path) -> Iterator[str]:
-    """Yield an address of `path` that fits: through its open directory if the path is too long."""
+    """Yield an address for `path`, through a descriptor of its directory if it is too long."""
     if len(os.fsencode(path)) <= PATH_BYTES_MAX:
         yield str(path)
         return
@@ -52,7 +52,7 @@ def _address(path: Path) -> Iterator[str]:
 def connect(path: Path, seconds: float) -> socket.socket:
     """Return a connection to the socket at `path`.
 
-    Raises: OSError; ForeignSocket if the listener cannot be the broker, and nothing is sent.
+    Raises: OSError; ForeignSocket, before anything is sent, if the listener cannot be the broker.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(seconds)
@@ -68,10 +68,10 @@ def connect(path: Path, seconds: float) -> socket.socket:
 
 
 def check_listener(path: Path, user: int, me: int) -> None:
-    """Check that `user`, who listens at `path`, can be the broker's user for a client `me`.
+    """Check that the user id of the listener at `path` can be the broker's, for a client `me`.
 
-    Root and `me` are allowed; if `me` is root, also the owner of the directory, and any user in a
-    directory that only its owner can write to.
+    Root and `me` are allowed.  If `me` is root, the owner of the directory is allowed too, and any
+    user in a directory that only its owner can write to.
 
     Raises: ForeignSocket; OSError.
     """
@@ -95,7 +95,7 @@ def listen(path: Path) -> socket.socket:
 
     A socket left by a dead broker is replaced.
 
-    Raises: OSError, also if `path` is another kind of file or a broker listens there.
+    Raises: OSError, also if `path` is not a socket or a broker listens on it.
     """
     _clear(path)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,1 +1,1 @@
-"""Backups over HTTP: the files of the data directory, downloaded by a client."""
+"""Backups over HTTP: a client downloads the files of the data directory."""

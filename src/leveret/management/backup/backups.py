@@ -1,9 +1,9 @@
 """The backups that clients make over HTTP: their files, their progress, and their end.
 
-A backup begins with a listing of the data directory; from then on, no file is removed.  Its client
-reads the listed files, each up to its size at that time, piece by piece, and again after a broken
+A backup begins with a list of the files in the data directory, which are not removed until it ends.
+The client reads each file up to its size in the list, and may read it again after a broken
 connection.  The backup ends when the client or an administrator ends it, or when nothing was read
-for `BACKUP_SILENCE_SECONDS_MAX`: a client that is gone must not fill the disk.
+for `BACKUP_SILENCE_SECONDS_MAX`, so that a client that crashed does not fill the disk.
 
 Invariants: only listed paths are read, never a path made by a client; there are at most
 `BACKUPS_MAX` backups; each backup releases its files exactly once, however it ends.
@@ -24,15 +24,15 @@ from leveret.limits import BACKUP_SILENCE_SECONDS_MAX, BACKUPS_MAX
 from leveret.management.alarm import Alarm
 from leveret.management.backup.source import FileSource, Listed
 
-#: A file is read and sent over HTTP in pieces of this size, between which other work runs.
+#: The size of the pieces in which a file is read and sent; other work runs between pieces.
 BACKUP_PIECE_BYTES: Final = 131_072
 
-#: The total rate of all backups over HTTP: at 3.3 s of a core for each GB over TLS (read, encrypted
-#: and sent, measured) that takes a tenth of a core from the clients of the broker.
+#: The total send rate of all backups.  A GB over TLS takes 3.3 s of a core (measured: read, encrypt
+#: and send), so backups take at most a tenth of a core from the broker's clients.
 _BYTES_PER_SECOND_MAX: Final = 33_554_432
 
 
-#: Access to backups over TCP: administrators over TLS or from the broker's machine, over any
+#: Access to backups over TCP for administrators: over TLS or from the broker's machine, over any
 #: connection, or not at all.
 Allowed = Literal["secure", "any", "off"]
 
@@ -48,14 +48,14 @@ class Unreadable(Exception):
 
 
 class Pace:
-    """One send rate for all backups, so that the broker's clients get enough of the loop's time.
+    """Limits the send rate of all backups together, so that they do not delay the broker's clients.
 
-    Unused capacity is not saved up.
+    Unused capacity does not accumulate.
     """
 
     def __init__(self, bytes_per_second: int = _BYTES_PER_SECOND_MAX) -> None:
         self._bytes_per_second = bytes_per_second
-        #: When the next piece may be sent, in seconds of the clock given to `wait_for`.
+        #: The time from which the next piece may be sent, on the clock of the caller.
         self._free = 0.0
 
     def wait_for(self, size: int, now: float) -> float:
@@ -66,7 +66,7 @@ class Pace:
 
 
 class _Digest:
-    """The checksum of a file that is sent in order; parts of it may be sent repeatedly."""
+    """Computes the checksum of a file sent in order, parts of which may be sent repeatedly."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -74,24 +74,24 @@ class _Digest:
         self._end = 0
 
     def add(self, at: int, data: bytes) -> None:
-        """Add data that was read at a position; repeated bytes count once."""
+        """Add data from a position in the file; repeated bytes count once."""
         if at <= self._end < at + len(data):
             self._hash.update(data[self._end - at :])
             self._end = at + len(data)
 
     @property
     def value(self) -> str:
-        """The checksum of the whole file; empty until all of it was sent."""
+        """The checksum of the whole file, or an empty string until it was sent completely."""
         return self._hash.hexdigest() if self._end == self._size else ""
 
 
 class Backup:
-    """One backup; `over` once its files are released."""
+    """One backup; `over` is true once its files are released."""
 
     def __init__(
         self, name: str, who: str, found: Listed, time_ms: int, group: int, heard_ms: int
     ) -> None:
-        #: Its id in paths.
+        #: The id of the backup in paths of the API.
         self.id: Final = name
         self.who: Final = who
         self.uuid: Final = found.uuid
@@ -113,7 +113,7 @@ class Backup:
         self.sent += len(data)
 
     def digest(self, path: str) -> str:
-        """Return the checksum of a file; empty until all of it was sent."""
+        """Return the checksum of a file, or an empty string until it was sent completely."""
         return self._digests[path].value
 
 
@@ -131,7 +131,7 @@ class Backups:
         most: int = BACKUPS_MAX,
         silence_seconds: float = BACKUP_SILENCE_SECONDS_MAX,
     ) -> None:
-        """Create an empty set of backups.
+        """Create the manager of backups.
 
         `durable` returns the newest journal group once everything recorded is synced.  `is_local`
         returns whether an address belongs to the broker's own machine.  `most` is the maximum
@@ -150,7 +150,7 @@ class Backups:
         self._beginning = 0
 
     async def begin(self, who: str) -> Backup:
-        """Begin a backup of everything recorded so far; logs and lists show `who`.
+        """Begin a backup of everything recorded so far; `who` is shown in the log and in lists.
 
         Raises: NoPlace; Unreadable.
         """
@@ -168,7 +168,7 @@ class Backups:
             raise
         finally:
             self._beginning -= 1
-        # Random, so that no id from before a restart is valid.
+        # Random, so that an id from before a restart is not valid.
         name, now = secrets.token_hex(16), self._clock
         backup = Backup(name, who, found, int(now.wall_ms()), group, int(now.monotonic_ms()))
         self.by_id[backup.id] = backup
@@ -177,7 +177,7 @@ class Backups:
         return backup
 
     def find(self, name: str) -> Backup | None:
-        """Return the backup with an id, and restart its silence timeout; None if it is over."""
+        """Return the backup with an id and restart its timeout, or return None if it is over."""
         backup = self.by_id.get(name)
         if backup is not None:
             backup.heard_ms = int(self._clock.monotonic_ms())
@@ -203,9 +203,9 @@ class Backups:
     async def send(
         self, backup: Backup, path: str, at: int, write: Callable[[bytes], Awaitable[None]]
     ) -> None:
-        """Send a file from a position on, up to its size at the beginning of the backup.
+        """Send a file from a position up to its size at the beginning of the backup.
 
-        Raises: ConnectionError if it cannot be read or the backup is over.
+        Raises: ConnectionError if the file cannot be read or the backup is over.
         """
         size = backup.files[path]
         while at < size:
@@ -221,7 +221,7 @@ class Backups:
                 raise ConnectionResetError(f"{path} cannot be read")
             backup.sends(path, at, data)
             await write(data)
-            # Not before: a peer that reads nothing keeps `write` waiting, and so counts as silent.
+            # Only after `write`, which waits for the peer: a peer that does not read is silent.
             backup.heard_ms = int(self._clock.monotonic_ms())
             at += len(data)
 

@@ -1,4 +1,4 @@
-"""Lists and reads files for backups over HTTP, off the loop."""
+"""Lists and reads files for backups over HTTP, outside the event loop."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Listed:
 
 
 def listed(disk: Disk) -> Listed | None:
-    """Return the contents of a data directory, in the order of copying; None if it is unreadable.
+    """Return the contents of a data directory, or None if it cannot be read.
 
-    The caller holds the files.
+    The files are in the order in which they must be copied.  The caller prevents their removal.
     """
     try:
         uuids = [copy.uuid.hex() for copy in look_at_format(disk) if copy is not None]
@@ -37,11 +37,11 @@ def listed(disk: Disk) -> Listed | None:
 
 @dataclass(frozen=True)
 class FileSource:
-    """The files of one broker's data directory.
+    """Access to the files of one broker's data directory.
 
-    `hold` returns once no file is removed any more, `release` ends that; holds are counted. `look`
-    returns the contents, or None if they cannot be read.  `read` returns a number of bytes of a
-    file from a position: fewer at its end, none if it cannot be read.
+    `hold` prevents the removal of files until `release` is called as often.  `look` returns the
+    contents, or None if they cannot be read.  `read` takes a path, a position and a number of
+    bytes; it returns fewer bytes at the end of the file, and none if the file cannot be read.
     """
 
     hold: Callable[[], Awaitable[None]]

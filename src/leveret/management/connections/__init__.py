@@ -1,1 +1,1 @@
-"""Connections to the HTTP ports: limits, log and addresses."""
+"""Connections to the HTTP listeners: timeouts, log and addresses."""

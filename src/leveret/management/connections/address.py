@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class ListenAddress:
     """A protocol by RabbitMQ's name (`amqp`, `amqp/ssl`, `http`, …), a host and a port.
 
-    With TLS, `certificate` is the certificate's file and `expires` its expiration (Unix time).
+    With TLS, `certificate` is the path of the certificate and `expires` its expiration (Unix time).
     """
 
     protocol: str

@@ -1,8 +1,8 @@
-"""One HTTP connection on TCP, whose peer may be slow or hostile.
+"""HTTP connections: on TCP, where the peer may be slow or hostile, and on the Unix socket.
 
-It is closed if no complete request arrives in time, however slowly its bytes come, if the peer does
-not read its answer, or to make room for another connection.  No body is ever decompressed: a
-kilobyte could become a gigabyte before its sender is authenticated.  Loads the framework.
+A connection on TCP is closed if no complete request arrives in time, if the peer does not read its
+answer, or to make room for another connection.  Bodies are never decompressed, because a kilobyte
+could become a gigabyte before its sender is authenticated.  This module loads the framework.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _wrong_port() -> bytes:
 
 
 class JsonErrors(web.RequestHandler):
-    """Answers malformed HTTP requests with an error in JSON, as the API answers all errors."""
+    """Answers malformed HTTP requests with an error in JSON, like all errors of the API."""
 
     def handle_error(
         self,
@@ -55,7 +55,7 @@ class JsonErrors(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Return the answer, after which the connection closes.
+        """Return the error as an answer, after which the connection closes.
 
         Raises: ConnectionError if another answer has begun.
         """
@@ -75,7 +75,7 @@ class JsonErrors(web.RequestHandler):
 
 
 class HttpConnections:
-    """The connections of one listener."""
+    """The limits and resources that the connections of one TCP listener share."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class HttpConnections:
 
 
 class HttpConnection(JsonErrors):
-    """One connection; at most one idle alarm runs at any time."""
+    """One connection on TCP; at most one idle alarm runs at any time."""
 
     def __init__(self, connections: HttpConnections, network: str) -> None:
         super().__init__(
@@ -112,16 +112,16 @@ class HttpConnection(JsonErrors):
             logger=connections.logger,
             # Idle connections are closed here, by a clock that excludes suspensions.
             keepalive_timeout=2 * connections.idle_seconds + 3600,
-            # If the body of the request has not arrived, the transport lingers.
+            # The transport itself reads and discards a body that has not arrived completely.
             lingering_time=0,
             auto_decompress=False,
-            # Limits the body bytes read before a request is refused to little more than one read.
+            # Limits the body bytes read before a request is refused to little more than this.
             read_bufsize=16_384,
             access_log=None,  # type: ignore[arg-type]  # None logs nothing
         )
         self._connections = connections
         self.slot = Slot(network, self._expel, is_authenticating=self._is_authenticating)
-        #: True from a complete request head to its answer.
+        #: Whether a request is being answered: from its complete head to the end of the answer.
         self._asking = False
         self._expelled = False
         self._first = True
@@ -148,7 +148,7 @@ class HttpConnection(JsonErrors):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Pass on input; tell clients of AMQP or TLS in their protocol that the port is wrong."""
+        """Pass on input; answer AMQP and TLS clients with an error in their own protocol."""
         if self._first:
             self._first = False
             if data.startswith(b"AMQP") and self.transport is not None:
@@ -180,21 +180,22 @@ class HttpConnection(JsonErrors):
         return f"{text}; HTTP over TLS is on https_port if tls_certificate is set"
 
     def begun(self) -> None:
-        """Handle a request whose head is complete."""
+        """Begin to handle a request whose head is complete."""
         self._quiet()
         self._heading = False
         self._asking = True
         self._connections.admission.busy(self.slot)
 
     def awaits_body(self) -> None:
-        """Mark the connection as idle while it waits for a body, which the peer may send slowly.
+        """Mark the connection as idle while it waits for a body.
 
-        Any authenticated user, even one without rights, could otherwise keep all slots busy.
+        Otherwise any authenticated user, even one without rights, could occupy all slots by sending
+        bodies slowly.
         """
         self._connections.admission.idle(self.slot)
 
     def has_body(self) -> None:
-        """Mark the connection as busy again: the body is complete."""
+        """Mark the connection as busy again once the body is complete or refused."""
         self._connections.admission.busy(self.slot)
 
     def _quiet(self) -> None:
@@ -203,7 +204,7 @@ class HttpConnection(JsonErrors):
             self._idle = None
 
     def ended(self) -> None:
-        """Wait for the next request: the current one is answered."""
+        """Wait for the next request after an answer."""
         self._asking = False
         self._heading = False
         self._connections.admission.idle(self.slot)
@@ -216,18 +217,18 @@ class HttpConnection(JsonErrors):
     def _wait_for_request(self, seconds: float) -> None:
         self._quiet()
         if self.transport is not None:
-            # Otherwise the connection is lost, and its handler is about to notice.
+            # Without a transport the connection is lost, and needs no timeout.
             self._idle = Alarm(self._connections.clock, seconds, self._abort)
 
     def pause_writing(self) -> None:
-        """Start the stall timeout: the peer does not read."""
+        """Start the stall timeout, because the peer does not read."""
         super().pause_writing()
         self._reads()
         connections = self._connections
         self._stall = Alarm(connections.clock, connections.stall_seconds, self._abort)
 
     def resume_writing(self) -> None:
-        """Stop the stall timeout: the peer reads again."""
+        """Stop the stall timeout, because the peer reads again."""
         self._reads()
         super().resume_writing()
 
@@ -237,7 +238,7 @@ class HttpConnection(JsonErrors):
             self._stall = None
 
     def refused(self) -> None:
-        """Stop counting the connection as authenticating: its password is wrong."""
+        """Stop counting the connection as authenticating after a wrong password."""
         self._asking = False
 
     def _is_authenticating(self) -> bool:
@@ -251,18 +252,18 @@ class HttpConnection(JsonErrors):
         self._abort()
 
     def _abort(self) -> None:
-        """Reset the connection, and discard unsent output, also in the kernel's buffer."""
+        """Reset the connection, and discard unsent output, including the kernel's."""
         if self.transport is None:
             return
         sock = self.transport.get_extra_info("socket")
         if sock is not None:
-            # Otherwise the kernel would keep unread output for a quarter of an hour.
+            # Otherwise the kernel would retain unread output for a quarter of an hour.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self.transport.abort()
 
 
 class OperatorConnections:
-    """The connections of the listener on the Unix socket, which only the operator can reach."""
+    """The resources that connections to the Unix socket share; only the operator can connect."""
 
     def __init__(self, server: web.Server, admission: Admission, log: Log) -> None:
         self.server = server
@@ -276,9 +277,9 @@ class OperatorConnections:
 
 
 class OperatorConnection(JsonErrors):
-    """One connection of the operator, whose requests may take their time.
+    """One connection of the operator, which has no timeouts.
 
-    A connection without a request is closed if there are too many.
+    A connection without a request is closed if there are too many connections.
     """
 
     def __init__(self, connections: OperatorConnections, network: str) -> None:
@@ -294,7 +295,7 @@ class OperatorConnection(JsonErrors):
         self.slot = Slot(network, self._expel)
 
     def _expel(self) -> None:
-        """Drop the connection to make room for another one."""
+        """Close the connection to make room for another one."""
         if self.transport is not None:
             self.transport.abort()
 
@@ -304,11 +305,11 @@ class OperatorConnection(JsonErrors):
         self.ended()
 
     def begun(self) -> None:
-        """Keep the slot while a request is being answered."""
+        """Mark the connection as busy while a request is being answered."""
         self._admission.busy(self.slot)
 
     def ended(self) -> None:
-        """Let other connections take the slot again: the request is answered."""
+        """Mark the connection as idle, so that another one may replace it."""
         self._admission.idle(self.slot)
 
     def connection_lost(self, exc: BaseException | None) -> None:

@@ -1,7 +1,7 @@
-"""The log of the web framework: each of its warnings becomes one line of the broker's log.
+"""Forwards the web framework's warnings to the broker's log, one line each.
 
-The framework quotes malformed input, which may be a header with a password.  Its texts are
-therefore neither logged nor sent; the error is named by the type of the exception.
+The framework quotes malformed input in its exceptions, possibly a header with a password.  Their
+texts are therefore neither logged nor sent to clients; the type of the exception gives the reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from leveret.escaping import unquoted
 #: Takes a level and a text.
 Log = Callable[[str, str], None]
 
-#: The reasons for which a request cannot be parsed.
+#: The reasons why a request cannot be parsed.
 _UNREADABLE: Final = {
     faults.LineTooLong: "the request line or a header is too long",
     faults.InvalidHeader: "a header is malformed",
@@ -28,7 +28,7 @@ _UNREADABLE: Final = {
     faults.TransferEncodingError: "the body is not encoded as Transfer-Encoding says",
 }
 
-#: A text of the framework that is clear and quotes nothing.
+#: The framework's text for a missing Host header; it quotes no input.
 _NO_HOST: Final = "Missing 'Host' header in request."
 
 
@@ -40,14 +40,14 @@ def unreadable(fault: faults.HttpProcessingError) -> str:
 
 
 class _Lines(logging.Handler):
-    """Writes what the framework logs as lines of the broker's log, without tracebacks."""
+    """Writes the framework's log records as lines of the broker's log, without tracebacks."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one warning, even for an error: malformed input is not a fault of the broker."""
+        """Write a record as a warning, even an error, since most errors are malformed input."""
         text = record.getMessage().strip()
         fault = record.exc_info[1] if record.exc_info else None
         if isinstance(fault, faults.HttpProcessingError):
@@ -59,6 +59,6 @@ class _Lines(logging.Handler):
 
 def make_logger(log: Log) -> logging.Logger:
     """Return a new logger, so that brokers in one process do not share one."""
-    logger = logging.Logger("leveret.http")  # noqa: LOG001 (one for each broker in a process)
+    logger = logging.Logger("leveret.http")  # noqa: LOG001 (one for each broker in the process)
     logger.addHandler(_Lines(log))
     return logger

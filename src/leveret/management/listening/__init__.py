@@ -1,1 +1,1 @@
-"""Serving HTTP: sockets and their connection slots, connections, and the log of both."""
+"""The HTTP listeners: the Unix socket, TCP with and without TLS, and the port for metrics."""

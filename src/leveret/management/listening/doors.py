@@ -1,4 +1,4 @@
-"""The interface of the HTTP listeners to the server: accepting connections, limits, the clock."""
+"""The server's functions and limits that the HTTP listeners use to accept connections."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from leveret.limits import (
 )
 from leveret.session.admission import Admission, Slot
 
-#: Creates the protocol of a connection from a network, and its slot.
+#: Takes the network of a peer; returns the protocol of the new connection, and its slot.
 Make = Callable[[str], tuple[asyncio.Protocol, Slot]]
 
-#: Accepts connections on a listening socket, with the slots of an admission and a `Make`; True
-#: means that they are authenticated from the start.  Returns a function that stops it.
+#: Accepts connections on a listening socket.  Takes the socket, the admission that limits the
+#: connections, a `Make`, and whether connections are authenticated from the start.  Returns a
+#: function that stops accepting.
 Accept = Callable[[socket.socket, Admission, Make, bool], Callable[[], None]]
 
 
 @dataclass(frozen=True)
 class Doors:
-    """The server's means for the HTTP listeners.
+    """The server's functions and limits for the HTTP listeners.
 
-    `clock` stands still while the process is suspended.  `accept` is for the Unix socket and for
-    metrics, `accept_users` for connections of users, possibly through a proxy, and `accept_tls`
-    for connections that begin with TLS; it is None without certificates.
+    `clock` does not advance while the process is suspended.  `accept` serves the Unix socket and
+    the metrics, `accept_users` connections of users, possibly through a proxy, and `accept_tls`
+    connections that begin with TLS.  Without certificates, `accept_tls` is None.
     """
 
     accept: Accept

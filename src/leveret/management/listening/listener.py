@@ -1,10 +1,9 @@
-"""Serving the HTTP API on sockets, with the framework loaded at the first connection.
+"""HTTP listeners, which load the web framework at the first connection.
 
-The web framework costs 0.2 s of start-up and 13 MB of memory, which a broker without HTTP clients
+The framework costs 0.2 s of start-up and 13 MB of memory, which a broker without HTTP clients
 should not pay.  So the sockets listen from the start, and the first connection waits in the backlog
-while a thread loads the framework, which then accepts on the same sockets.
-`HttpListener` is the part common to the API's listeners: `UnixListener` serves the operator, `tcp`
-the broker's users.
+while a thread loads the framework.  `HttpListener` is the base of all listeners, and
+`UnixListener` serves the operator.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ _ROUTES: Final = ("/api/", "/metrics/")
 
 
 class HttpListener(ABC):
-    """The HTTP API of one broker on some sockets; created in the broker's loop."""
+    """The HTTP API of one broker on one or more sockets; created in the broker's loop."""
 
-    #: True if all connections are authenticated from the start.
+    #: Whether connections are authenticated from the start.
     knows_all: bool
 
     def __init__(
@@ -76,19 +75,19 @@ class HttpListener(ABC):
         """Return listening sockets.  Raises: OSError."""
 
     def _accept_of(self, sock: socket.socket) -> Accept:
-        """Return the function that accepts on one of the sockets."""
+        """Return the function that accepts connections on one of the sockets."""
         return self._doors.accept
 
     @abstractmethod
     def _load(self) -> AppRunner:
-        """Load the framework and return the runner; called in a thread, because it takes long."""
+        """Load the framework and return the runner; called in a thread, because it is slow."""
 
     @abstractmethod
     def _make(self, runner: AppRunner) -> Make:
         """Return the factory of connections for `runner`, which is set up."""
 
     def _first_connection(self) -> None:
-        """Begin to load the framework, which then accepts the connection."""
+        """Load the framework, then accept the connections in the backlog."""
         for sock in self._sockets:
             self._loop.remove_reader(sock)
         if self._loading is None:
@@ -109,7 +108,7 @@ class HttpListener(ABC):
             self._log("error", f"the HTTP API could not start: {error!r}")
 
     async def stop(self) -> None:
-        """Close the sockets and their connections; no effect if it does not listen."""
+        """Close the sockets and their connections; no effect on a listener that is not started."""
         if not self._sockets:
             return
         if self._loading is None:
@@ -164,7 +163,7 @@ class UnixListener(HttpListener):
         return OperatorConnections(runner.server, self.admission, self._log).make
 
     async def stop(self) -> None:
-        """Close the socket and its connections, and remove it; no effect if it does not listen."""
+        """Close the socket and its connections, and remove its file if it was listening."""
         listened = bool(self._sockets)
         await super().stop()
         if listened:
@@ -178,9 +177,9 @@ class UnixListener(HttpListener):
 def _leave_out_slash(server: Server) -> None:
     """Make `server`, which is set up, remove a trailing slash from the paths of its requests.
 
-    Some clients put one after the name of a list.  As in RabbitMQ, `/api/queues/` is equivalent to
-    `/api/queues`.  Only one slash is removed, since a second one would follow an empty name.  Files
-    of the page keep their one spelling.
+    Some clients append a slash to the path of a list.  As in RabbitMQ, `/api/queues/` is equivalent
+    to `/api/queues`.  Only one slash is removed, since a second one would follow an empty name.
+    Paths of the page's files are not changed.
     """
     make = server.request_factory
 

@@ -1,7 +1,7 @@
 """All HTTP listeners: a Unix socket for the operator, TCP for the broker's users and for metrics.
 
-The metrics have a port of their own, as in RabbitMQ.  A broker that cannot listen for HTTP runs
-without it and logs a warning.
+As in RabbitMQ, metrics are served on their own port.  A broker that cannot listen for HTTP logs a
+warning and runs without it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class HttpListeners:
         self._chunks = chunks
         self._log = log
         self._started: list[HttpListener] = []
-        #: The TCP ports, without TLS and with it; 0 if not listening.
+        #: The TCP ports of HTTP, HTTPS and metrics; 0 if not listening.
         self.port = 0
         self.tls_port = 0
         self.metrics_port = 0
@@ -57,7 +57,7 @@ class HttpListeners:
     def start_tcp(
         self, plain: tuple[str, int] | None, tls: tuple[str, int] | None, keeper: GateKeeper
     ) -> None:
-        """Listen on TCP, by host and port without TLS and with it; None to leave one out."""
+        """Listen on a host and port without TLS and on another with TLS; None leaves one out."""
         listener = TcpListener(
             self._broker, self._operator, self._chunks, self._doors, keeper, self._log
         )
@@ -67,7 +67,7 @@ class HttpListeners:
             self._start(listener, "for HTTP", "AMQP continues without it")
 
     def start_metrics(self, host: str, port: int) -> None:
-        """Listen for Prometheus, without a password."""
+        """Serve metrics to Prometheus, without authentication."""
         listener = MetricsListener(
             host, port, self._broker, self._operator, self._chunks, self._doors, self._log
         )
@@ -79,7 +79,7 @@ class HttpListeners:
     def _bind(
         self, listener: TcpListener, place: tuple[str, int] | None, scheme: str, tls: bool
     ) -> int:
-        """Bind a listener to a host and a port; return the port, 0 if not listening."""
+        """Bind a listener to a host and a port; return the port, or 0 if it cannot be bound."""
         if place is None:
             return 0
         host, port = place
@@ -126,7 +126,7 @@ class HttpListeners:
 
 
 class MetricsListener(HttpListener):
-    """The metrics of one broker on a host and a port: for Prometheus, without a password."""
+    """Serves the metrics of one broker to Prometheus, without authentication."""
 
     knows_all = False
 
@@ -143,7 +143,7 @@ class MetricsListener(HttpListener):
         admission = Admission(doors.metrics_places)
         super().__init__(broker, operator, chunks, doors, admission, log)
         self._host = host
-        #: The port; 0 until it listens if the kernel is to choose one.
+        #: The port; 0 until the listener starts if the kernel chooses it.
         self.port = port
 
     def _listen(self) -> list[socket.socket]:

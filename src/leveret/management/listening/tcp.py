@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from leveret.broker.broker import Broker
     from leveret.management.keeper import GateKeeper
 
-#: The backlog of the listening sockets: all first connections wait there while the framework is
-#: loaded.  A connection beyond it seems open to its peer, but is only accepted when the peer
+#: The backlog of the listening sockets, in which the first connections wait while the framework is
+#: loaded.  A connection beyond it seems open to its peer, but is accepted only when the peer
 #: retransmits, seconds later.
 _BACKLOG = 1024
 
@@ -49,7 +49,7 @@ def listen_on(host: str, port: int) -> tuple[list[socket.socket], int]:
 
 
 class TcpListener(HttpListener):
-    """The HTTP API of one broker on the addresses that it is bound to, with or without TLS."""
+    """The HTTP API for the users of one broker, on any number of addresses."""
 
     knows_all = False
 
@@ -70,7 +70,7 @@ class TcpListener(HttpListener):
         self._with_tls: set[socket.socket] = set()
 
     def bind(self, host: str, port: int, tls: bool = False) -> int:
-        """Also listen on an address, from `start` on; return its port.  Raises: OSError."""
+        """Bind to another address and return its port; call before `start`.  Raises: OSError."""
         sockets, port = listen_on(host, port)
         self._bound += sockets
         if tls:

@@ -1,4 +1,4 @@
-"""The credentials of a request: Basic credentials (RFC 7617), or the two fields of a form."""
+"""Reads the credentials of a request: Basic credentials (RFC 7617), or a login form."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from leveret.clock import Clock
 from leveret.limits import HTTP_LOGIN_BYTES_MAX
 from leveret.management.login.reading import read_whole
 
-#: The maximum length of credentials: many times that of two AMQP short strings.
+#: The maximum length of credentials, many times that of two AMQP short strings.
 _CREDENTIALS_CHARACTERS_MAX: Final = 4096
 
 #: The content type of a form.
 _FORM: Final = "application/x-www-form-urlencoded"
 
-#: The answer to every refused login.
+#: The text of the answer to every refused login.
 WRONG: Final = "the user or the password is wrong, or not allowed from here"
 
 
 class Unauthorized(Exception):
-    """A request without valid credentials (401); the text reveals no secret."""
+    """A request has no valid credentials (401); the text reveals no secret."""
 
 
 def basic(request: web.Request) -> tuple[str, bytes]:
-    """Return the user and the password of a request.  Raises: Unauthorized (401)."""
+    """Return the user and the password of Basic credentials.  Raises: Unauthorized (401)."""
     header = request.headers.get(hdrs.AUTHORIZATION)
     if header is None:
         raise Unauthorized("a user and a password are required")
@@ -47,12 +47,12 @@ def basic(request: web.Request) -> tuple[str, bytes]:
 
 
 def has_form(request: web.Request) -> bool:
-    """Return whether a request has a form instead of credentials."""
+    """Return whether a request has a form instead of Basic credentials."""
     return hdrs.AUTHORIZATION not in request.headers and request.content_type == _FORM
 
 
 async def form(request: web.Request, clock: Clock) -> tuple[str, bytes]:
-    """Return `username` and `password` of a form.
+    """Return the user and the password of a form.
 
     The sender is not authenticated yet, so the body must be short and announce its length.
 

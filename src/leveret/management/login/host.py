@@ -1,10 +1,10 @@
-"""The check of the host in requests of loopback users, against DNS rebinding.
+"""Checks the host in requests of loopback users, against DNS rebinding.
 
 Any site can make its own name resolve to 127.0.0.1 after its page was loaded.  The browser then
-takes the broker for that site: no header distinguishes the page from the broker's own, the request
-comes from the broker's machine, and the page knows the password of guest, which is public.  But
-its requests name its own host.  Requests of loopback users must therefore name a host that is
-known to be this machine.  This module does not load the framework.
+treats the broker as that site.  No header distinguishes the page from the broker's own, its
+requests come from the broker's machine, and the password of guest is public.  But the header Host
+contains the site's own name.  Requests of loopback users must therefore have a host that is known
+to be this machine.  This module does not load the framework.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ _HOST: Final = re.compile(
     r"(?P<name>[^:\[\]@/]*)(:[0-9]{0,5})?|\[(?P<address>[^\]]*)\](:[0-9]{0,5})?"
 )
 
-#: How many characters of a refused host are shown.
+#: The number of characters of a refused host that the error quotes.
 _SHOWN_CHARACTERS: Final = 100
 
 
 class Misdirected(Exception):
-    """A request names a host that its user must not use (421); the text gives the remedy."""
+    """A request has a host that its user must not use (421); the text gives the remedy."""
 
 
 def own_names(*more: str) -> frozenset[str]:
-    """Return the names of this machine and `more` names, in the form that `check_host` compares."""
+    """Return the names of this machine and `more` names, normalized for `check_host`."""
     name = socket.gethostname()
     return frozenset(_plain(one) for one in (name, name.partition(".")[0], *more) if one)
 
 
 def check_host(request: web.Request, user: str, names: Iterable[str]) -> None:
-    """Check that a request names an address, localhost, or one of `names` as its host.
+    """Check that the host of a request is an address, localhost, or one of `names`.
 
-    A request without a host passes: no browser sends one.
+    A request without a host passes, because no browser sends one.
 
     Raises: Misdirected (421).
     """
@@ -59,7 +59,7 @@ def check_host(request: web.Request, user: str, names: Iterable[str]) -> None:
 
 
 def _hosts(request: web.Request) -> list[str]:
-    """Return the hosts of a request: in its header, and in its target if that is a whole URL."""
+    """Return the hosts in the header of a request, and in its target if that is a full URL."""
     found = [request.headers.get("Host", "")]
     target = request.raw_path
     if not target.startswith("/"):

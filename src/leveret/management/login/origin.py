@@ -1,9 +1,9 @@
-"""Separates the requests that a browser sends for the broker's own page from those of other pages.
+"""Refuses requests that a browser sends for the page of another site.
 
 A browser adds cookies, and Basic credentials that were entered once, to requests from any page.
-A request that changes something is therefore refused if the browser says that it comes from
-another site's page.  A session's cookie only counts with a header that no form can send; a script
-of another site would need CORS permission for it, which is never given here.
+A request that changes something is therefore refused if the browser's headers show that it comes
+from another site's page.  With a session cookie, it also needs a header that no form can send.  A
+script of another site would need CORS permission to send it, which the broker never gives.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def check_session(request: web.Request) -> None:
 
 
 def is_page(request: web.Request) -> bool:
-    """Return whether a script of a page sent a request: the browser must not prompt for a login.
+    """Return whether a script of a page sent a request, so the browser must not prompt for a login.
 
-    Scripts send the header, or are known by the browser's own headers; an event stream can send
-    no header of its own.
+    Scripts send `PAGE_HEADER` or are recognized by the browser's own headers, since an event stream
+    cannot send additional headers.
     """
     headers = request.headers
     return (
@@ -63,7 +63,7 @@ def is_page(request: web.Request) -> bool:
 
 
 def _is_ours(request: web.Request) -> bool:
-    """Return whether the browser's headers, if any, show a request from the broker's own page."""
+    """Return whether the browser's headers, if any, allow that the broker's own page sent it."""
     said = request.headers.get("Sec-Fetch-Site")
     if said is not None:
         return said in _OURS

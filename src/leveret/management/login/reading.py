@@ -1,4 +1,4 @@
-"""Reads the body of a request, whose peer may send slowly or wait for 100 Continue."""
+"""Reads the body of a request, with a timeout, after sending 100 Continue if it is expected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from leveret.management.connections.connection import HttpConnection
 
 
 async def read_whole(request: web.Request, clock: Clock) -> None:
-    """Read the whole body.  Raises: HTTPRequestTimeout (408) if it does not arrive in time."""
+    """Read the whole body of a request.
+
+    Raises: HTTPRequestTimeout (408) if it does not arrive in time; HTTPExpectationFailed (417).
+    """
     if request.can_read_body:
         await _go_on(request)
         connection = request.protocol

@@ -1,13 +1,13 @@
-"""Sessions of the broker's page: a token in a cookie stands for a login that was verified once.
+"""Login sessions of the broker's page: a token in a cookie replaces the password.
 
-A session belongs to one user with the password of that time.  It ends when the password changes,
+A session belongs to one user and the password used at login.  It ends when the password changes,
 when the user is deleted, when the process ends, after an hour without use, and after eight hours.
-Tokens are stored as hashes, so that a memory dump holds no token and the time of a look-up reveals
-nothing.
+Tokens are stored as hashes, so that a memory dump contains no token and the time of a look-up
+reveals nothing.
 
-Invariant: there are never more sessions than the limits say.  To make room, the session that was
-unused for the longest is ended, of the user with the most sessions: a few users who log in
-repeatedly end no sessions but their own.
+Invariant: the sessions never exceed the limits.  To make room, the least recently used session of
+the user with the most sessions is ended, so a few users who log in repeatedly end only their own
+sessions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Login = tuple[bytes, str]
 
 @dataclass
 class LoginSession:
-    """One login of a browser; times are wall times in milliseconds."""
+    """The login of one browser; times are wall times in milliseconds."""
 
     user: str
     login: Login
@@ -75,7 +75,7 @@ class Sessions:
         return token
 
     def find(self, token: str) -> LoginSession | None:
-        """Return the session of a token and mark it as used; None if it is over."""
+        """Return the session of a token and mark it as used, or return None if it is over."""
         if len(token) > _TOKEN_CHARACTERS_MAX:
             return None
         session = self._by_key.pop(_key(token), None)
@@ -91,11 +91,11 @@ class Sessions:
         return session.key in self._by_key and not self._is_over(session, self._clock.wall_ms())
 
     def end(self, session: LoginSession) -> None:
-        """End a session; no effect if it is over."""
+        """End a session; no effect if it has ended."""
         self._by_key.pop(session.key, None)
 
     def keep_only(self, user: str, login: Login | None) -> None:
-        """End all sessions of a user except those with `login`; None ends all."""
+        """End the sessions of a user that did not begin with `login`; None ends all."""
         for session in [one for one in self._by_key.values() if one.user == user]:
             if session.login != login:
                 self.end(session)
@@ -126,7 +126,7 @@ def _key(token: str) -> bytes:
 
 
 def cookie_name(request: web.Request) -> str:
-    """Return the cookie's name, which contains the port: browsers separate cookies by host only."""
+    """Return the name of the cookie, with the port, since browsers share cookies between ports."""
     transport = request.transport
     place = transport.get_extra_info("sockname") if transport is not None else None
     port = place[1] if isinstance(place, tuple) else 0
@@ -134,15 +134,15 @@ def cookie_name(request: web.Request) -> str:
 
 
 def cookie_of(request: web.Request) -> str | None:
-    """Return the token in a request's cookie; None without one."""
+    """Return the token in the cookie of a request, or None if it has no cookie."""
     return request.cookies.get(cookie_name(request))
 
 
 def set_cookie(request: web.Request, token: str | None) -> str:
-    """Return the header that makes the browser store a token, or delete it for None.
+    """Return the Set-Cookie header that stores a token in the browser; None deletes it.
 
-    No path is given: the browser then sends the cookie only to siblings of `login`, that is to the
-    API, even behind a proxy that serves other things on the same host.
+    Without a path, the browser sends the cookie only to siblings of `login`, that is to the API,
+    even behind a proxy that serves other things on the same host.
     """
     secure = request.secure or request.headers.get("X-Forwarded-Proto", "").lower() == "https"
     parts = [f"{cookie_name(request)}={token or ''}", "HttpOnly", "SameSite=Strict"]

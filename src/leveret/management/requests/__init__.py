@@ -1,1 +1,1 @@
-"""The resources of HTTP requests: slices of the event loop, memory, and steps of changes."""
+"""The use of the event loop and memory by HTTP requests, and the detection of their changes."""

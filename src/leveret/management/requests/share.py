@@ -1,12 +1,11 @@
-"""The memory of requests: one share for all requests that are being read or answered.
+"""The limit on the memory of all HTTP requests that are being read or answered, the share.
 
 A user may have 64 requests open, with large bodies or large answers.  A body is booked by its
-announced length before it is read.  The data that an answer holds until it is sent (message bodies,
-the rows of a sorted list) is booked as it is collected.  Small requests are booked, but never
-refused.
+announced length before it is read.  The data of an answer (message bodies, the rows of a sorted
+list) is booked as it is collected.  Small requests are booked too, but never refused.
 
-Invariants: beyond the share there is at most one large request, and beyond half of it at most one
-of each user; every booking is released.
+Invariants: large requests use more than the share only if there is a single one, and those of one
+user more than half of it only if the user has a single one; every booking is released.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ HTTP_BODY_SMALL_BYTES: Final = 65_536
 
 
 class RequestShare:
-    """The share of one broker."""
+    """The memory that the requests of one broker may use."""
 
     def __init__(self, accounts: Accounts) -> None:
         self._accounts: Final = accounts
@@ -29,7 +28,7 @@ class RequestShare:
         self._large: Final[Counter[str]] = Counter()
 
     def take(self, user: str, size: int, held: int = 0) -> bool:
-        """Book bytes for a request that holds `held`; return False if there is no room."""
+        """Book bytes for a request that has booked `held`; return False beyond the limit."""
         whole, before = held + size, _large_part(held)
         if whole > HTTP_BODY_SMALL_BYTES:
             most = int(self._accounts.request_bytes_max)
@@ -44,7 +43,7 @@ class RequestShare:
         return (all_large > 0 and all_large + whole > most) or (own > 0 and own + whole > most // 2)
 
     def give_back(self, user: str, size: int) -> None:
-        """Release the `size` that a request held."""
+        """Release the `size` bytes that a request has booked."""
         self._accounts.request_bytes -= size
         if size > HTTP_BODY_SMALL_BYTES:
             self._large[user] -= size
@@ -57,7 +56,7 @@ def _large_part(held: int) -> int:
 
 
 class Booking:
-    """The part of the share that one request holds."""
+    """The memory that one request has booked."""
 
     def __init__(self, share: RequestShare, user: str) -> None:
         self._share: Final = share
@@ -65,7 +64,7 @@ class Booking:
         self.size = 0
 
     def add(self, size: int) -> bool:
-        """Book `size` more bytes; if there is no room now, book nothing and return False."""
+        """Book `size` more bytes; beyond the limit, book nothing and return False."""
         if not self._share.take(self._user, size, self.size):
             return False
         self.size += size

@@ -1,14 +1,14 @@
-"""The slices of all HTTP requests: one in every second loop iteration, alternating between users.
+"""Schedules HTTP requests in slices: one in every second loop iteration, alternating between users.
 
 A long request does its work in slices of a few milliseconds; `next_slice` ends one and waits for
-the next.  However many requests there are, the event loop runs only one slice before it serves its
-sockets again.  So other clients wait for one slice, not for one of each request, and a user
-with 64 long requests gets no more time than a user with one.  Every second iteration has no slice:
-input that another client sent during a slice is routed in the following iteration, and the
-deliveries and confirms are sent in the next, before another slice.
+the next.  However many requests are in progress, the event loop runs only one slice before it
+serves its sockets again.  So an AMQP client waits for one slice, not for one of each request, and a
+user with 64 long requests gets no more time than a user with one.  Every second iteration has no
+slice: input that arrived during a slice is routed in the following iteration, and its deliveries
+and confirms are sent in the next, before another slice.
 
 `Slices.of` sets the user for the handler inside it.  In work that belongs to no request, such as
-sampling, `next_slice` only lets the event loop run.
+sampling, `next_slice` only yields to the event loop.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from typing import Final
 
 
 class Slices:
-    """Schedules the slices of one broker's requests."""
+    """Schedules the slices of the requests of one broker."""
 
     def __init__(self) -> None:
-        #: The requests that wait for a slice, by user; the next user comes first.
+        #: The requests that wait for a slice, by user, in the order of users.
         self._waiting: Final[dict[str, deque[asyncio.Future[None]]]] = {}
-        #: True from a slice until the next one may begin.
+        #: True from the start of a slice until the next one may start.
         self._taken = False
         #: The number of slices so far.
         self.count = 0
 
     @contextmanager
     def of(self, user: str) -> Iterator[None]:
-        """Count slices in the block as the user's."""
+        """Assign the slices in the body to a user."""
         token = _ASKING.set((self, user))
         try:
             yield
@@ -58,7 +58,7 @@ class Slices:
         loop.call_soon(loop.call_soon, self._next)
 
     def _next(self) -> None:
-        """Start the next slice, of the user who is next in order."""
+        """Start the next slice, for the first waiting request of the next user."""
         while self._waiting:
             user = next(iter(self._waiting))
             line = self._waiting.pop(user)
@@ -79,7 +79,7 @@ _ASKING: Final[ContextVar[tuple[Slices, str] | None]] = ContextVar("asking", def
 
 
 async def next_slice() -> None:
-    """End a slice; return when this request's next slice begins."""
+    """End the slice of this request, and return when its next slice begins."""
     asking = _ASKING.get()
     if asking is None:
         await asyncio.sleep(0)

@@ -1,7 +1,7 @@
-"""Detects the changes that a request makes, although others change the state between its steps.
+"""Detects whether a request changes the broker, although others change it between its steps.
 
-A request runs in steps, with nothing else running between two awaits.  `Steps` awaits it and
-compares the core's counts before and after each step, so that the changes of others do not count.
+Nothing else runs while a request executes a step, from one await to the next.  `Steps` compares
+the core's counts before and after each step, so changes by others do not count.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 class Steps(Generic[Answer]):
     """Awaits `work` once, step by step.
 
-    `changed` is True once a step has begun to change anything, even if it only opened a channel.
+    `changed` is True once a step has begun a change, even if it only opened a channel.
     """
 
     def __init__(self, work: Awaitable[Answer], core: Core) -> None:
@@ -39,12 +39,12 @@ class Steps(Generic[Answer]):
                 return answer
             finally:
                 self.changed = self.changed or self._counts() != before
-                # The traceback of an exception refers to this frame.  The cycle would keep the
+                # The traceback of an exception references this frame.  The cycle would keep the
                 # request and its answer in memory until the next garbage collection.
                 thrown = None
             try:
                 value = yield waited
-            except BaseException as error:  # noqa: BLE001 (it goes where it was meant to go)
+            except BaseException as error:  # noqa: BLE001 (thrown into the work)
                 thrown = error
 
     def _counts(self) -> tuple[int, int, bool, int]:
