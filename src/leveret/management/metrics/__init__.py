@@ -1,1 +1,1 @@
-"""Metrics for Prometheus: the table of series, the values of one moment, and their text."""
+"""Metrics for Prometheus: the table of series, their values, and the text format."""

@@ -1,4 +1,4 @@
-"""The values of `/metrics`: the totals of one broker, by the table of series."""
+"""The values of `/metrics`: the totals of one broker, by series."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ _SIZE_ENDS: Final = (
 )
 assert len(_SIZE_ENDS) == len(SIZE_CLASSES)
 
-#: The version of the library that writes the text; looked up once, because it reads a file.
+#: The version of the library that formats numbers; looked up once, because that reads a file.
 _LIBRARY_VERSION: Final = version("prometheus-client")
 
 _SYNC_ENDS: Final = tuple(str(end / 1e9) for end in SYNC_CLASSES_NS)
 
 _NS: Final = 1e9
 
-#: The values of the label `rabbitmq_endpoint`, by path.
+#: The values of the label `rabbitmq_endpoint`, one for each path.
 AGGREGATED: Final = "aggregated"
 PER_OBJECT: Final = "per-object"
 DETAILED: Final = "detailed"
@@ -76,13 +76,13 @@ def aggregated(
     prefix: str,
     endpoint: str,
 ) -> Iterator[bytes]:
-    """Yield the text of all series, a piece for each or for some hundred samples.
+    """Yield the text of all series, in pieces of one series or some hundred samples.
 
     `counts` are the counters of the sockets (`Operator.counts`).  For the endpoint `per-object`,
-    series with an entry for each object are left out.
+    series with an entry for each object are omitted.
     """
     values = all_values(broker, scrapes, counts, totals, endpoint)
-    # All values are taken at one time, before the answer begins.
+    # All values are of the same moment, before the answer begins.
     return _texts(broker, values, prefix, table.OF_OBJECTS if endpoint == PER_OBJECT else ())
 
 
@@ -110,7 +110,7 @@ def _texts(broker: Broker, values: Values, prefix: str, apart: Container[str]) -
             yield _histogram(broker, one, prefix)
         elif one.name in values:
             samples = values[one.name]
-            # A per-object series is a sum here, without the object's labels.
+            # A per-object series is summed here, without the labels of objects.
             labels = one.labels if samples and samples[0][0] else ()
             yield from pieces(one, prefix, samples, labels)
 
@@ -132,12 +132,12 @@ def _one(value: float) -> list[Sample]:
 
 
 def node_name() -> str:
-    """Return the node's name, made of product and host as in RabbitMQ."""
+    """Return the name of the node, which consists of product and host as in RabbitMQ."""
     return f"leveret@{socket.gethostname()}"
 
 
 def identity(broker: Broker, endpoint: str) -> list[Sample]:
-    """Return the identity of the broker; every panel of RabbitMQ's dashboards needs it."""
+    """Return the identity of the broker, which every panel of RabbitMQ's dashboards needs."""
     node = node_name()
     named = broker.parameters.global_values.get("cluster_name")
     cluster = named if isinstance(named, str) else node
@@ -232,7 +232,7 @@ def _io_numbers(broker: Broker) -> dict[str, float]:
 
 
 def _global_values(broker: Broker, totals: WalkTotals) -> Values:
-    """Return the counters of all messages."""
+    """Return the counters of messages, by protocol and queue type."""
     told = broker.core.counts
     links = totals.links
     routed = sum(int(counts.published) for counts in totals.queues.values())
@@ -314,7 +314,7 @@ def _object_values(broker: Broker, totals: WalkTotals) -> Values:
 
 
 def queue_deliveries(of: str, counts: QueueCounts) -> dict[str, int]:
-    """Return the delivery counters of one queue, or of all, by the names of queues or channels."""
+    """Return delivery counters with the names of queues or channels (`of`)."""
     return {
         f"{of}_get_ack_total": int(counts.got - counts.got_no_ack),
         f"{of}_get_total": int(counts.got_no_ack),
@@ -327,14 +327,14 @@ def queue_deliveries(of: str, counts: QueueCounts) -> dict[str, int]:
 
 
 def queue_publishes(counts: QueueCounts) -> dict[str, int]:
-    """Return the publish counters of one queue, or of all."""
+    """Return the publish counters of one queue or of all."""
     published = int(counts.published)
     names = ("queue_messages_published_total", "queue_exchange_messages_published_total")
     return dict.fromkeys(names, published)
 
 
 def queue_numbers(levels: QueueLevels) -> dict[str, int]:
-    """Return the gauges of one queue, or of all."""
+    """Return the gauges of one queue or of all."""
     found = {
         "queue_messages_ready": levels.ready,
         "queue_messages_unacked": levels.unacked,
@@ -359,7 +359,7 @@ def queue_numbers(levels: QueueLevels) -> dict[str, int]:
 
 
 def channel_numbers(levels: ChannelLevels) -> dict[str, int]:
-    """Return the gauges of one channel, or of all."""
+    """Return the gauges of one channel or of all."""
     found = {
         "channel_consumers": levels.consumers,
         "channel_messages_unacked": levels.unacked,
@@ -385,7 +385,7 @@ def memory_parts(broker: Broker) -> dict[str, int]:
 
 
 def _own_values(broker: Broker, counts: Mapping[str, int], totals: WalkTotals) -> Values:
-    """Return the values that RabbitMQ has no metric for."""
+    """Return the values of the metrics that RabbitMQ does not have."""
     core = broker.core
     told, damage, levels = core.counts, core.damage, totals.levels
     dropped = core.letters_dropped

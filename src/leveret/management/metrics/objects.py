@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from leveret.broker.broker import Broker
     from leveret.session.metrics import ConnectionRow
 
-#: The families of queues.
+#: The families with an entry for each queue, or for each consumer of a stream.
 _OF_QUEUES: Final = (
     "queue_coarse_metrics",
     "queue_consumer_count",
@@ -36,19 +36,19 @@ _OF_QUEUES: Final = (
     "stream_consumer_metrics",
 )
 _OF_QUERIES: Final = "stream_query_metrics"
-#: The families that come with `queue_info`, the types of queues.
+#: The families that the series `queue_info` accompanies.
 _WITH_TYPE: Final = ("queue_coarse_metrics", "queue_consumer_count", "queue_metrics")
 _OF_LINKS: Final = ("connection_coarse_metrics", "connection_metrics", "channel_metrics")
 
-#: The labels of an object, and its values by their series.
+#: The labels of an object, and its values by series.
 _Entry = tuple[Sequence[str], dict[str, int]]
 
 
 class Objects:
-    """The objects of some families, at most `limit` of each kind.
+    """The values of the objects of some families, at most `limit` objects of each kind.
 
-    `vhosts` limits the families of queues to these vhosts; None means all.  `queries` yields the
-    readings of the Spark queries that read streams.
+    `vhosts` restricts queues and queries to these vhosts; None means all.  `queries` yields the
+    metrics of the Spark queries that read streams.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Objects:
         queries: Iterable[QueryReading] = (),
     ) -> None:
         self._families: Final = [name for name in table.PER_OBJECT if name in families]
-        # In RabbitMQ the latter is part of the former.
+        # As in RabbitMQ, queue_metrics includes queue_consumer_count.
         if "queue_metrics" in self._families and "queue_consumer_count" in self._families:
             self._families.remove("queue_consumer_count")
         queues = any(name in _OF_QUEUES for name in self._families)
@@ -75,7 +75,7 @@ class Objects:
 
     async def take(self) -> None:
         """Collect the values, in slices."""
-        # Half of the usual number per slice, since entries cost more than sums.
+        # Half of the usual number per slice, because entries cost more than sums.
         count = SCRAPE_SLICE // 2
         if self._queues is not None:
             await in_slices(self._queues.take_all(), count)

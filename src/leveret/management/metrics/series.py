@@ -1,7 +1,7 @@
-"""The table of all series: their names, types, labels and meanings.
+"""The table of all series: their names, types, labels and help texts.
 
 Names without `leveret_` are RabbitMQ's and get the requested prefix (by default `rabbitmq_`); names
-with `leveret_` get none.  This table has all emitted series, and all of them are emitted.
+with `leveret_` get none.  The table contains exactly the series that the broker emits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 GAUGE: Final = "gauge"
 COUNTER: Final = "counter"
 HISTOGRAM: Final = "histogram"
-#: RabbitMQ declares no type for these.
+#: The type of series for which RabbitMQ declares none.
 UNTYPED: Final = "unknown"
 
 PROTOCOL: Final = ("protocol",)
@@ -22,13 +22,13 @@ DEAD: Final = ("queue_type", "dead_letter_strategy")
 #: The prefix of series that only Leveret has.
 OWN: Final = "leveret_"
 
-#: The beginnings of names without a prefix: Leveret's own, and one that every process exports.
+#: The beginnings of names that get no prefix: Leveret's own, and one that every process exports.
 _WHOLE: Final = (OWN, "process_start_time_")
 
 
 @dataclass(frozen=True)
 class MetricSeries:
-    """One series, or as many as there are values of its labels."""
+    """One series, or one for each combination of the values of its labels."""
 
     name: str
     kind: str
@@ -60,7 +60,7 @@ BUILD: Final = (
     "build",
 )
 
-#: The identity of the broker, and the values of the node.
+#: The identity of the broker, and the metrics of the node.
 NODE: Final = _named(
     MetricSeries("identity_info", UNTYPED, "Names of the node and its cluster", IDENTITY),
     MetricSeries(
@@ -118,7 +118,7 @@ NODE: Final = _named(
     MetricSeries("queue_disk_writes_total", COUNTER, "Records written to the journal"),
 )
 
-#: The counters of all messages.
+#: The metrics of messages, by protocol and queue type.
 GLOBAL: Final = _named(
     MetricSeries("global_publishers", GAUGE, "Channels on which a message was published", PROTOCOL),
     MetricSeries("global_consumers", GAUGE, "Consumers of queues and streams", PROTOCOL),
@@ -212,7 +212,7 @@ GLOBAL: Final = _named(
 
 _QUEUE: Final = ("vhost", "queue")
 
-#: Gauges of queues: sums over all of them, or one for each.
+#: Gauges of queues: sums over all queues, or one value for each.
 QUEUE_COARSE: Final = _named(
     MetricSeries("queue_messages_ready", GAUGE, "Ready messages", _QUEUE),
     MetricSeries("queue_messages_unacked", GAUGE, "Unacked messages", _QUEUE),
@@ -237,7 +237,7 @@ QUEUE: Final = _named(
     MetricSeries("queue_messages_unacked_ram", GAUGE, "Unacked messages in memory", _QUEUE),
     MetricSeries("queue_process_memory_bytes", GAUGE, "Memory accounted for messages", _QUEUE),
 )
-#: The oldest timestamp property of a first message; omitted if there is none.
+#: The timestamp property of the first message, or the oldest of all queues; omitted without one.
 QUEUE_HEAD: Final = _named(
     MetricSeries(
         "queue_head_message_timestamp",
@@ -298,7 +298,7 @@ QUEUE_INFO: Final = _named(
 
 _CONNECTION: Final = ("connection",)
 
-#: The values of connections: summed, or one for each.
+#: The metrics of connections: sums over all connections, or one value for each.
 CONNECTION_COARSE: Final = _named(
     MetricSeries("connection_incoming_bytes_total", COUNTER, "Bytes from clients", _CONNECTION),
     MetricSeries("connection_outgoing_bytes_total", COUNTER, "Bytes to clients", _CONNECTION),
@@ -327,13 +327,13 @@ CHANNEL: Final = _named(
 
 
 def _sums(series: dict[str, MetricSeries], of: str, other: str) -> dict[str, MetricSeries]:
-    """Return the same series without labels, named after another kind of objects."""
+    """Return the same series without labels, with the names of another kind of objects."""
     return _named(
         *(replace(one, name=one.name.replace(of, other, 1), labels=()) for one in series.values())
     )
 
 
-#: Counters of all channels: counting per channel and exchange would make every message slower.
+#: Sums over all channels; counting per channel and exchange would make every message slower.
 CHANNEL_EXCHANGE: Final = _named(
     MetricSeries("channel_messages_published_total", COUNTER, "Messages from publishers"),
     MetricSeries("channel_messages_confirmed_total", COUNTER, "Of these, confirmed by basic.ack"),
@@ -426,7 +426,7 @@ STREAM_QUERY: Final = _named(
 
 _OF: Final = ("of",)
 
-#: The limits of an answer with an entry for each object.
+#: The objects omitted from an answer with an entry for each object.
 ACCOUNT: Final = _named(
     MetricSeries(
         "leveret_metrics_objects_omitted",
@@ -448,7 +448,7 @@ MEMORY: Final = _named(
     ),
 )
 
-#: The families of `/metrics/detailed` by RabbitMQ's names, and Leveret's own.
+#: The families with an entry for each object: RabbitMQ's, and Leveret's own.
 PER_OBJECT: Final = {
     "queue_coarse_metrics": QUEUE_COARSE,
     "queue_consumer_count": _named(QUEUE["queue_consumers"]),
@@ -468,7 +468,7 @@ def _of_node(*beginnings: str) -> dict[str, MetricSeries]:
     return {name: one for name, one in NODE.items() if name.startswith(beginnings)}
 
 
-#: The families without an entry for each object, on any path.
+#: The families that are sums on every path.
 SUMS: Final = {
     "channel_exchange_metrics": CHANNEL_EXCHANGE,
     "channel_queue_metrics": CHANNEL_QUEUE,

@@ -1,16 +1,16 @@
-"""The Spark queries that read streams, as their sources report them with their requests over HTTP.
+"""The Spark queries that read streams, as they report themselves in their HTTP requests.
 
-A streaming query has two kinds of processes.  The one on the driver asks for the end of a stream
-before each batch, and adds the position up to which all batches are committed.  The tasks fetch
-chunks; only they know the query's id and name.  Both add the number of the query's `run`, which the
-driver's process chooses.
+A streaming query has two kinds of processes.  The driver requests the end of a stream before each
+batch, and reports the position up to which all batches are committed.  The tasks fetch chunks, and
+report the query's id and name, which only they have.  Both report the query's `run`, an id that the
+driver chooses.
 
-Reports are what their user says, and nothing depends on them.  They are not kept on disk: the next
-one comes with the next batch.
+Reports are not verified, and nothing depends on them.  They are not stored on disk, because the
+next batch brings new ones.
 
-Invariants: a report needs the permission to read the stream (the requests do); a user changes only
-reports of that user; each report is booked with the memory of marks, and ends an hour after the
-query was heard last, or when its user has too many newer ones.
+Invariants: a report needs the permission to read the stream (as its request does); users change
+only their own queries; each query is booked with the memory of marks, and is dropped an hour after
+its last report, or when its user has too many newer ones.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from leveret.broker.ownership import Owner
     from leveret.clock import Clock
 
-#: The memory of a report with its places in two tables, without its texts.
+#: The memory of a query and its entries in two tables, without its texts.
 _QUERY_BYTES: Final = 900
 
 #: A stream's number, and a run of a query.
@@ -42,7 +42,7 @@ _Key = tuple[int, str]
 
 @dataclass(slots=True)
 class StreamQuery:
-    """A run of a query over one stream; what was not reported yet is None."""
+    """A run of a query over one stream; fields that were not reported yet are None."""
 
     vhost: str
     stream: str
@@ -51,15 +51,16 @@ class StreamQuery:
     run: str
     query_id: str | None = None
     name: str | None = None
-    #: The offset after the last message of a committed batch.
+    #: The offset after the last message of the last committed batch.
     position: int | None = None
+    #: The time of the last report.
     heard_ms: int = 0
     #: The same time on the wall clock.
     heard_at_ms: int = 0
 
     @property
     def size(self) -> int:
-        """Its memory."""
+        """The memory of the query in bytes."""
         return _QUERY_BYTES + len(self.run) + len(self.query_id or "") + len(self.name or "")
 
 
@@ -73,18 +74,18 @@ class QueryReading:
 
 
 class StreamQueries:
-    """The queries that were heard of."""
+    """The queries that have reported themselves to one broker."""
 
     def __init__(self) -> None:
-        #: By the key of their user, in the order in which they were heard.
+        #: The queries by user, in the order of their last reports.
         self._of_users: dict[str, dict[_Key, StreamQuery]] = {}
-        #: By the number of their stream.
+        #: The queries by the number of their stream.
         self._of_streams: dict[int, dict[tuple[str, str], StreamQuery]] = {}
         self._count = 0
         self._account: MarkAccount | None = None
 
     def report(self, told: StreamQuery, core: Core, clock: Clock) -> None:
-        """Add what a request told to what is known of its query; ignore it if there is no room."""
+        """Update a query from a report; ignore the report of a new query beyond the limits."""
         user = _user(told)
         key = (told.queue_id, told.run)
         now_ms = clock.monotonic_ms()
@@ -109,12 +110,12 @@ class StreamQueries:
         self._of_streams.setdefault(key[0], {})[user, told.run] = known
 
     def of(self, queue_id: int, clock: Clock) -> list[StreamQuery]:
-        """Return the queries of a stream by its number: the last run of each."""
+        """Return the last run of each query of a stream."""
         runs = self._of_streams.get(queue_id, {}).values()
         return [*_last_runs(runs, clock.monotonic_ms())]
 
     def readings(self, broker: Broker, clock: Clock) -> Iterator[QueryReading]:
-        """Yield the metrics of each query whose id and position are known."""
+        """Yield the metrics of the queries that have reported an id and a position."""
         for queue_id in list(self._of_streams):
             for one in self.of(queue_id, clock):
                 vhost = broker.vhosts.get(one.vhost)
@@ -133,7 +134,7 @@ class StreamQueries:
                     yield QueryReading(one.vhost, labels, values)
 
     def _has_room(self, core: Core, now_ms: int) -> bool:
-        """Return whether there is room for one more."""
+        """Return whether the limits allow another query, after dropping silent ones."""
         if self._account is None:
             self._account = MarkAccount(core.accounts)
         if self._count >= STREAM_QUERIES_MAX:
@@ -142,7 +143,7 @@ class StreamQueries:
         return self._count < STREAM_QUERIES_MAX and self._account.has_room()
 
     def _expire(self, user: str, now_ms: int, most: int = STREAM_QUERIES_PER_USER_MAX) -> None:
-        """Forget a user's queries that are silent, and the most silent of more than `most`."""
+        """Drop the silent queries of a user, and the least recently heard ones beyond `most`."""
         ours = self._of_users.get(user, {})
         while ours:
             key = next(iter(ours))
@@ -163,7 +164,7 @@ class StreamQueries:
 
 
 def bytes_behind(stream: Stream, lag: int) -> int:
-    """Return about how many bytes a stream's last messages have, by the mean of all of them."""
+    """Estimate the size of the last `lag` messages of a stream by the mean of all its messages."""
     return int(stream.size) * lag // max(1, int(stream.visible_end - stream.first_offset))
 
 
@@ -172,12 +173,12 @@ def _is_live(one: StreamQuery, now_ms: int) -> bool:
 
 
 def _user(one: StreamQuery) -> str:
-    """Return the key of a query's user; the operator has none."""
+    """Return the key of a query's user, or "" for the operator."""
     return "" if one.owner is None else one.owner.key
 
 
 def _last_runs(runs: Iterable[StreamQuery], now_ms: int) -> Iterable[StreamQuery]:
-    """Return the run of each query that was heard last; a run without an id is a query."""
+    """Return the run of each query that reported last; a run without an id is its own query."""
     found: dict[tuple[str, str], StreamQuery] = {}
     for one in sorted(runs, key=lambda run: run.heard_ms):
         if _is_live(one, now_ms):

@@ -1,8 +1,8 @@
-"""The text of metrics, written in slices; text from clients is escaped.
+"""Formats metrics as text for Prometheus, in pieces, and escapes text from clients.
 
-It equals the output of prometheus-client for the same samples (tests compare them), in a fifth of
-the time, because that library creates a registry for each series.  Importing this module loads the
-library (0.1 s), which formats the numbers.
+The output equals that of prometheus-client (tests compare them).  It takes a fifth of the time,
+because that library creates a registry for each series.  Importing this module loads the library
+(0.1 s), which formats the numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 #: Samples written per slice (about a millisecond).
 SLICE_SAMPLES: Final = 500
 
-#: The values of the labels, and the number.
+#: The values of the labels, and the value of the sample.
 Sample = tuple[Sequence[str], float]
 
 
@@ -35,7 +35,7 @@ class Histogram:
 
 
 def clean(text: str) -> str:
-    """Return a name as valid UTF-8; invalid bytes are replaced."""
+    """Return a name with each byte of invalid UTF-8 replaced."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
@@ -47,8 +47,9 @@ def pieces(
 ) -> Iterator[bytes]:
     """Yield the text of a series, some hundred samples at a time.
 
-    `labels` are those of the samples, by default the series' own.  None is an object without such
-    a sample: skipping it takes time, too, so a slice of only these yields an empty piece.
+    `labels` are the names of the samples' labels, by default those of the series.  None stands for
+    an object without such a sample.  Skipping it takes time, too, so a slice of only such objects
+    yields an empty piece.
     """
     names = series.labels if labels is None else labels
     name = series.full_name(prefix)
@@ -82,7 +83,7 @@ def histogram(
 
 
 def _head(series: MetricSeries, prefix: str) -> list[str]:
-    """Return the lines before the samples."""
+    """Return the lines HELP and TYPE."""
     name = series.full_name(prefix)
     assert series.kind != COUNTER or name.endswith("_total")
     kind = "untyped" if series.kind == UNTYPED else series.kind
@@ -100,6 +101,6 @@ def _sample(name: str, names: Sequence[str], values: Sequence[str], number: floa
 
 
 def _escaped(text: str) -> str:
-    """Return a label's value, which may come from a client, escaped for use in quotes."""
+    """Return a label value, which may come from a client, escaped for use in quotes."""
     escaped = clean(text).replace("\\", r"\\").replace("\n", r"\n")
     return escaped.replace('"', r"\"")

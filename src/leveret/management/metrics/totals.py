@@ -1,8 +1,9 @@
-"""The totals of one broker: one walk at a time over its queues and connections, for all callers.
+"""The totals of one broker, computed by walks over its queues and connections.
 
-A caller during a walk gets its result.  On a broker with very many queues, the last totals are
-reused for a short time, so that frequent requests cannot keep it busy, and one walk serves both the
-samples and the scrapes: with 100,000 queues it takes some 20 ms of a core.
+One walk runs at a time, and callers that arrive during it get its result.  On a broker with very
+many queues, the last totals are reused for a short time, so that frequent requests cannot keep it
+busy, and one walk serves both samples and scrapes.  With 100,000 queues, a walk takes about 20 ms
+of a core.
 """
 
 from __future__ import annotations
@@ -24,18 +25,17 @@ if TYPE_CHECKING:
     from leveret.broker.counters import LinkCounts, QueueCounts
     from leveret.clock import Clock
 
-#: Queues or connections that a scrape visits before the event loop runs other work: at most half a
-#: millisecond of compiled code.  An empty queue takes 50 lines, one with messages and consumers
-#: four times as many.
+#: Queues or connections that a walk visits per slice, at most half a millisecond of compiled code.
+#: An empty queue takes 50 lines, one with messages and consumers four times as many.
 SCRAPE_SLICE: Final = 500
 
-#: Queues and connections for which a total that is a millisecond old is returned again, once for
-#: each millisecond: constant requests take only a small part of a core.
+#: Totals are reused for a millisecond per this many queues and connections, so that constant
+#: requests take only a small part of a core.
 _SCRAPE_OBJECTS_PER_MS: Final = 100
 
-#: How long (ms) the totals of this many queues and connections are returned again in any case: half
-#: of the time between two samples, so that one walk suffices for them and for a scrape every five
-#: seconds.  RabbitMQ's own figures are up to five seconds old.
+#: The minimum time (ms) for which totals of at least this many queues and connections are reused.
+#: It is half of the interval of samples, so that one walk suffices for samples and for a scrape
+#: every five seconds.  RabbitMQ's own figures are up to five seconds old.
 WALK_SHARED_MS: Final = 2_500
 WALK_SHARED_OBJECTS_MIN: Final = 2_000
 
@@ -44,7 +44,7 @@ _STATM: Final = Path("/proc/self/statm")
 
 
 async def in_slices(walk: Iterator[int], most: int) -> None:
-    """Run a walk that yields the counts of visited objects; let others run in between."""
+    """Run a walk that yields numbers of visited objects, in slices of `most` objects."""
     looked = 0
     for count in walk:
         looked += count
@@ -54,7 +54,7 @@ async def in_slices(walk: Iterator[int], most: int) -> None:
 
 
 class WalkTotals:
-    """The result of a walk; `sums` excludes unlisted queues, `wall_ms` is when it ended."""
+    """The result of a walk, which ended at `wall_ms`; `sums` excludes unlisted queues."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Walks:
     async def totals(self, since_ms: int = 0) -> WalkTotals:
         """Return the totals of a walk that ended after `since_ms` (wall time) or is in progress.
 
-        A walk continues even if its caller is gone.
+        A walk continues even if its caller is cancelled.
         """
         if self._walking is None:
             last = self._last
@@ -136,7 +136,7 @@ class Scrapes:
         self.prefix: Final = prefix
         self.version: Final = version
         self._since_ms: Final = walks.clock.monotonic_ms()
-        #: The number of answers with an entry for each object in progress.
+        #: The number of answers in progress with an entry for each object.
         self._busy = 0
 
     def uptime_seconds(self) -> float:
@@ -144,7 +144,7 @@ class Scrapes:
         return (self.walks.clock.monotonic_ms() - self._since_ms) / 1000
 
     def enter(self) -> bool:
-        """Begin an answer with entries for objects; return False if too many are in progress."""
+        """Begin an answer with per-object entries; return False if too many are in progress."""
         if self._busy >= SCRAPES_PER_OBJECT_MAX:
             return False
         self._busy += 1
@@ -156,7 +156,7 @@ class Scrapes:
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of the process; 0 if the system does not provide it."""
+    """Return the resident memory of the process, or 0 if the system does not provide it."""
     try:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

@@ -1,1 +1,1 @@
-"""One file for each concept of the HTTP API, by its AMQP word."""
+"""The routes of the HTTP API, with one module for each concept, named by its AMQP word."""

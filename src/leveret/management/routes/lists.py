@@ -1,7 +1,7 @@
-"""Lists as answers: rows are found, made and sent in slices, so that other work can run.
+"""Answers with lists, whose rows are found, made and sent in slices so that other work can run.
 
-`listed` finds the items of a list in the vhosts that the user sees.  `stream_rows` answers with
-their rows: as they are found, or sorted if the request asks for an order or a page (`paging`).
+`listed` finds the items of a list in the vhosts visible to the user.  `stream_rows` sends their
+rows as they are found, or sorted if the request has a sort order or a page (`paging`).
 `RowWriter` writes the JSON.
 """
 
@@ -22,28 +22,28 @@ from leveret.management.paging import PageQuery, filtered, sort_key, sorted_in_s
 from leveret.management.requests.slices import next_slice
 from leveret.management.routes.shared import JSON_HEADERS, Row, begins, json_response, vhost_of
 
-#: Rows made and written per slice, about 2 ms of work: a queue's row with all its fields takes some
-#: 700 lines of uncompiled code.
+#: Rows made and written per slice, about 2 ms of work.  A row of a queue with all its fields takes
+#: about 700 lines of uncompiled code.
 SLICE_ROWS: Final = 100
 
 #: Values per slice, and the number of characters that cost as much as one value.  The arguments of
-#: a single queue may be thousands of values.
+#: a single queue may have thousands of values.
 SLICE_VALUES: Final = 2048
 _CHARACTERS_PER_VALUE: Final = 512
 
 #: The memory of a row in a sorted list: its sort key, and its snapshot (1,900 bytes for a queue).
 GATHERED_ROW_BYTES: Final = 2_000
 
-#: The columns by which lists are sorted after the requested ones, as in RabbitMQ.
+#: The columns that lists are sorted by after the requested ones, as in RabbitMQ.
 DEFAULT_SORTS: Final = ("vhost", "name")
 
 Item = TypeVar("Item")
 
 
 def listed(request: web.Request, of: Callable[[str | None], Iterator[Item]]) -> Iterator[Item]:
-    """Return the items of a list: in the vhost of the path, or in all visible vhosts.
+    """Return the items of a list in the vhost of the path, or in all visible vhosts.
 
-    `of` returns the items of a vhost, or of all vhosts for None.
+    `of` returns the items of a vhost, or those of all vhosts for None.
 
     Raises: NotFound (404) for a missing vhost.
     """
@@ -56,15 +56,15 @@ def _listed_of(
     request: web.Request, names: Iterable[str], of: Callable[[str | None], Iterator[Item]]
 ) -> Iterator[Item]:
     for name in names:
-        # A vhost may have been deleted and redeclared in the meantime.
+        # The vhost may have been deleted and declared again since `names` was made.
         if sees_vhost(request, name):
             yield from of(name)
 
 
 async def permitted(core: Core, items: list[Item], permits: Callable[[Item], bool]) -> list[Item]:
-    """Return the permitted items of a list, checked in slices because each may need a slow regex.
+    """Return the permitted items of a list, checked in slices because a check may be slow.
 
-    `permits` checks one item, and counts the cost.
+    `permits` checks one item, possibly by a regex, and counts the cost.
     """
     found = []
     last = core.scheduler.spent + SLICE
@@ -80,7 +80,7 @@ async def permitted(core: Core, items: list[Item], permits: Callable[[Item], boo
 async def stream_rows(
     request: web.Request, items: Iterable[Item | None], row: Callable[[Item], Row]
 ) -> web.StreamResponse:
-    """Answer with an array of the rows of the items, which may be lazy; omit None."""
+    """Answer with an array of the rows of the items; items may be lazy, and None is skipped."""
     left = iter(items)
 
     async def take(count: int) -> list[Item]:
@@ -101,7 +101,7 @@ def as_it_is(row: Row) -> Row:
 async def stream_slices(
     request: web.Request, take: Callable[[int], Awaitable[list[Item]]], row: Callable[[Item], Row]
 ) -> web.StreamResponse:
-    """Answer with an array of the rows of the items that `take` returns in several calls."""
+    """Answer with an array of the rows of items; each call of `take` returns more items."""
     wanted = wanted_of(request.query)
     if not wanted.plain:
         return await _sorted_rows(request, wanted, take, row)
@@ -121,7 +121,7 @@ async def _sorted_rows(
     take: Callable[[int], Awaitable[list[Item]]],
     row: Callable[[Item], Row],
 ) -> web.StreamResponse:
-    """Answer with the items that `take` returns, sorted and paged as requested."""
+    """Answer with the rows of the items from `take`, sorted and paged as requested."""
     gathered: list[tuple[object, str, Item]] = []
     sorts = (*wanted.sort, *DEFAULT_SORTS)
     slices = RowSlices()
@@ -158,9 +158,9 @@ async def send_page(
     total: int,
     row: Callable[[Item], Row | None],
 ) -> web.StreamResponse:
-    """Answer with a page or a whole sorted list; `found` of `total` items match the request.
+    """Answer with a page or a whole sorted list; `found` of `total` items match the filter.
 
-    `row` returns None for an item that was deleted in the meantime.
+    `row` returns None for an item that has been deleted.
     """
     rows = RowWriter(request, wanted)
     if await rows.begin():
@@ -172,7 +172,7 @@ async def send_page(
 
 
 class RowWriter:
-    """Writes the rows of a list in slices, so that the whole list is never in memory."""
+    """Writes the rows of a list in slices, so that the JSON of the list is never all in memory."""
 
     def __init__(self, request: web.Request, wanted: PageQuery) -> None:
         self.response: Final = web.StreamResponse(headers=JSON_HEADERS)
@@ -205,7 +205,7 @@ class RowWriter:
         await next_slice()
 
     async def end(self, found: int = 0, total: int = 0) -> None:
-        """End the answer; a page includes the numbers of matching rows and of all rows."""
+        """End the answer; a page also contains the numbers of matching rows and of all rows."""
         self._unsent += "]"
         if self._wanted.page is not None:
             head = json.dumps(self._wanted.paged(self._count, found, total))
@@ -221,7 +221,7 @@ class RowSlices:
         self._left = SLICE_VALUES
 
     async def made(self, row: Row, size: int) -> None:
-        """Count a row with all its fields, which was written as `size` characters."""
+        """Count a row with all its fields and its `size` in characters of JSON."""
         self._left -= values_in(row) + size // _CHARACTERS_PER_VALUE
         if self._left < 0:
             self._left = SLICE_VALUES

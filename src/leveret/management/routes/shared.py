@@ -1,4 +1,4 @@
-"""Helpers that the routes share: the broker, the objects named by a path, and JSON answers."""
+"""Functions that the routes share: objects named in a path, and JSON answers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from leveret.names import Name, cleaned
 #: The broker of an application.
 BROKER: Final = web.AppKey("broker", Broker)
 
-#: The operations that change the broker.
+#: The functions that change the broker.
 OPERATOR: Final = web.AppKey("operator", Operator)
 
-#: The clock for timeouts of peers; it stops while the process is suspended.
+#: The clock for timeouts of peers, which stops while the process is suspended.
 CLOCK: Final = web.AppKey("clock", Clock)
 
-#: Reads chunks for the broker.
+#: The reader of stored chunks.
 CHUNKS: Final = web.AppKey("chunks", ChunkSource)
 
 Row = dict[str, object]
@@ -53,9 +53,9 @@ def json_response(
 
 
 def error_response(error: AmqpError, *, names: bool = False) -> web.Response:
-    """Return the answer to a broker error: its HTTP status, and RabbitMQ's wording.
+    """Return the answer for an error of the broker, with RabbitMQ's status and wording.
 
-    With `names`, the `detail` of a 404 names the missing object: for callers who may see them all.
+    With `names`, the `detail` of a 404 names the missing object, for callers who may see all.
     """
     status = error.http_status
     if isinstance(error, PageOutOfRange):
@@ -66,7 +66,7 @@ def error_response(error: AmqpError, *, names: bool = False) -> web.Response:
             body["detail"] = error.text
         return json_response(body, status)
     if status == HTTPStatus.UNAUTHORIZED:
-        # RabbitMQ's spelling; like RabbitMQ, the answer does not name the refused operation.
+        # RabbitMQ's text, which does not name the refused operation.
         return json_response({"error": "not_authorised", "reason": "Access refused."}, status)
     name = HTTPStatus(status).phrase.lower().replace(" ", "_")
     return json_response({"error": name, "reason": error.text}, status)
@@ -75,7 +75,7 @@ def error_response(error: AmqpError, *, names: bool = False) -> web.Response:
 def name_of(request: web.Request, part: str) -> Name:
     """Return the name of an exchange, a queue or a super stream at `part` of the path.
 
-    Only this name is checked, looked up and changed; the path may still contain line ends.
+    Line ends are removed from it, as over AMQP.  Check, look up and change only the returned name.
 
     Raises: PreconditionFailed (400 in HTTP) for a name that consists only of line ends.
     """
@@ -83,7 +83,7 @@ def name_of(request: web.Request, part: str) -> Name:
 
 
 def vhost_of(request: web.Request) -> str | None:
-    """Return the name of the vhost in the path, or None if it has none.  Raises: NotFound (404)."""
+    """Return the name of the vhost in the path, or None without one.  Raises: NotFound (404)."""
     vhost = request.match_info.get("vhost")
     if vhost is not None and vhost not in request.app[BROKER].vhosts:
         raise NotFound(f"no vhost '{vhost}'")
@@ -91,7 +91,7 @@ def vhost_of(request: web.Request) -> str | None:
 
 
 def found_vhost(request: web.Request) -> Vhost:
-    """Return the vhost that the path names.  Raises: NotFound (404)."""
+    """Return the vhost in the path.  Raises: NotFound (404)."""
     vhost = request.app[BROKER].vhosts.get(request.match_info["vhost"])
     if vhost is None:
         raise NotFound(f"no vhost '{request.match_info['vhost']}'")
@@ -99,7 +99,7 @@ def found_vhost(request: web.Request) -> Vhost:
 
 
 def number_of_query(request: web.Request, name: str, default: int | None, most: int) -> int:
-    """Return a number from 0 to `most` from the query string; without a default it is required.
+    """Return a number from 0 to `most` in the query string; it is required if `default` is None.
 
     Raises: PreconditionFailed (400 in HTTP).
     """
@@ -114,7 +114,7 @@ def number_of_query(request: web.Request, name: str, default: int | None, most: 
 
 
 def seen(request: web.Request) -> list[Vhost]:
-    """Return the vhost of the path, or all vhosts visible to the user.
+    """Return the vhost of the path, or all vhosts visible to the user without one.
 
     Raises: NotFound (404) for a missing vhost.
     """
@@ -126,22 +126,22 @@ def seen(request: web.Request) -> list[Vhost]:
 
 
 def exchange_of(request: web.Request, part: str) -> Name:
-    """Return the name of an exchange in the path; `amq.default` stands for the empty name."""
+    """Return the name of an exchange in the path; `amq.default` means the empty name."""
     name = name_of(request, part)
     return Name("") if name == "amq.default" else name
 
 
 def as_user(request: web.Request, vhost: str) -> AbstractAsyncContextManager[DirectChannel]:
-    """Open an AMQP channel in a vhost as the request's user; see `direct_channel`."""
+    """Open an AMQP channel in a vhost as the user of a request; see `direct_channel`."""
     opens = request.app[OPERATOR].direct
     assert opens is not None, "the API was created without channels"
     return direct_channel(request, request.app[BROKER], opens, vhost)
 
 
 async def begins(request: web.Request, response: web.StreamResponse) -> bool:
-    """Send the headers of an answer; return whether to send a body, which is False for HEAD.
+    """Send the headers of an answer; return False for HEAD, when no body must be sent.
 
-    The framework would send a body even then, and the client would take it for the next answer.
+    The framework would send a body even for HEAD, and the client would read it as the next answer.
     """
     await response.prepare(request)
     return request.method != hdrs.METH_HEAD
@@ -150,7 +150,7 @@ async def begins(request: web.Request, response: web.StreamResponse) -> bool:
 async def shared_response(
     request: web.Request, make: Callable[[], Awaitable[object]]
 ) -> web.Response:
-    """Return the result of `make`; a page in a browser may get a recent answer to another page.
+    """Return the result of `make` as JSON, or for a page in a browser a recent answer.
 
     The result must be the same for all users with permission for the request.
     """
@@ -169,11 +169,11 @@ async def shared_response(
 
 
 def columns_asked(request: web.Request, row: Row) -> object:
-    """Return an object with the requested columns."""
+    """Return an object with the requested columns only."""
     columns = columns_of(request.query)
     return row if columns is None else columns.of(row)
 
 
 def row_response(request: web.Request, row: Row) -> web.Response:
-    """Return one object with the requested columns."""
+    """Return the answer with one object, with the requested columns only."""
     return json_response(columns_asked(request, row))

@@ -56,7 +56,7 @@ async def put(request: web.Request) -> web.Response:
 
 
 async def delete(request: web.Request) -> web.Response:
-    """Delete a vhost with everything in it; answer when all of it is deleted."""
+    """Delete a vhost with everything in it; answer when the deletion is complete."""
     operator = request.app[OPERATOR]
     operator.begin()
     await operator.ended(request.app[BROKER].delete_vhost(request.match_info["vhost"]))
@@ -64,14 +64,14 @@ async def delete(request: web.Request) -> web.Response:
 
 
 async def start(request: web.Request) -> web.Response:
-    """Start a vhost on a node: existing vhosts always run.  Raises: NotFound (404)."""
+    """Do nothing, because existing vhosts always run.  Raises: NotFound (404)."""
     check_node(request)
     found_vhost(request)
     return web.Response(status=204)
 
 
 async def protect(request: web.Request) -> web.Response:
-    """Protect a vhost from deletion (POST), or end the protection (DELETE)."""
+    """Protect a vhost from deletion (POST), or remove the protection (DELETE)."""
     vhost = found_vhost(request)
     on = request.method == "POST"
     async with request.app[OPERATOR].changing():
@@ -90,7 +90,7 @@ async def limits(request: web.Request) -> web.StreamResponse:
 
 
 async def put_limits(request: web.Request) -> web.Response:
-    """Set limits of a vhost, in addition to the existing ones: all in the body, or none."""
+    """Set the limits in the body for a vhost, all or none; other limits remain unchanged."""
     wanted = await object_of(request)
     async with request.app[OPERATOR].changing():
         found_vhost(request).limits.add(wanted)
@@ -120,7 +120,7 @@ async def delete_limit(request: web.Request) -> web.Response:
 
 
 async def _row(vhost: Vhost) -> Row:
-    """Return a vhost as RabbitMQ shows it; its queues are counted in slices."""
+    """Return a vhost as in RabbitMQ's API; its messages are counted in slices."""
     ready = unacked = 0
     for number, queue in enumerate(list(vhost.queues.by_name.values()), 1):
         if not queue.hidden and not queue.deleted:

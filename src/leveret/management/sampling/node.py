@@ -1,4 +1,4 @@
-"""The resource use and I/O of the node's process, by RabbitMQ's names, sampled with the totals."""
+"""Counts of the node's resource use and I/O, by RabbitMQ's names, sampled with the totals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NODE_COUNTS: Final = (
 
 
 def node_counts(broker: Broker, counts: Mapping[str, int]) -> list[int]:
-    """Return the numbers of a node; `counts` is `Operator.counts()`."""
+    """Return the counts of the node; `counts` are those of `Operator.counts`."""
     io, reader = broker.core.io, broker.core.reader
     used = resource.getrusage(resource.RUSAGE_SELF)
     return [

@@ -1,7 +1,7 @@
-"""Rates and histories in the form of RabbitMQ's API, from a series.
+"""Formats rates and histories as in RabbitMQ's API.
 
 The query options `msg_rates_age` and `msg_rates_incr` (seconds) request samples of the message
-counters, `lengths_age` and `lengths_incr` samples of the queue lengths.
+counters, and `lengths_age` and `lengths_incr` samples of the queue lengths.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from leveret.management.sampling.series import Samples
 
 Row = dict[str, object]
 
-#: RabbitMQ's names of message counters, and the counts that each is the sum of.
+#: RabbitMQ's names of message counters, and the counts that each one sums up.
 _DONE: Final = {
     "publish": ("publish",),
     "deliver": ("deliver",),
@@ -50,7 +50,7 @@ _DIGITS_MAX: Final = 8
 
 @dataclass(frozen=True)
 class Age:
-    """The age of the oldest requested sample, and the distance of samples (ms)."""
+    """The age of the oldest requested sample, and the interval of samples (ms)."""
 
     age_ms: int
     step_ms: int
@@ -58,19 +58,19 @@ class Age:
 
 @dataclass(frozen=True)
 class Ages:
-    """The samples that a request wants."""
+    """The samples that a request asks for."""
 
     rates: Age | None
     lengths: Age | None
 
     @property
     def any(self) -> bool:
-        """Return whether the request wants samples."""
+        """Return whether the request asks for samples."""
         return self.rates is not None or self.lengths is not None
 
 
 def asked_ages(query: Mapping[str, str]) -> Ages:
-    """Return the samples that a request wants.  Raises: PreconditionFailed (400 in HTTP)."""
+    """Return the samples that a query asks for.  Raises: PreconditionFailed (400 in HTTP)."""
     return Ages(_age(query, "msg_rates"), _age(query, "lengths"))
 
 
@@ -92,7 +92,7 @@ def _age(query: Mapping[str, str], name: str) -> Age | None:
 
 
 def rates_known(series: Samples | None, now_ms: int) -> bool:
-    """Return whether rates are known, so that a rate of 0 means no activity."""
+    """Return whether rates are known; only then, a rate of 0 means no activity."""
     return series is not None and series.has_rates(now_ms)
 
 
@@ -104,7 +104,7 @@ def message_stats(
 
 
 def broker_stats(counts: Mapping[str, int], series: Samples | None, ages: Ages, now_ms: int) -> Row:
-    """Return the counters of a whole broker: publishes count once, not for each queue."""
+    """Return the counters of a whole broker, where a publish counts once, not for each queue."""
     return _stats({**_DONE, **_OF_CLIENTS}, counts, series, ages, now_ms)
 
 
@@ -140,9 +140,9 @@ def _details(
     now_ms: int,
     mean: bool,
 ) -> Row:
-    """Return the rate of the sum of some counts, which is `count` now, and its samples.
+    """Return the rate of the sum of some counts, and its samples, newest first.
 
-    The newest sample comes first.
+    `count` is the current sum.
     """
     details: Row = {"rate": 0.0 if series is None else series.rate(parts, count, now_ms)}
     if age is None or series is None:

@@ -1,10 +1,10 @@
-"""The last lines of the broker's log, for display over HTTP.
+"""The last lines of the broker's log, for clients of the HTTP API.
 
-Lines are kept in memory, as text without control characters, and numbered.  A reader asks for the
-lines after the last number that it has, and gets the count of lines dropped since, so that a slow
-reader keeps nothing in memory.
+Lines are stored in memory, as text without control characters, and numbered.  A reader requests
+the lines after the last number that it has received, and also gets the number of lines dropped
+since, so that no lines are retained for slow readers.
 
-Invariant: there are never more lines, or longer ones, than the limits say.
+Invariant: the number of lines and their lengths never exceed the limits.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Final
 
 from leveret.escaping import escaped
 
-#: The end of the log that is kept for readers over HTTP, in lines, and in characters of one line (4
-#: MB at the very most, usually 0.1).
+#: The number of lines that are stored, and the characters of one line (at most 4 MB in all, usually
+#: 0.1 MB).
 LOG_LINES_KEPT: Final = 1000
 LOG_LINE_CHARACTERS_MAX: Final = 1024
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line; `time` is as in the log."""
+    """One line; `time` is formatted as in the log."""
 
     number: int
     time: str
@@ -36,7 +36,7 @@ class LogLine:
 
 
 class RecentLog:
-    """The last lines of one broker."""
+    """The last lines of the log of one broker."""
 
     def __init__(self, kept: int = LOG_LINES_KEPT) -> None:
         self._lines: deque[LogLine] = deque(maxlen=kept)
@@ -49,7 +49,7 @@ class RecentLog:
         self.readers: Counter[str] = Counter()
 
     def add(self, time: str, level: str, text: str) -> None:
-        """Keep a line; threads may call this."""
+        """Add a line; any thread may call this."""
         shown = escaped(text[: LOG_LINE_CHARACTERS_MAX + 1])
         if len(shown) > LOG_LINE_CHARACTERS_MAX:
             shown = shown[: LOG_LINE_CHARACTERS_MAX - 1] + "…"
@@ -57,19 +57,19 @@ class RecentLog:
             self._number += 1
             self._lines.append(LogLine(self._number, time, level, shown))
         for loop, event in list(self._waiting):
-            # The waiting loop may have ended meanwhile.
+            # The loop of the reader may have ended.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(event.set)
 
     def after(self, number: int) -> tuple[int, list[LogLine]]:
-        """Return the number of dropped lines after a number, and the lines still kept."""
+        """Return how many lines after a number were dropped, and the others."""
         with self._lock:
             found = [line for line in self._lines if line.number > number]
         last = found[0].number - 1 if found else max(number, self._number)
         return max(0, last - number), found
 
     async def grown(self, number: int, seconds: float) -> None:
-        """Wait until there is a line after a number, or for `seconds`."""
+        """Wait until a line after a number is added, at most `seconds`."""
         waiting = (asyncio.get_running_loop(), asyncio.Event())
         self._waiting.add(waiting)
         try:

@@ -1,11 +1,11 @@
 """Samples the broker's counters every five seconds, for rates and histories.
 
 The core only maintains plain numbers; a timer reads them, in slices.  A simultaneous scrape of
-metrics shares the walk over all queues (`Walks`).  If there are few queues, all of them are
-sampled, so that rates are known at the first request.  With more, a rate is sampled for some
-minutes after it was requested, and without requests nothing is sampled or kept.  Queues have
-a series each, up to a maximum: a history for queues requested individually, and enough for a rate
-for those in lists.
+metrics shares the walk over all queues (`Walks`).  If the broker has few queues, all of them are
+sampled, so that rates are known at the first request.  Otherwise a queue is sampled for some
+minutes after a request for its rate, and without requests nothing is sampled or stored.  Each
+sampled queue has a series, up to a maximum: a history if it was requested individually, and enough
+samples for a rate if it was in a list.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from leveret.management.requests.slices import next_slice
 from leveret.management.sampling.node import NODE_COUNTS, node_counts
 from leveret.management.sampling.series import DETAILED, LISTED, TOTALS, Samples
 
-#: Queues whose histories are kept while a client requests them, up to 16 KiB each.
+#: The maximum number of queues with a history, of up to 16 KiB each.
 _HISTORIES_MAX: Final = 1_000
 
 #: A broker with up to this many queues is sampled even without requests for rates, which takes 4 ms
 #: every five seconds.
 _UNASKED_QUEUES_MAX: Final = 2_000
 
-#: How long samples are kept, and taken, after the last request for them.
+#: How long a queue is sampled after the last request for its rate.
 _SAMPLES_KEPT_SECONDS: Final = 300
 
-#: How long browser pages get the same answer of overview and nodes (ms): a page sends a request
-#: every other second, so that ten of them cost little more than one.
+#: How long an answer of overview or nodes is reused for browser pages (ms).  A page sends a request
+#: every other second, so ten pages cost little more than one.
 SHARED_ANSWER_MS_MAX: Final = 1_500
 
-#: Cached answers of this kind, of up to half a megabyte each: the page uses five variants.
+#: The maximum number of reused answers, of up to half a megabyte each; the page uses five.
 SHARED_ANSWERS_MAX: Final = 8
 
 
 #: The interval of samples.
 SAMPLE_SECONDS: Final = 5.0
 
-#: Queues sampled per slice (about a millisecond).
+#: The number of queues sampled per slice (about a millisecond).
 SLICE_QUEUES: Final = 2_000
 
 #: The names of the churn counters, as in the overview.
@@ -63,13 +63,13 @@ CHURN: Final = (
 #: The counters of clients, and of unroutable messages.
 CLIENT_COUNTS: Final = ("client_publish", "confirm", "return_unroutable", "drop_unroutable")
 
-#: The minimum age difference (ms) of two walks for consecutive samples.
+#: The minimum time (ms) between the walks of two consecutive samples.
 _NEXT_MS: Final = int(SAMPLE_SECONDS * 900)
 
 #: The counters in a sample of the totals.
 TOTAL_NAMES: Final = (*QUEUE_COUNTS, *CHURN, *CLIENT_COUNTS, *NODE_COUNTS)
 
-#: Fast compression, because a page waits; higher levels gain little on text with many numbers.
+#: Fast, because a page waits; higher levels gain little on text with many numbers.
 _GZIP_LEVEL: Final = 1
 
 
@@ -88,7 +88,7 @@ def churn_counts(broker: Broker) -> list[int]:
 
 
 def _unroutable(broker: Broker) -> list[int]:
-    """Return the unroutable messages: the returned ones and the dropped ones."""
+    """Return the numbers of unroutable messages that were returned and dropped."""
     counts = broker.core.counts
     return [int(counts.unroutable_returned), int(counts.unroutable_dropped)]
 
@@ -112,7 +112,7 @@ class Sampler:
         histories_max: int = _HISTORIES_MAX,
         unasked_max: int = _UNASKED_QUEUES_MAX,
     ) -> None:
-        """`sockets` returns the counts of sockets (`Operator.counts`)."""
+        """`sockets` returns the counters of the sockets (`Operator.counts`)."""
         self.walks: Final = walks
         self._sockets = sockets
         self._broker = walks.broker
@@ -123,7 +123,7 @@ class Sampler:
         self.totals = Samples(TOTAL_NAMES, TOTALS)
         #: Recent answers for pages.
         self.answers: Final = SharedAnswers(wall_ms)
-        #: By vhost and name.
+        #: The sampled queues, by vhost and name.
         self.queues: dict[tuple[str, str], _Watched] = {}
         #: The number of series with a history.
         self._histories = 0
@@ -131,8 +131,8 @@ class Sampler:
         self._found: WalkTotals | None = None
         self._sampled_ms = 0
         self._client_counts: list[int] = []
-        #: The sorted vhosts and names of queues, and the state that they are valid for; kept while
-        #: requests come in.
+        #: The vhosts and names of queues in order, and the state for which they are valid; dropped
+        #: when sampling ends.
         self.ordered: tuple[tuple[object, ...], list[tuple[str, str]]] | None = None
         self._ticks = 0
         self._asked = 0
@@ -141,7 +141,7 @@ class Sampler:
     # -- requests ----------------------------------------------------------------------------------
 
     async def sums(self) -> QueueSums:
-        """Return the sums over all queues: current ones, or recent ones with many queues."""
+        """Return the sums over all queues; with many queues, they may be some seconds old."""
         self.ask()
         now_ms = self._wall_ms()
         known = self._found
@@ -150,9 +150,9 @@ class Sampler:
         return known.sums
 
     def queue(self, vhost: str, name: str, detailed: bool = False) -> Samples | None:
-        """Return the series of a queue, which is kept from now on; None if there are too many.
+        """Return the series of a queue and sample it from now on, or return None beyond the limit.
 
-        `detailed` requests a history; a new one begins with the samples of the rate.
+        `detailed` requests a history, which begins with the samples of an existing series.
         """
         self.ask()
         key = (vhost, name)
@@ -184,16 +184,16 @@ class Sampler:
             self._work = asyncio.get_running_loop().create_task(self._run())
 
     def client_counts(self) -> list[int]:
-        """Return the counters of clients at the last sums, in the order of `CLIENT_COUNTS`."""
+        """Return the counters of clients at the last walk, in the order of `CLIENT_COUNTS`."""
         return self._client_counts
 
     @property
     def summed_ms(self) -> int:
-        """The wall time of the last sums."""
+        """The wall time of the last walk."""
         return self._wall_ms() if self._found is None else self._found.wall_ms
 
     def start(self) -> None:
-        """Begin to sample without requests, if there are few queues."""
+        """Begin sampling without a request, which continues as long as there are few queues."""
         self._work = asyncio.get_running_loop().create_task(self._run())
 
     def now_ms(self) -> int:
@@ -212,7 +212,7 @@ class Sampler:
         return now_ms - known.wall_ms >= SAMPLE_SECONDS * 1000 or now_ms < known.wall_ms
 
     async def _run(self) -> None:
-        """Sample every five seconds, while there are few queues or rates are requested."""
+        """Sample every five seconds, as long as there are few queues or rates are requested."""
         kept = int(_SAMPLES_KEPT_SECONDS / SAMPLE_SECONDS)
         while self._watches_all() or self._ticks - self._asked <= kept:
             await self.sample()
@@ -224,7 +224,7 @@ class Sampler:
         self.ordered = None
 
     def _watches_all(self) -> bool:
-        """Watch all queues if they are few; return whether they are."""
+        """Add all queues to the sampled ones if there are few; return whether there are few."""
         vhosts = self._broker.vhosts
         most = self._unasked_max
         if len(vhosts) > most or sum(len(one.queues.by_name) for one in vhosts.values()) > most:
@@ -239,7 +239,7 @@ class Sampler:
 
     async def sample(self) -> None:
         """Take one sample of everything."""
-        # A recent walk will do, even one made for others, unless the last sample is from it.
+        # A recent walk suffices, even if a scrape made it, unless the last sample used it.
         found = await self._take_totals(self._sampled_ms + _NEXT_MS)
         self._sampled_ms = found.wall_ms
         done = found.sums.counts() + churn_counts(self._broker) + self._client_counts
@@ -265,7 +265,7 @@ class Sampler:
         return found
 
     def _forget(self, last: int) -> None:
-        """Drop the queues that were not requested since a tick."""
+        """Drop the series of queues that were last requested before a tick."""
         for key in [key for key, watched in self.queues.items() if watched.asked < last]:
             self._drop(key)
 
@@ -276,7 +276,7 @@ class Sampler:
 
 
 class SharedAnswer:
-    """One answer in JSON, and its time (ms)."""
+    """One answer in JSON, and the time (ms) at which it was made."""
 
     def __init__(self, body: bytes, made_ms: int) -> None:
         self.body: Final = body
@@ -294,12 +294,12 @@ class SharedAnswer:
 class SharedAnswers:
     """Recent answers, shared by all pages that make the same request.
 
-    The broker's page is often open on several screens and in several tabs, each of which makes the
-    same requests every other second.  An answer to one of them is reused for a short time for the
-    others, and compressed only once.  `now_ms` returns the wall time.
+    The broker's page is often open on several screens and in several tabs, which all make the same
+    requests every other second.  An answer to one page is reused for the others for a short time,
+    and compressed only once.  `now_ms` returns the wall time.
 
-    Invariants: only answers that are the same for all permitted users are kept here; there are
-    never more answers than `most`.
+    Invariants: only answers that are the same for all permitted users are stored; there are at most
+    `most` answers.
     """
 
     def __init__(self, now_ms: Callable[[], int], most: int = SHARED_ANSWERS_MAX) -> None:
@@ -312,14 +312,14 @@ class SharedAnswers:
         return len(self._by_path)
 
     def find(self, path: str) -> SharedAnswer | None:
-        """Return the answer to a path with its query; None if it is missing or too old."""
+        """Return the answer to a path with query, or None if it is missing or too old."""
         found = self._by_path.get(path)
         if found is None or self._is_old(found):
             return None
         return found
 
     def keep(self, path: str, body: bytes) -> SharedAnswer:
-        """Keep an answer for later requests, and return it."""
+        """Store an answer for other requests, and return it."""
         for old in [key for key, one in self._by_path.items() if self._is_old(one)]:
             del self._by_path[old]
         self._by_path.pop(path, None)
@@ -330,5 +330,5 @@ class SharedAnswers:
         return answer
 
     def _is_old(self, answer: SharedAnswer) -> bool:
-        # The wall clock may have been set back.
+        # The age is negative if the wall clock was set back.
         return not 0 <= self._now_ms() - answer.made_ms < SHARED_ANSWER_MS_MAX

@@ -1,7 +1,7 @@
-"""Samples of some counts over time: a ring for each grain, so that memory is bounded.
+"""Samples of counts over time, at several intervals (grains), in bounded memory.
 
-The grains are RabbitMQ's: five seconds for ten minutes, a minute for an hour, and longer for a day.
-A point of a coarser grain is a sample of the finest one, not a mean.
+The grains are RabbitMQ's: five seconds for ten minutes, a minute for an hour, and coarser ones for
+up to a day.  The samples of a coarser grain are a subset of those of the finest one, not means.
 
 Invariant: the times in a ring increase.
 """
@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
-#: The grain in ms, and the number of samples kept.
+#: The interval of samples in ms, and the number of samples that are stored.
 Grain = tuple[int, int]
 
 #: The grains for the totals of a broker: ten minutes, an hour, eight hours, a day.
@@ -22,7 +22,7 @@ TOTALS: Final[tuple[Grain, ...]] = ((5_000, 121), (60_000, 61), (600_000, 49), (
 #: The grains for a queue that is requested individually.
 DETAILED: Final[tuple[Grain, ...]] = ((5_000, 121),)
 
-#: The grains for a queue in a list: enough for a rate.
+#: The grains for a queue in a list, which are enough for a rate.
 LISTED: Final[tuple[Grain, ...]] = ((5_000, 3),)
 
 #: The shortest time for a meaningful rate.
@@ -30,7 +30,7 @@ _RATE_MS_MIN: Final = 1_000
 
 
 class _Ring:
-    """The samples of one grain, oldest first; at most twice the number to keep."""
+    """The samples of one grain, oldest first; at most twice the number in the grain."""
 
     def __init__(self, grain: Grain, width: int) -> None:
         self.step_ms, self.kept = grain
@@ -39,22 +39,23 @@ class _Ring:
         self.values = array("q")
 
     def add(self, now_ms: int, values: Sequence[int]) -> None:
-        """Add a sample, unless the last one is of the same step."""
+        """Add a sample, unless the last one is too recent."""
         times = self.times
-        # The timer is not exact: a tenth of a step earlier counts as the next step.
+        # The timer is not exact, so a sample may be a tenth of an interval early.
         if times and now_ms - times[-1] < self.step_ms * 9 // 10:
             return
         times.append(now_ms)
         self.values.extend(values)
         if len(times) >= 2 * self.kept:
-            # Cutting now and then moves each sample once; cutting for each sample would move all.
+            # Removing many samples at a time moves each sample about once.  Removing the oldest one
+            # for each new sample would move all samples each time.
             cut = len(times) - self.kept
             del times[:cut]
             del self.values[: cut * self._width]
 
 
 class Samples:
-    """Samples of counts that have `names`; times are wall time in ms."""
+    """Samples of the counts `names`; times are wall times in ms."""
 
     def __init__(self, names: Sequence[str], grains: Sequence[Grain]) -> None:
         self._places = {name: place for place, name in enumerate(names)}
@@ -66,11 +67,11 @@ class Samples:
 
     @property
     def detailed(self) -> bool:
-        """Return whether this is a history, and not just enough for a rate."""
+        """Return whether the samples are a history, not only enough for a rate."""
         return self._rings[0].kept > LISTED[0][1]
 
     def add(self, now_ms: int, values: Sequence[int]) -> None:
-        """Add a sample, one number for each name."""
+        """Add a sample, with one number for each name."""
         if values != self._last:
             self._last = list(values)
             self.changed_ms = now_ms
@@ -84,14 +85,14 @@ class Samples:
         self._last, self.changed_ms = other._last, other.changed_ms
 
     def has_rates(self, now_ms: int) -> bool:
-        """Return whether a rate is known: there are two samples, or one that is a second old."""
+        """Return whether rates are known: from two samples, or one that is a second old."""
         times = self._rings[0].times
         return len(times) > 1 or (len(times) == 1 and now_ms - times[0] >= _RATE_MS_MIN)
 
     def rate(self, names: Sequence[str], now: int, now_ms: int) -> float:
-        """Return the growth per second of the sum of some counts; 0 if it is not known yet.
+        """Return the growth per second of the sum of some counts, or 0 if it is not known yet.
 
-        It is measured between the last two samples, or from the only one to `now`.
+        The growth is that between the last two samples, or from the only sample to `now`.
         """
         if not self.has_rates(now_ms):
             return 0.0
@@ -100,7 +101,7 @@ class Samples:
             now, now_ms = self._sum(ring, -1, names), ring.times[-1]
         at = max(0, len(ring.times) - 2)
         seconds = (now_ms - ring.times[at]) / 1000
-        # A length may fall, which gives a negative rate, as in RabbitMQ.
+        # A decreasing queue length has a negative rate, as in RabbitMQ.
         return round((now - self._sum(ring, at, names)) / seconds, 3) if seconds > 0 else 0.0
 
     def points(
@@ -108,7 +109,7 @@ class Samples:
     ) -> list[tuple[int, int]]:
         """Return (time, sum of the counts) at each step of the last `age_ms`, newest first.
 
-        Times before the first sample have no entry.
+        Times before the first sample are omitted.
         """
         ring = self._ring_for(age_ms, now_ms)
         found: list[tuple[int, int]] = []
@@ -120,7 +121,7 @@ class Samples:
         return found
 
     def _ring_for(self, age_ms: int, now_ms: int) -> _Ring:
-        """Return the finest ring that covers `age_ms`, or else the coarsest."""
+        """Return the finest ring that covers `age_ms`, or the coarsest if none does."""
         for ring in self._rings:
             if ring.step_ms * (ring.kept - 1) >= age_ms:
                 return ring

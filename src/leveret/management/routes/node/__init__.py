@@ -1,1 +1,1 @@
-"""Routes of the node: its clients, its state, its metrics and its backups."""
+"""The routes of the node: connections, health, metrics, log and backups."""

@@ -1,4 +1,4 @@
-"""The broker's version, its extensions and feature flags, and the name of its cluster."""
+"""Routes for the version, settings and feature flags of the broker, and the name of the cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from leveret.management.routes.lists import rows_response
 from leveret.management.routes.node.identity import CLUSTER_NAME, cluster_name
 from leveret.management.routes.shared import BROKER, OPERATOR, json_response, row_response
 
-#: RabbitMQ's feature flags for behaviour that this broker has.
+#: The feature flags of RabbitMQ whose behaviour this broker has, and their descriptions.
 _FLAGS: Final = {
     "detailed_queues_endpoint": "A list of queues with all their fields",
     "direct_exchange_routing_v2": "Routing by an index of binding keys",
@@ -36,12 +36,12 @@ async def version(request: web.Request) -> web.Response:
 
 
 async def extensions(_request: web.Request) -> web.Response:
-    """Return the extensions of RabbitMQ's own page: there are none."""
+    """Return the extensions of RabbitMQ's management page, of which this broker has none."""
     return json_response([])
 
 
 async def feature_flags(request: web.Request) -> web.StreamResponse:
-    """Return the feature flags, which are all on."""
+    """Return the feature flags, which are all enabled."""
     rows: list[dict[str, object]] = [
         {
             "name": name,
@@ -57,7 +57,7 @@ async def feature_flags(request: web.Request) -> web.StreamResponse:
 
 
 async def enable_flag(request: web.Request) -> web.Response:
-    """Do nothing: every feature flag is enabled.  Raises: PreconditionFailed (400) if unknown."""
+    """Do nothing, because all feature flags are enabled.  Raises: PreconditionFailed (400)."""
     name = request.match_info["name"]
     if name not in _FLAGS:
         raise PreconditionFailed(f"unknown feature flag '{name}': GET /api/feature-flags has all")
@@ -65,7 +65,7 @@ async def enable_flag(request: web.Request) -> web.Response:
 
 
 async def deprecated_features(request: web.Request) -> web.StreamResponse:
-    """Return the deprecated features: there are none."""
+    """Return the deprecated features, of which this broker has none."""
     return await rows_response(request, [])
 
 

@@ -1,9 +1,10 @@
-"""`POST /api/backup`: keep all files of the data directory while the request lasts.
+"""`POST /api/backup`: prevents the removal of files in the data directory during the request.
 
-The answer begins with one line of JSON, when everything recorded so far is synced and the files
-are held.  The client then copies files, sends a byte of its request's body now and then, and ends
-the body when it is done; the answer ends with a line that says whether the hold lasted until then.
-The hold ends early if the client disconnects or is silent for `BACKUP_SILENCE_SECONDS_MAX`.
+The answer begins with a line of JSON, once everything recorded so far is synced and no file is
+removed any more.  The client then copies the files.  It sends a byte of the request's body from
+time to time, and ends the body after the last file.  The last line of the answer contains whether
+the files were held until then.  The hold ends early if the client disconnects or is silent for
+`BACKUP_SILENCE_SECONDS_MAX`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from leveret.management.routes.shared import BROKER, CLOCK, OPERATOR
 
 
 async def hold(request: web.Request) -> web.StreamResponse:
-    """Hold the files until the client ends its request."""
+    """Prevent the removal of files until the client ends the body of its request."""
     journal = request.app[BROKER].core.journal
     operator = request.app[OPERATOR]
     operator.begin()
@@ -39,7 +40,7 @@ async def hold(request: web.Request) -> web.StreamResponse:
         await response.prepare(request)
         await response.write(json.dumps(begun).encode() + b"\n")
         lasted = await _listen(request)
-    # The client may be gone.
+    # The client may have disconnected.
     with contextlib.suppress(OSError):
         await response.write(json.dumps({"lasted": lasted}).encode() + b"\n")
         await response.write_eof()
@@ -47,7 +48,7 @@ async def hold(request: web.Request) -> web.StreamResponse:
 
 
 async def _listen(request: web.Request) -> bool:
-    """Wait for the end of the request's body; return False if the client is gone or silent."""
+    """Wait for the end of the body; return False if the client disconnects or is silent."""
     while True:
         try:
             async with timeout(request.app[CLOCK], BACKUP_SILENCE_SECONDS_MAX):

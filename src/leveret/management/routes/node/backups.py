@@ -1,17 +1,17 @@
-"""Backups over HTTP: for `leveret backup` on another machine, and similar clients.
+"""Backups over HTTP, for `leveret backup` on another machine and similar clients.
 
-    POST   /api/backups                       begin one: no file is removed from now on
-    GET    /api/backups/{backup}/files/{path} a file of it, up to its listed size; `?offset=`
-    GET    /api/backups/{backup}              its files, with checksums of those sent completely
-    DELETE /api/backups/{backup}              end it
-    GET    /api/backups                       the backups in progress, with their users
+    POST   /api/backups                       begin a backup: no file is removed until it ends
+    GET    /api/backups/{backup}/files/{path} send a file, up to its listed size, from `?offset=`
+    GET    /api/backups/{backup}              list the files, with checksums of completely sent ones
+    DELETE /api/backups/{backup}              end the backup
+    GET    /api/backups                       list the backups in progress, with their users
 
-A client reads all files, compares their checksums, and stores them under their paths: together with
-a manifest they are a backup (`leveret.cli.backup`).  A broken request is repeated from the offset
-where it broke.  A backup ends if it is not read for `BACKUP_SILENCE_SECONDS_MAX`.
+A client reads all files, compares their checksums, and stores them under their paths.  Together
+with a manifest, they are a backup (`leveret.cli.backup`).  The client repeats a broken request from
+the offset where it broke.  A backup ends if it is not read for `BACKUP_SILENCE_SECONDS_MAX`.
 
-On TCP they are for administrators and, by the setting `http_backup`, only over TLS or from the
-broker's own machine: the files contain all messages and the hashes of passwords.
+On TCP these routes are for administrators and, by default (setting `http_backup`), only over TLS or
+from the broker's own machine, because the files contain all messages and the hashes of passwords.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from leveret.management.rights import ADMINISTRATION
 from leveret.management.routes.lists import rows_response
 from leveret.management.routes.shared import OPERATOR, Row, json_response, number_of_query
 
-#: `Retry-After`, in seconds, if the limit of backups is reached.
+#: `Retry-After` in seconds at the limit of backups.
 _AGAIN_SECONDS: Final = "60"
 
-#: The largest offset in a query; an offset after the file's end sends nothing.
+#: The largest offset in a query; nothing is sent from an offset after the end of the file.
 _BYTES_MAX: Final = 2**62
 
 
 async def begin(request: web.Request) -> web.Response:
-    """Begin a backup: keep all files of the data directory, and list them."""
+    """Begin a backup: list the files of the data directory, and do not remove any of them."""
     backups = _backups(request)
     if refused := _refused(request, backups):
         return refused
@@ -56,19 +56,19 @@ async def begin(request: web.Request) -> web.Response:
 
 
 async def show_all(request: web.Request) -> web.StreamResponse:
-    """Return the backups that are being taken over HTTP."""
+    """Return the backups over HTTP that are in progress."""
     backups = _backups(request)
     return await rows_response(request, [_row(one) for one in backups.by_id.values()])
 
 
 async def show(request: web.Request) -> web.Response:
-    """Return a backup with its files, and the checksums of those sent completely."""
+    """Return a backup with its files, and the checksums of completely sent files."""
     backups = _backups(request)
     return _refused(request, backups) or json_response(_whole(_found(request, backups)))
 
 
 async def send(request: web.Request) -> web.StreamResponse:
-    """Send a file of a backup, from an offset on."""
+    """Return a file of a backup, from an offset on."""
     backups = _backups(request)
     if refused := _refused(request, backups):
         return refused
@@ -84,7 +84,7 @@ async def send(request: web.Request) -> web.StreamResponse:
     try:
         await backups.send(backup, path, offset, response.write)
     except Exception:
-        # The partial file cannot be taken back, and must not look complete.
+        # A part of the file has been sent, and must not look complete.
         if request.transport is not None:
             request.transport.abort()
         raise
@@ -93,7 +93,7 @@ async def send(request: web.Request) -> web.StreamResponse:
 
 
 async def end(request: web.Request) -> web.Response:
-    """End a backup: the broker removes files again."""
+    """End a backup, so that the broker may remove files again."""
     backups = _backups(request)
     backups.end(_found(request, backups), f"ended {_who(request)}")
     return web.Response(status=HTTPStatus.NO_CONTENT)
@@ -106,7 +106,7 @@ def _backups(request: web.Request) -> Backups:
 
 
 def _found(request: web.Request, backups: Backups) -> Backup:
-    """Return the path's backup and restart its silence timeout.  Raises: NotFound (404)."""
+    """Return the backup in the path, and restart its timeout.  Raises: NotFound (404)."""
     backup = backups.find(request.match_info["backup"])
     if backup is None:
         raise NotFound("the backup does not exist; it may have ended because nothing was read")
@@ -114,7 +114,7 @@ def _found(request: web.Request, backups: Backups) -> Backup:
 
 
 def _refused(request: web.Request, backups: Backups) -> web.Response | None:
-    """Return the refusal if files must not be sent over this connection; None to go on."""
+    """Return a refusal if backups are not allowed over this connection, or None."""
     if access_of(request) is None or backups.allowed == "any":
         return None
     reason = ""
@@ -127,7 +127,7 @@ def _refused(request: web.Request, backups: Backups) -> web.Response | None:
 
 
 def _who(request: web.Request) -> str:
-    """Return the user of a request, for the log and for lists."""
+    """Return the sender of a request, for the log and for lists."""
     access = access_of(request)
     if access is None:
         return "by the operator at the management socket"
@@ -157,7 +157,7 @@ def _whole(backup: Backup) -> Row:
 
 _FILE: Final[Schema] = {"description": "A file.", "content": {"application/octet-stream": {}}}
 
-#: A setting may forbid all of them.
+#: A setting may forbid all of these routes.
 _FORBIDDEN: Final = {"403": None}
 
 ROUTES: Final = (

@@ -20,7 +20,7 @@ from leveret.session.stats import ChannelStats, Ends, find_connection
 
 
 async def channels(request: web.Request) -> web.StreamResponse:
-    """Return all visible channels, or those of a vhost or of a connection."""
+    """Return all visible channels, or those of a vhost or a connection."""
     broker = request.app[BROKER]
     connection = request.match_info.get("connection")
     user = only_of(request)
@@ -33,7 +33,7 @@ async def channels(request: web.Request) -> web.StreamResponse:
 async def channel(request: web.Request) -> web.Response:
     """Return one channel with its consumers, if it is visible to the user."""
     name = request.match_info["channel"]
-    # A channel's name is its connection's and its number.
+    # The name of a channel consists of its connection's name and its number.
     connection = name.rpartition(" (")[0]
     for stats in sessions.channels(request.app[BROKER], None, only_of(request), connection):
         if stats is not None and stats.name == name:
@@ -46,7 +46,7 @@ async def channel(request: web.Request) -> web.Response:
 
 
 def row(stats: ChannelStats) -> Row:
-    """Return a channel as RabbitMQ shows it."""
+    """Return a channel as in RabbitMQ's API."""
     return {
         "name": stats.name,
         "number": stats.number,
@@ -69,7 +69,7 @@ def row(stats: ChannelStats) -> Row:
 
 
 def connection_details(ends: Ends) -> Row:
-    """Return the connection of a channel or a consumer as RabbitMQ shows it."""
+    """Return the connection of a channel or a consumer as in RabbitMQ's API."""
     return {"name": ends.connection, "peer_host": ends.peer_host, "peer_port": ends.peer_port}
 
 

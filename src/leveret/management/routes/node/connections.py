@@ -1,4 +1,4 @@
-"""`/api/connections`: clients, by name, by user or by vhost; DELETE closes them."""
+"""`/api/connections`: AMQP connections by name, user or vhost; DELETE closes them."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ async def connection(request: web.Request) -> web.Response:
 
 
 async def close(request: web.Request) -> web.Response:
-    """Close one connection; the header X-Reason gives its client the reason (320).
+    """Close one connection with reply code 320; the header X-Reason sets the reply text.
 
     Raises: Barred (401) for another user's connection that the caller may see but not close;
-    NotFound (404) if it is not visible to the caller.
+    NotFound (404) if the connection is not visible to the caller.
     """
     name = request.match_info["connection"]
     user = only_of(request)
@@ -67,7 +67,7 @@ async def close_all(request: web.Request) -> web.Response:
 
 
 def _user(request: web.Request) -> str:
-    """Return the user of the path.  Raises: Barred (401) for a user not visible to the caller."""
+    """Return the user in the path.  Raises: Barred (401) for a user not visible to the caller."""
     user = request.match_info["user"]
     if only_of(request) not in (None, user):
         raise Barred("User not authorised to access object")
@@ -75,12 +75,12 @@ def _user(request: web.Request) -> str:
 
 
 def _reason(request: web.Request) -> str:
-    """Return the reason that clients get when their connections are closed."""
+    """Return the reply text for the clients whose connections are closed."""
     return as_unicode(request.headers.get("X-Reason", "")) or "Closed via management plugin"
 
 
 def row(stats: ConnectionStats) -> Row:
-    """Return a connection as RabbitMQ shows it."""
+    """Return a connection as in RabbitMQ's API."""
     found: Row = {
         "name": stats.name,
         "node": node_name(),
@@ -116,7 +116,7 @@ def row(stats: ConnectionStats) -> Row:
 
 
 def _protection(stats: ConnectionStats) -> Row:
-    """Return the TLS fields of a connection, by RabbitMQ's names; the cipher is the whole suite."""
+    """Return the TLS fields of a connection by RabbitMQ's names; `ssl_cipher` is the suite."""
     return {
         "ssl": bool(stats.tls_version),
         "ssl_protocol": stats.tls_version.lower(),

@@ -1,4 +1,4 @@
-"""`GET /api/consumers` and `/api/consumers/{vhost}`."""
+"""`GET /api/consumers` and `/api/consumers/{vhost}`: the consumers of queues and streams."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def consumers(request: web.Request) -> web.StreamResponse:
 
 
 def row(stats: ConsumerStats) -> Row:
-    """Return a consumer as RabbitMQ shows it."""
+    """Return a consumer as in RabbitMQ's API."""
     ends = stats.ends
     return {
         "consumer_tag": stats.tag,

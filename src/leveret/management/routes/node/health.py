@@ -1,4 +1,4 @@
-"""`/api/health/checks/…` and their older forms: one check each, for tools that restart brokers.
+"""`/api/health/checks/…` and their older forms: health checks, for tools that restart brokers.
 
 The answer is 200 with `{"status": "ok"}`, or 503 with `{"status": "failed", "reason": …}`.
 """
@@ -18,7 +18,7 @@ from leveret.management.rights import LOOKING, MANAGEMENT
 from leveret.management.routes.node.identity import check_node, node_name
 from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, json_response
 
-#: Alternative names of protocols, and RabbitMQ's name of the listener.
+#: Alternative names of protocols, and the names of their listeners in RabbitMQ.
 _PROTOCOLS: Final = {
     "amqp091": "amqp",
     "amqp0.9.1": "amqp",
@@ -33,7 +33,7 @@ _PROTOCOLS: Final = {
     "ui": "http",
 }
 
-#: The seconds of each time unit of a certificate check.
+#: The length in seconds of each time unit of a certificate check.
 _UNITS: Final = {"days": 86_400, "weeks": 604_800, "months": 2_628_000, "years": 31_536_000}
 
 #: The most digits of a number in a path.
@@ -72,7 +72,7 @@ async def alarms(request: web.Request) -> web.Response:
 
 
 async def virtual_hosts(_request: web.Request) -> web.Response:
-    """Return that all vhosts are up: the broker does not start if one cannot be recovered."""
+    """Return that all vhosts run; the broker does not start if it cannot recover one."""
     return _ok()
 
 
@@ -86,7 +86,7 @@ async def port_listener(request: web.Request) -> web.Response:
 
 
 async def protocol_listener(request: web.Request) -> web.Response:
-    """Check that the broker listens for one of several protocols, separated by commas."""
+    """Check that the broker listens for one of the protocols, which are separated by commas."""
     asked = request.match_info["protocol"].lower().split(",")
     wanted = [_PROTOCOLS.get(name, name) for name in asked]
     protocols = [one.protocol for one in request.app[OPERATOR].addresses()]
@@ -98,7 +98,7 @@ async def protocol_listener(request: web.Request) -> web.Response:
 
 
 async def certificate_expiration(request: web.Request) -> web.Response:
-    """Check that no certificate of the broker expires within a time."""
+    """Check that no TLS certificate of the broker expires within a time."""
     count = _number(request, "within", "Invalid expiration value.")
     seconds = _UNITS.get(request.match_info["unit"].lower())
     if seconds is None:
@@ -138,7 +138,7 @@ async def below_connection_limit(request: web.Request) -> web.Response:
 
 
 async def node(request: web.Request) -> web.Response:
-    """Return in the body of a 200 whether there is an alarm, as RabbitMQ did before 4.0."""
+    """Return whether an alarm is in effect, with status 200 as in RabbitMQ before 4.0."""
     if "name" in request.match_info:
         check_node(request)
     found = await alarms(request)
@@ -147,17 +147,17 @@ async def node(request: web.Request) -> web.Response:
 
 
 async def always(_request: web.Request) -> web.Response:
-    """Answer checks of metadata store, leaders and cluster size, always true on a single node."""
+    """Return success, because a single node always has its metadata, leaders and cluster size."""
     return _ok()
 
 
 async def never_critical(_request: web.Request) -> web.Response:
-    """Return that the node is not critical: there are no other nodes that depend on it."""
+    """Return that the node is not critical, because no other nodes depend on it."""
     return _ok(reason="single node cluster")
 
 
 async def aliveness(request: web.Request) -> web.Response:
-    """Check that a vhost is served."""
+    """Check that a vhost exists."""
     found_vhost(request)
     return _ok()
 

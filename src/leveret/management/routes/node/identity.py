@@ -1,4 +1,4 @@
-"""The node's name, and the versions by which clients decide which features to use."""
+"""The names of the node and the cluster, and the runtime version shown to clients."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from aiohttp import web
 from leveret.errors import NotFound
 from leveret.management.routes.shared import BROKER
 
-#: Replaces the Erlang version that RabbitMQ's clients expect.
+#: The Python version, shown in place of RabbitMQ's Erlang version.
 RUNTIME_VERSION: Final = platform.python_version()
 RUNTIME: Final = f"Python {RUNTIME_VERSION}"
 
-#: The global parameter that holds the cluster's name, as in RabbitMQ.
+#: The global parameter for the name of the cluster, as in RabbitMQ.
 CLUSTER_NAME: Final = "cluster_name"
 
 
 def node_name() -> str:
-    """Return the node's name, made of product and host as in RabbitMQ."""
+    """Return the name of the node, which consists of product and host as in RabbitMQ."""
     return f"leveret@{socket.gethostname()}"
 
 
 def cluster_name(request: web.Request) -> str:
-    """Return the configured name of the cluster, or else the node's name."""
+    """Return the configured name of the cluster, or the name of the node without one."""
     value = request.app[BROKER].parameters.global_values.get(CLUSTER_NAME)
     return value if isinstance(value, str) else node_name()
 

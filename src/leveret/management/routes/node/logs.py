@@ -1,4 +1,4 @@
-"""The end of the broker's log: as a list, or as a stream of events (server-sent events)."""
+"""`GET /api/log/stream`: the last lines of the log, as a list or as server-sent events."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from leveret.management.routes.lists import rows_response
 from leveret.management.routes.shared import OPERATOR, Row, begins, json_response
 from leveret.management.sampling.recent_log import LogLine, RecentLog
 
-#: The Accept header that requests the stream.
+#: The Accept header that requests an event stream.
 _EVENTS: Final = "text/event-stream"
 
-#: The interval of comments: they keep proxies connected, and detect clients that are gone.
+#: The interval of comments, which keep proxies connected and detect disconnected clients.
 _BEAT_SECONDS: Final = 15.0
 
-#: Lines in one write, each at most a kilobyte and mostly far less.
+#: The number of lines in one write; a line has at most 1,024 characters, and mostly far less.
 _LINES_PER_WRITE: Final = 100
 
 _HEADERS: Final = {
@@ -39,7 +39,7 @@ _HEADERS: Final = {
 
 
 async def tail(request: web.Request) -> web.StreamResponse:
-    """Return the last lines of the log; as an event stream, also the following ones."""
+    """Return the last lines of the log, and new lines too if an event stream is requested."""
     recent = request.app[OPERATOR].recent
     if request.headers.get(hdrs.ACCEPT) != _EVENTS:
         return await rows_response(request, [_row(line) for line in recent.after(0)[1]])
@@ -64,7 +64,7 @@ async def tail(request: web.Request) -> web.StreamResponse:
 
 
 async def _stream(request: web.Request, recent: RecentLog) -> web.StreamResponse:
-    """Send the lines after the client's last one, and then new lines as they are logged."""
+    """Send the lines after the client's last line, and then new lines as they are logged."""
     number = _number_of(request, recent)
     response = web.StreamResponse(headers=_HEADERS)
     if not await begins(request, response):
@@ -86,14 +86,14 @@ async def _stream(request: web.Request, recent: RecentLog) -> web.StreamResponse
 
 
 def _number_of(request: web.Request, recent: RecentLog) -> int:
-    """Return the number of the client's last line, if it is of this process; else 0."""
+    """Return the number of the client's last line, or 0 if it is not from this process."""
     run, _, number = request.headers.get("Last-Event-ID", "").partition("-")
     known = run == recent.run and number.isascii() and number.isdigit() and len(number) < 19
     return int(number) if known else 0
 
 
 def _event(recent: RecentLog, line: LogLine) -> bytes:
-    """Return a line as one event: JSON contains no line feeds that could split it."""
+    """Return a line as one event, in JSON because it contains no line feeds."""
     data = json.dumps(_row(line), ensure_ascii=False)
     return f"id: {recent.run}-{line.number}\ndata: {data}\n\n".encode()
 

@@ -13,7 +13,7 @@ from leveret.management.routes.shared import BROKER, json_response
 
 
 async def memory(request: web.Request) -> web.Response:
-    """Return the accounted memory, a row for each kind."""
+    """Return the accounted memory, with a row for each kind."""
     return json_response(memory_use(request.app[BROKER]))
 
 

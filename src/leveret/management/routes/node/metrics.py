@@ -1,7 +1,7 @@
-"""`GET /metrics` and the paths below it, for Prometheus; `management.metrics` has the values.
+"""`GET /metrics` and the paths below it, for Prometheus; `management.metrics` collects the values.
 
-On the ports of the HTTP API they need the tag `monitoring` (`rights`), on the metrics port no
-authentication.
+On the ports of the HTTP API they require the tag `monitoring` (`rights`).  The metrics port needs
+no authentication.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from leveret.management.routes.shared import BROKER, CLOCK, OPERATOR, begins, js
 
 _IDENTITY: Final = {"identity_info": table.NODE["identity_info"]}
 
-#: A valid prefix; Prometheus accepts no other characters.
+#: A valid prefix; Prometheus accepts no other characters in names.
 PREFIX: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,31}")
 
 
@@ -73,10 +73,10 @@ async def _send(request: web.Request, text: AsyncIterator[bytes]) -> web.StreamR
 
 
 async def _yielding(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield parts, joined to larger pieces, and let the loop run after each.
+    """Yield parts joined to larger pieces, and end the slice after each piece.
 
-    Each piece is a write to the socket.  The loop also runs after an empty part, for which many
-    objects were skipped; an answer has no empty piece.
+    Each piece is a write to the socket.  The slice also ends after an empty part, which stands for
+    many skipped objects; empty pieces are not yielded.
     """
     found: list[bytes] = []
     size = 0
@@ -100,7 +100,7 @@ async def metrics(request: web.Request) -> web.StreamResponse:
 
 
 async def per_object(request: web.Request) -> web.StreamResponse:
-    """Return metrics with an entry for each object.  Raises: as `metrics`."""
+    """Return metrics with an entry for each object.  Raises: like `metrics`."""
     prefix = _prefix(request)
     head = await _totals(request, prefix, PER_OBJECT)
     objects = Objects(request.app[BROKER], table.PER_OBJECT, None, queries=_queries(request))
@@ -108,7 +108,7 @@ async def per_object(request: web.Request) -> web.StreamResponse:
 
 
 async def detailed(request: web.Request) -> web.StreamResponse:
-    """Return the requested families, of some vhosts or all.  Raises: as `metrics`."""
+    """Return the requested families of metrics, for some vhosts or all.  Raises: like `metrics`."""
     prefix = _prefix(request)
     vhosts = request.query.getall("vhost", [])
     families = request.query.getall("family", [])
@@ -139,7 +139,7 @@ async def _totals(request: web.Request, prefix: str, endpoint: str) -> Iterator[
 async def _answer_objects(
     request: web.Request, objects: Objects, prefix: str, head: Iterator[bytes]
 ) -> web.StreamResponse:
-    """Answer with `head` and the objects, or with 503 if too many such answers are in progress."""
+    """Answer with `head` and the objects, or with 503 if too many such requests are in progress."""
     scrapes = _scrapes(request)
     if not scrapes.enter():
         body = {"error": "service_unavailable", "reason": "too many per-object answers in progress"}
@@ -165,7 +165,7 @@ def _known(series: dict[str, MetricSeries], values: Values, prefix: str) -> Iter
 
 
 async def memory(request: web.Request) -> web.StreamResponse:
-    """Return the memory breakdown.  Raises: as `metrics`."""
+    """Return the memory breakdown.  Raises: like `metrics`."""
     prefix = _prefix(request)
     broker = request.app[BROKER]
     parts = memory_parts(broker)

@@ -1,4 +1,4 @@
-"""`GET /api/nodes`: this broker as a node: its alarms, journal times, memory and damages."""
+"""`GET /api/nodes`: this broker as the only node, with its alarms, I/O times, memory and damage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from leveret.management.routes.shared import BROKER, OPERATOR, Row, row_response
 from leveret.management.sampling.node import NODE_COUNTS, node_counts
 from leveret.management.sampling.sampler import Sampler
 
-#: The parts of RabbitMQ's memory breakdown without a counterpart here.
+#: The parts of RabbitMQ's memory breakdown that this broker does not have.
 _OTHER_BUCKETS: Final = (
     "connection_channels",
     "connection_other",
@@ -54,7 +54,7 @@ _OTHER_BUCKETS: Final = (
 
 
 def _node(request: web.Request) -> Row:
-    """Return the node by RabbitMQ's names: sizes in bytes, averages in ms."""
+    """Return the fields of the node by RabbitMQ's names, with sizes in bytes and times in ms."""
     broker = request.app[BROKER]
     operator = request.app[OPERATOR]
     core = broker.core
@@ -111,7 +111,7 @@ def _node(request: web.Request) -> Row:
 
 
 def _memory_alarm(broker: Broker) -> Row:
-    """Return the numbers behind the memory alarm."""
+    """Return the accounted memory, the limit and the state of the memory alarm."""
     accounts = broker.core.accounts
     return {
         "mem_messages": int(broker.message_bytes()),
@@ -124,7 +124,7 @@ def _memory_alarm(broker: Broker) -> Row:
 
 
 def _with_rates(broker: Broker, sampler: Sampler, counts: Mapping[str, int]) -> Row:
-    """Return the node's resource use and activity counters, each with its rate."""
+    """Return the counts of the node's resource use and I/O, each with its rate."""
     sampler.ask()
     found: Row = {}
     for name, number in zip(NODE_COUNTS, node_counts(broker, counts), strict=True):
@@ -134,7 +134,7 @@ def _with_rates(broker: Broker, sampler: Sampler, counts: Mapping[str, int]) -> 
 
 
 def _memory(request: web.Request) -> dict[str, int]:
-    """Return the parts of the broker's memory by RabbitMQ's names, in bytes, and the remainder."""
+    """Return the accounted memory by RabbitMQ's names, in bytes, and the remainder."""
     broker = request.app[BROKER]
     accounts = broker.core.accounts
     rss = _resident_bytes()
@@ -148,7 +148,7 @@ def _memory(request: web.Request) -> dict[str, int]:
 
 
 def _resident_bytes() -> int:
-    """Return the resident memory of the process; its peak if the system provides only that."""
+    """Return the resident memory of the process, or its peak if the system provides only that."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, ValueError, IndexError):
@@ -211,13 +211,13 @@ async def login_attempts(request: web.Request) -> web.StreamResponse:
 
 
 async def login_sources(request: web.Request) -> web.StreamResponse:
-    """Return no login counts by address and user: as in RabbitMQ by default, none are kept."""
+    """Return an empty list of logins by address and user, as RabbitMQ does by default."""
     check_node(request)
     return await rows_response(request, [])
 
 
 async def nothing_to_move(_request: web.Request) -> web.Response:
-    """Do nothing: there is one node, which leads all queues."""
+    """Do nothing, because the only node leads all queues."""
     return web.Response(status=204)
 
 

@@ -1,9 +1,9 @@
-"""`GET /api/openapi.json`: the description of the API as one OpenAPI 3.1 document.
+"""`GET /api/openapi.json`: the description of the API as an OpenAPI 3.1 document.
 
-It is made from the declarations of the routes that are served (`api_route`); their texts are the
-first lines of their handlers' docstrings.
+It is generated from the declarations of the served routes (`api_route`).  The summary of a route is
+the first line of its handler's docstring.
 
-Invariants: every route that is served is in the document; names in braces are parameters.
+Invariants: every served route is in the document; names in braces are parameters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from leveret.management.routes.shared import json_response
 
 _PART: Final = re.compile(r"\{(\w+)\}")
 
-#: Names in paths that are not text, or need a description.
+#: Parameters in paths that are not text or have a description.
 _PARTS: Final[dict[str, Schema]] = {
     "vhost": {"description": "A vhost, percent-encoded: `/` is `%2F`."},
     "port": {"schema": NUMBER},
@@ -139,13 +139,13 @@ def _operation(route: ApiRoute) -> Schema:
 
 
 def _sentence(route: ApiRoute) -> str:
-    """Return the first line of a handler's docstring; empty if Python stripped docstrings (-OO)."""
+    """Return the first line of a handler's docstring, or "" if Python removed docstrings (-OO)."""
     text = (route.handler.__doc__ or "").strip().splitlines()
     return text[0].partition("  Raises:")[0] if text else ""
 
 
 def _asked(right: Right) -> str:
-    """Return the sentence about the right that a route needs."""
+    """Return a sentence about the right that a route requires."""
     if right is OPERATOR_ONLY:
         return "Served on the Unix socket only."
     if not right.tags:
@@ -194,7 +194,7 @@ def _request_body(route: ApiRoute) -> Schema:
 
 
 async def openapi(request: web.Request) -> web.Response:
-    """Return the description of the served routes, as OpenAPI 3.1."""
+    """Return the description of the served routes as an OpenAPI 3.1 document."""
     return json_response(document(request.app[DECLARED].values()))
 
 

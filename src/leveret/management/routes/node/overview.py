@@ -45,7 +45,7 @@ from leveret.management.sampling.sampler import CHURN, CLIENT_COUNTS, Sampler, c
 from leveret.management.sampling.series import Samples
 from leveret.wire.buffer import BUILD
 
-#: The protocols of web contexts.
+#: The protocols of the listeners that are shown as web contexts.
 _HTTP: Final = ("http", "https")
 
 
@@ -83,7 +83,7 @@ async def _wholly(request: web.Request) -> object:
 
 
 async def _partly(request: web.Request, names: list[str]) -> Row:
-    """Return the overview of some vhosts, with only the user's own connections."""
+    """Return the overview of some vhosts, with the user's own connections only."""
     broker = request.app[BROKER]
     sums = QueueSums()
     for name in names:
@@ -110,7 +110,7 @@ async def _partly(request: web.Request, names: list[str]) -> Row:
 
 
 def _of_queues(request: web.Request, sums: QueueSums, series: Samples | None) -> Row:
-    """Return the product, and the totals of its queues."""
+    """Return the product and the totals of queues."""
     ages = asked_ages(request.query)
     summed_ms = request.app[OPERATOR].sampler.summed_ms
     return {
@@ -131,7 +131,7 @@ def _done(request: web.Request, sums: QueueSums, sampler: Sampler) -> Row:
 
 
 def _product(rabbitmq_version: str) -> Row:
-    """Return the product, and the features of its API."""
+    """Return the product and the features of its API."""
     return {
         "management_version": rabbitmq_version,
         "rabbitmq_version": rabbitmq_version,
@@ -158,13 +158,13 @@ def _product(rabbitmq_version: str) -> Row:
 
 
 def exchange_types() -> list[Row]:
-    """Return the exchange types as RabbitMQ shows them."""
+    """Return the exchange types as in RabbitMQ's API."""
     names = (*EXCHANGE_TYPES, DELAYED_TYPE)
     return [{"name": name, "description": "", "enabled": True} for name in names]
 
 
 def churn(broker: Broker, sampler: Sampler) -> Row:
-    """Return the counters of opened, closed, created and deleted objects, with rates."""
+    """Return the counters of opened, closed, created and deleted objects, with their rates."""
     found: Row = {}
     for name, count in zip(CHURN, churn_counts(broker), strict=True):
         found[name] = count
@@ -173,7 +173,7 @@ def churn(broker: Broker, sampler: Sampler) -> Row:
 
 
 def _context(listener: Row) -> Row:
-    """Return an HTTP listener as RabbitMQ shows it among its web contexts."""
+    """Return an HTTP listener as a web context in RabbitMQ's API."""
     return {
         "description": "RabbitMQ Management",
         "ip": listener["ip_address"],
@@ -185,7 +185,7 @@ def _context(listener: Row) -> Row:
 
 
 def _listener(protocol: str, host: str, port: int) -> Row:
-    """Return an address as RabbitMQ shows it."""
+    """Return a listening address as in RabbitMQ's API."""
     return {
         "node": node_name(),
         "protocol": protocol,
