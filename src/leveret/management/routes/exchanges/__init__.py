@@ -1,1 +1,1 @@
-"""Routes of exchanges and their bindings."""
+"""Routes of exchanges and bindings, and of publishing."""

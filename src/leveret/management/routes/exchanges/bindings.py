@@ -1,4 +1,4 @@
-"""`/api/bindings`: listing, making and removing bindings of a queue or an exchange."""
+"""`/api/bindings`: lists, adds and removes bindings of queues and exchanges."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def bindings(request: web.Request) -> web.StreamResponse:
 
 
 def row(stats: BindingStats) -> Row:
-    """Return a binding as RabbitMQ shows it."""
+    """Return a binding as in RabbitMQ's API."""
     return {
         "source": stats.source,
         "vhost": stats.vhost,
@@ -64,9 +64,10 @@ def row(stats: BindingStats) -> Row:
 
 
 def properties_key(binding_key: str, arguments_key: bytes) -> str:
-    """Return the key that identifies a binding of two ends: binding key and digest of arguments.
+    """Return the key that identifies a binding between a source and a destination.
 
-    As in RabbitMQ, it is `~` for an empty key without arguments, and a `~` in a key is encoded.
+    It consists of the binding key and a digest of the arguments.  As in RabbitMQ, it is `~` for an
+    empty binding key without arguments, and a `~` in a binding key is encoded.
     """
     key = quote_plus(binding_key).replace("~", "%7E")
     if not arguments_key:
@@ -76,9 +77,9 @@ def properties_key(binding_key: str, arguments_key: bytes) -> str:
 
 
 class _Ends:
-    """The two existing ends that a path names.
+    """The source and the destination in a path, both of which exist.
 
-    With `changes`, the user's permissions are checked before the ends are looked up.
+    With `changes`, the user's permissions are checked before the objects are looked up.
 
     Raises: NotFound (404); AccessRefused (401 in HTTP).
     """
@@ -105,7 +106,7 @@ class _Ends:
             raise NotFound(f"no queue '{self.destination}'")
 
     def rows(self, request: web.Request) -> Iterator[BindingStats]:
-        """Return their bindings."""
+        """Return the bindings between the source and the destination."""
         broker = request.app[BROKER]
         return bindings_between(broker, self.vhost, self.source, self.destination, self.to_queue)
 
@@ -116,7 +117,7 @@ class _Ends:
         while taken := list(islice(rows, SLICE_ROWS)):
             for stats in taken:
                 key = properties_key(stats.binding_key, stats.arguments_key)
-                # The path was decoded once already, and may contain the key in decoded form.
+                # The framework has decoded the path once, so it may contain the decoded key.
                 if wanted in (key, unquote_plus(key)):
                     return stats
             await next_slice()
@@ -124,7 +125,7 @@ class _Ends:
 
 
 async def between(request: web.Request) -> web.StreamResponse:
-    """Return the bindings between two ends."""
+    """Return the bindings between a source and a destination."""
     return await stream_rows(request, _Ends(request).rows(request), row)
 
 
@@ -134,7 +135,10 @@ async def one(request: web.Request) -> web.Response:
 
 
 async def bind(request: web.Request) -> web.Response:
-    """Bind two ends: `routing_key` and `arguments`; the header Location names the binding."""
+    """Bind a destination to a source with `routing_key` and `arguments`.
+
+    The header Location of the answer is the path of the binding.
+    """
     body = await object_of(request)
     ends = _Ends(request, changes=True)
     key = text_of(body, "routing_key", "")
@@ -147,7 +151,7 @@ async def bind(request: web.Request) -> web.Response:
     async with as_user(request, ends.vhost) as channel:
         await channel.request(method, QueueBindOk, ExchangeBindOk)
     props = properties_key(key, identity_of(encoded_table(arguments or {})))
-    # Relative to the path, as in RabbitMQ.
+    # Relative to the path of the request, as in RabbitMQ.
     where = f"{quote(ends.destination, safe='')}/{quote(props, safe='~')}"
     return web.Response(status=201, headers={"Location": where})
 

@@ -1,4 +1,4 @@
-"""The messages that delayed exchanges hold: `/api/exchanges/{vhost}/{name}/delayed`."""
+"""`/api/exchanges/{vhost}/{name}/delayed`: the delayed messages of an exchange."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ID_DIGITS_MAX: Final = 18
 
 
 async def delayed(request: web.Request) -> web.StreamResponse:
-    """Return the messages that an exchange holds until they are due."""
+    """Return the delayed messages of an exchange, which are not due yet."""
     vhost, name = found_vhost(request), name_of(request, "name")
     may_read(request, name, "exchange")
     rows = delayed_rows(vhost.name, vhost.exchanges.existing(name))
@@ -34,7 +34,7 @@ async def cancel(request: web.Request) -> web.Response:
         raise PreconditionFailed(
             "the id of a delayed message is a whole number; list the messages to see their ids"
         )
-    # Longer numbers are no ids, and would not fit the core's integers.
+    # Longer numbers are not ids, and would not fit into the core's integers.
     sequence = int(digits) if len(digits) <= _ID_DIGITS_MAX else -1
     async with request.app[OPERATOR].changing():
         if not found_vhost(request).exchanges.cancel_delayed(name, sequence):

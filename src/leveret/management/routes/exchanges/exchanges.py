@@ -1,6 +1,6 @@
-"""`/api/exchanges`: listing, declaring and deleting; the default exchange has the empty name.
+"""`/api/exchanges`: lists, declares and deletes exchanges.
 
-In paths the default exchange is `amq.default`, as in RabbitMQ.
+The default exchange has the empty name; in paths it is `amq.default`, as in RabbitMQ.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def exchange(request: web.Request) -> web.Response:
     vhost = found_vhost(request)
     found = vhost.exchanges.existing(exchange_of(request, "name"))
     shown = row(ExchangeStats(vhost.name, found))
-    # RabbitMQ shows rates by channel and queue here, if configured to count them.
+    # RabbitMQ includes rates by channel and queue here if it is configured to count them.
     return row_response(
         request,
         {**shown, "alternate_exchange": found.alternate, "incoming": [], "outgoing": []},
@@ -55,7 +55,7 @@ async def exchange(request: web.Request) -> web.Response:
 
 
 async def put(request: web.Request) -> web.Response:
-    """Declare an exchange: `type`, `durable`, `auto_delete`, `internal` and `arguments`."""
+    """Declare an exchange with `type`, `durable`, `auto_delete`, `internal` and `arguments`."""
     body = await object_of(request)
     vhost = found_vhost(request)
     name = exchange_of(request, "name")
@@ -88,7 +88,7 @@ async def delete(request: web.Request) -> web.Response:
 async def bindings(request: web.Request) -> web.StreamResponse:
     """Return the bindings with an exchange as their source or destination.
 
-    Raises: PreconditionFailed (400 in HTTP) if the path names neither.
+    Raises: PreconditionFailed (400 in HTTP) if the path ends in neither word.
     """
     vhost = found_vhost(request)
     name = vhost.exchanges.existing(exchange_of(request, "name")).name
@@ -101,7 +101,7 @@ async def bindings(request: web.Request) -> web.StreamResponse:
 
 
 def row(stats: ExchangeStats) -> Row:
-    """Return an exchange as RabbitMQ shows it."""
+    """Return an exchange as in RabbitMQ's API."""
     return {
         "name": stats.name,
         "vhost": stats.vhost,

@@ -1,4 +1,4 @@
-"""`POST /api/exchanges/{vhost}/{name}/publish`: one message, confirmed before the answer."""
+"""`POST /api/exchanges/{vhost}/{name}/publish`: publishes a message and waits for its confirm."""
 
 from __future__ import annotations
 
@@ -37,10 +37,7 @@ _NOT_BASE_64: Final = "the field 'payload' is not valid base64"
 
 
 async def publish(request: web.Request) -> web.Response:
-    """Publish a message; return whether a queue took it.
-
-    The answer is sent when the message is as durable as a confirm promises.
-    """
+    """Publish a message, and return after its confirm whether it was routed to a queue."""
     body = await object_of(request)
     routing_key = text_of(body, "routing_key")
     payload = await _payload(text_of(body, "payload"), text_of(body, "payload_encoding"))
@@ -51,7 +48,7 @@ async def publish(request: web.Request) -> web.Response:
     exchange = vhost.exchanges.existing(name).name
     broker = request.app[BROKER]
     if broker.blocked:
-        # An AMQP client would wait; an HTTP client should get an answer.
+        # An AMQP client would wait, but an HTTP client should get an answer.
         reason = f"publishers are blocked: {broker.blocked_reason}"
         answer = {"error": "service_unavailable", "reason": reason}
         return json_response(answer, 503, {"Retry-After": "5"})

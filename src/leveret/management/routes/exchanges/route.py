@@ -1,4 +1,4 @@
-"""`POST /api/exchanges/{vhost}/{name}/route`: where a message would be routed (a dry run)."""
+"""`POST /api/exchanges/{vhost}/{name}/route`: routes a message without publishing it (dry run)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from leveret.management.routes.shared import exchange_of, found_vhost, json_resp
 
 
 async def route(request: web.Request) -> web.Response:
-    """Return the queues that a message with a routing key and headers would reach; publish nothing.
+    """Return the queues that a message would be routed to, without publishing it.
 
-    `left` is true if the answer does not have all routing steps.
+    `left` is true if the answer does not contain all routing steps.
     """
     body = await object_of(request)
     routing_key = text_of(body, "routing_key")

@@ -1,1 +1,1 @@
-"""Routes of queues, and of the publishers and sinks that publish to them."""
+"""Routes of queues and their messages, and of publishers and sinks."""

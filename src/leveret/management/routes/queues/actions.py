@@ -1,4 +1,4 @@
-"""Operations on a queue over HTTP: delete, purge, browse, and rewind of acked messages."""
+"""Operations on a queue over HTTP: delete, purge, browse, and rewind to acked messages."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from leveret.management.routes.shared import (
     name_of,
 )
 
-#: The most messages in one answer, and the messages handled per slice (some milliseconds).
+#: The maximum number of messages in an answer, and the number per slice (some milliseconds).
 MESSAGES_MAX: Final = 1000
 MESSAGES_AT_ONCE: Final = 50
 
 
 def _queue(request: web.Request) -> Queue:
-    """Return the queue that the path names.
+    """Return the queue in the path.
 
-    Raises: NotFound (404); ResourceLocked (400) for a connection's exclusive queue; for users other
-    than administrators also AccessRefused (401) for another user's queue.
+    Raises: NotFound (404); ResourceLocked (400) for an exclusive queue of a connection;
+    AccessRefused (401) for another user's queue, unless the caller is an administrator.
     """
     queue = found_vhost(request).queues.existing(name_of(request, "name"), None)
     if not is_administrator(request):
@@ -72,7 +72,7 @@ async def delete(request: web.Request) -> web.Response:
 
 
 async def purge(request: web.Request) -> web.Response:
-    """Drop the ready messages of a queue; unacked messages stay."""
+    """Drop the ready messages of a queue, but not the unacked ones."""
     may_read(request, name_of(request, "name"))
     queue = _queue(request)
     async with request.app[OPERATOR].changing():
@@ -101,8 +101,8 @@ async def read(request: web.Request) -> web.StreamResponse:
     """Return ready messages without consuming them.
 
     The body may have the fields of the argument `x-browse` (`position`, `routing-key`, `headers`),
-    `count`, and `after` from the previous answer; the last page has `"after": null`.
-    `truncate` cuts bodies, as in `get`.
+    `count`, `after` from the previous answer, and `truncate`, which cuts message bodies as in
+    `get`.  The last page has `"after": null`.
 
     Raises: PreconditionFailed (406) for a staging queue, which cannot be consumed from either.
     """
@@ -136,7 +136,7 @@ async def read(request: web.Request) -> web.StreamResponse:
         before = item.sequence
         if len(shown) % MESSAGES_AT_ONCE == 0:
             await next_slice()
-    # Drop the other messages: they may leave the queue, and be freed, while the answer is sent.
+    # Release the other messages, so that they can be freed while the answer is sent.
     del page
     return await answer_messages(
         request, shown, '{"items": [', f'], "after": {"null" if last is None else int(last)}}}'
@@ -144,7 +144,7 @@ async def read(request: web.Request) -> web.StreamResponse:
 
 
 def _row(item: RequeuedMessage, truncate: int) -> Shown:
-    """Return a message as RabbitMQ's `get` shows it, with its sequence."""
+    """Return a message as in the answer of RabbitMQ's `get`, with its sequence."""
     message = item.message
     row: Row = {
         "sequence": int(item.sequence),

@@ -1,6 +1,6 @@
-"""Declaring a queue over HTTP, its bindings, and RabbitMQ's `actions`.
+"""Declares queues, lists their bindings, and accepts RabbitMQ's `actions` over HTTP.
 
-Queues are declared by AMQP (`management.direct`), as the user of the request.
+Queues are declared over an AMQP channel as the user of the request (`management.direct`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from leveret.management.routes.lists import stream_rows
 from leveret.management.routes.shared import BROKER, as_user, found_vhost, name_of
 from leveret.wire.methods import QueueDeclare, QueueDeclareOk
 
-#: RabbitMQ's actions on mirrored queues; without mirrors they have no effect.
+#: RabbitMQ's actions on mirrored queues, which have no effect here.
 _ACTIONS: Final = ("sync", "cancel_sync")
 
 
 async def put(request: web.Request) -> web.Response:
-    """Declare a queue: `durable`, `auto_delete` and `arguments`, with AMQP's defaults."""
+    """Declare a queue with `durable`, `auto_delete` and `arguments`, with AMQP's defaults."""
     body = await object_of(request)
     vhost = found_vhost(request)
     name = name_of(request, "name")
@@ -42,7 +42,7 @@ async def put(request: web.Request) -> web.Response:
 
 
 async def bindings(request: web.Request) -> web.StreamResponse:
-    """Return the bindings of a queue, including the one to the default exchange."""
+    """Return the bindings of a queue, including its binding to the default exchange."""
     vhost = found_vhost(request)
     name = name_of(request, "name")
     if name not in vhost.queues.by_name:

@@ -1,6 +1,7 @@
-"""`POST /api/queues/{vhost}/{name}/get`: getting messages from a queue, for inspection.
+"""`POST /api/queues/{vhost}/{name}/get`: gets messages from a queue, for inspection.
 
-They are got with manual acks, and settled when all are collected; an error before requeues them.
+The messages are got with manual acks, and settled once all are collected.  An error before that
+requeues them.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from leveret.wire.methods import (
     BasicReject,
 )
 
-#: How messages are settled; by default they are requeued as by basic.nack.
+#: The ways to settle messages; `ack_requeue_true` requeues them when the channel closes.
 _ACK_MODES: Final = (
     "ack_requeue_true",
     "ack_requeue_false",
@@ -55,8 +56,8 @@ _ACK_MODES: Final = (
 async def get(request: web.Request) -> web.StreamResponse:
     """Return up to `count` messages; `ackmode` determines how they are settled.
 
-    An answer has at most `HTTP_MESSAGES_BYTES_MAX`, or one larger message.  The first message
-    beyond that is requeued.
+    An answer has at most `HTTP_MESSAGES_BYTES_MAX`, or a single larger message.  The first message
+    beyond this limit is requeued.
     """
     body = await object_of(request)
     ack_mode = text_of(body, "ackmode")
@@ -73,7 +74,7 @@ async def get(request: web.Request) -> web.StreamResponse:
     name = name_of(request, "name")
     may_read(request, name)
     queue = vhost.queues.existing(name, None)
-    # The first message may be large: book its size before getting it.
+    # The first message may be large, so its memory is booked before getting it.
     booked = _first_bytes(queue)
     book(request, booked)
     rows: list[Shown] = []
@@ -111,7 +112,7 @@ def _first_bytes(queue: Queue) -> int:
 
 
 def _row(answer: DirectAnswer, got: BasicGetOk, encoding: str, truncate: int) -> Shown:
-    """Return a message as RabbitMQ shows it."""
+    """Return a message as in RabbitMQ's API."""
     row: Row = {
         "payload_bytes": len(answer.body),
         "redelivered": got.redelivered,

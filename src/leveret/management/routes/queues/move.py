@@ -1,7 +1,8 @@
-"""`POST /api/queues/{vhost}/{name}/move`: move ready messages to another queue of the vhost.
+"""`POST /api/queues/{vhost}/{name}/move`: moves ready messages to another queue of the vhost.
 
-Each is got, published to the other queue by the default exchange, and acked when that is confirmed.
-An error in between loses nothing; after a crash the last message may be in both queues.
+Each message is got, published to the other queue through the default exchange, and acked once the
+publish is confirmed.  An error between these steps loses no message; after a crash, the last
+message may be in both queues.
 """
 
 from __future__ import annotations
@@ -42,22 +43,22 @@ from leveret.wire.methods import (
 )
 from leveret.wire.properties import BasicProperties, decode_properties
 
-#: The most messages that are searched for matching ones; all are held meanwhile.
+#: The maximum number of messages that are examined; all of them are unacked during the request.
 _LOOKED_MAX: Final = 10_000
 
-#: The weight of a byte of properties, which are decoded, against a byte of a body: 4,096 headers of
-#: five bytes each take a millisecond.
+#: The cost of a byte of properties relative to a byte of a body, because properties are decoded:
+#: 4,096 headers of five bytes each take a millisecond.
 _PROPERTIES_WEIGHT: Final = 4
 
-#: Headers that would route copies to other queues.
+#: Headers that would route copies of a message to other queues.
 _COPIES: Final = ("CC", "BCC")
 
 
 class _MoveRequest:
     """The options of a request.
 
-    `reason` and `queue` select dead-lettered messages whose last death was for that reason and in
-    that queue; empty selects all.
+    `reason` and `queue` select the messages that were last dead-lettered for that reason from that
+    queue; empty selects all messages.
     """
 
     def __init__(self, body: dict[str, object], source: Name) -> None:
@@ -86,11 +87,11 @@ class _MoveRequest:
 async def move(request: web.Request) -> web.Response:
     """Move up to `count` messages to the queue `to`, in their order; return their number.
 
-    Messages that `reason` and `queue` exclude are got, too, and requeued at their places, marked
+    Messages excluded by `reason` and `queue` are got too, and requeued at their positions, marked
     as redelivered.
 
     Raises: NotFound (404) for either queue; PreconditionFailed (400 in HTTP) if the other queue
-    refuses a message, when the messages before it have been moved.
+    refuses a message, after the messages before it have been moved.
     """
     body = await object_of(request)
     vhost = found_vhost(request)
@@ -128,7 +129,7 @@ async def _moved(
             channel.send(BasicAck(answer.method.delivery_tag, False))
             moved += 1
             request[PARTLY_DONE] = True
-        # The bytes decoded or published since the loop last served others.
+        # The bytes decoded or published in this slice.
         unshared += _PROPERTIES_WEIGHT * len(answer.properties) + len(answer.body)
         if looked % MESSAGES_AT_ONCE == 0 or unshared > PIECE_BYTES:
             unshared = 0

@@ -1,12 +1,13 @@
-"""Messages in an answer: their bodies are written in pieces, so that no body is copied whole.
+"""Answers with messages, whose bodies are written in pieces so that no body is copied whole.
 
-Properties are decoded one message at a time, when it is written.  A header with only a name takes
-4 bytes in a message, 120 once decoded, and 1 µs to show: 4 MiB of them blocked the loop for
-a quarter of a second at a time, and took 80 MB that no account included.
+Properties are decoded when their message is written, one message at a time.  A header with only a
+name takes 4 bytes in a message, 120 bytes once decoded, and 1 µs to write.  When all properties
+were decoded first, 4 MiB of such headers blocked the loop for a quarter of a second and took 80 MB
+that no account included.
 
-As in RabbitMQ, a payload is text if it is valid UTF-8 (`string`), else base64.  Text with very many
-control characters is base64 here, too: JSON writes each of them in six characters, so that 20 MB of
-NUL bytes would be an answer of 120 MB.
+As in RabbitMQ, a payload is text (`string`) if it is valid UTF-8, and base64 otherwise.  Here, text
+with very many control characters is base64 too: JSON writes each of them as six characters, so
+20 MB of NUL bytes would become an answer of 120 MB.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from leveret.management.routes.lists import RowSlices
 from leveret.management.routes.shared import JSON_HEADERS, Row
 from leveret.wire.properties import decode_properties
 
-#: Bytes of a body written or examined per slice (about a millisecond): a multiple of 3, so that
-#: base64 can be encoded piece by piece.
+#: Bytes of a body written or examined per slice (about a millisecond).  The number is a multiple of
+#: 3, so that base64 can be encoded piece by piece.
 PIECE_BYTES: Final = 3 * 65_536
 
-#: The control characters that JSON writes in six characters, and the most of them in text: log
+#: The control characters that JSON writes as six characters, and their maximum number in text: log
 #: lines with colours are text, a file of zeros is not.
 _CONTROLS: Final = bytes(set(range(32)) - set(b"\b\t\n\f\r"))
 _CONTROLS_MAX: Final = 65_536
@@ -39,9 +40,9 @@ _CONTROLS_MAX: Final = 65_536
 
 @dataclass(frozen=True)
 class Shown:
-    """A message of an answer: its fields, its properties, and the shown part of its body.
+    """A message in an answer: its fields, its properties, and the part of its body to send.
 
-    `auto` allows text; otherwise the payload is base64.
+    With `auto`, the payload may be text; otherwise it is base64.
     """
 
     row: Row
@@ -58,19 +59,19 @@ def shown_properties(properties: bytes) -> Row:
 
 
 def cut(body: bytes, truncate: int) -> bytes:
-    """Return the first `truncate` bytes of a body, or all of it if that is negative."""
+    """Return the first `truncate` bytes of a body, or the whole body if `truncate` is negative."""
     return body if truncate < 0 else body[:truncate]
 
 
 class Room:
-    """The space of one answer: `HTTP_MESSAGES_BYTES_MAX`, or one larger message."""
+    """The remaining space of an answer: `HTTP_MESSAGES_BYTES_MAX`, or a single larger message."""
 
     def __init__(self) -> None:
         self._size = 0
         self._any = False
 
     def is_full(self) -> bool:
-        """Return whether there is no space for another message, however small."""
+        """Return whether not even an empty message would fit."""
         return self._size >= HTTP_MESSAGES_BYTES_MAX
 
     def takes(self, size: int) -> bool:
@@ -85,7 +86,7 @@ class Room:
 async def answer_messages(
     request: web.Request, messages: Iterable[Shown], begin: str = "[", end: str = "]"
 ) -> web.StreamResponse:
-    """Answer with an array of messages, between the JSON of `begin` and `end`."""
+    """Answer with an array of messages between `begin` and `end`, which are JSON."""
     response = web.StreamResponse(headers=JSON_HEADERS)
     await response.prepare(request)
     writer = _Writer(response, begin)
@@ -98,7 +99,7 @@ async def answer_messages(
 
 
 class _Writer:
-    """Writes messages one after the other."""
+    """Writes messages one after another, in slices."""
 
     def __init__(self, response: web.StreamResponse, begin: str) -> None:
         self._response = response

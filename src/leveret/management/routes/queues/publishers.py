@@ -1,10 +1,10 @@
-"""The publishers of a queue that use publisher deduplication: `/api/publishers/{vhost}/{queue}`.
+"""`/api/publishers/{vhost}/{queue}`: the publishers of a queue that use publisher deduplication.
 
 GET returns the last publishing id of each publisher and the owner of its name.  DELETE forgets a
 publisher, which may then start again with any publishing id.  PUT of an owner transfers the name.
 
-Over TCP, reading needs any permission on the queue; only its owner and administrators can forget
-or transfer a name.
+Over TCP, GET requires any permission on the queue; only the owner of a name and administrators can
+forget or transfer it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def publishers(request: web.Request) -> web.StreamResponse:
 
 
 async def forget(request: web.Request) -> web.Response:
-    """Forget a publisher, so that it can start again with any number."""
+    """Forget a publisher, so that it can start again with any publishing id."""
     async with request.app[OPERATOR].changing():
         queue = _queue(request)
         found = _named(request, queue)
@@ -51,7 +51,7 @@ async def forget(request: web.Request) -> web.Response:
 
 
 async def give(request: web.Request) -> web.Response:
-    """Transfer a publisher's name to another user, or offer it."""
+    """Transfer the name of a publisher to another user, or offer it."""
     async with request.app[OPERATOR].changing():
         queue = _queue(request)
         found = _named(request, queue)
@@ -72,9 +72,9 @@ async def give(request: web.Request) -> web.Response:
 
 
 def _queue(request: web.Request) -> Queue:
-    """Return the queue named in the path.
+    """Return the queue in the path.
 
-    Raises: AccessRefused (403), NotFound (404).
+    Raises: AccessRefused (403); NotFound (404).
     """
     name = name_of(request, "queue")
     may_see(request, name)
@@ -85,7 +85,7 @@ def _queue(request: web.Request) -> Queue:
 
 
 def _named(request: web.Request, queue: Queue) -> list[tuple[bytes, PublisherProgress]]:
-    """Return the publishers of a queue that are named in the path.  Raises: NotFound (404)."""
+    """Return the publishers of a queue with the name in the path.  Raises: NotFound (404)."""
     text = request.match_info["publisher"]
     publishers = queue.target.publishers
     names = [] if publishers is None else publishers.called(text)

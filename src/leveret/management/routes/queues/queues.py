@@ -1,4 +1,4 @@
-"""`GET /api/queues`, `/api/queues/{vhost}` and `/api/queues/{vhost}/{name}`."""
+"""`GET /api/queues`, `/api/queues/{vhost}` and `/api/queues/{vhost}/{name}`: queues and streams."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from leveret.management.sampling.series import Samples
 from leveret.names import Name
 from leveret.session.stats import queue_consumers
 
-#: The columns by which long lists can be sorted without building whole rows.
+#: The columns that a list can be sorted by without making whole rows.
 SORTED: Final = frozenset(FIGURES)
 
-#: Figures read per slice (about a millisecond).
+#: Queues whose figures are read per slice (about a millisecond).
 _FIGURES_AT_ONCE: Final = 2_000
 
-#: The position from either end of a list up to which only rows that may be on the page are kept.
+#: The position up to which only the rows that may be on a page are kept.
 _KEPT_ROWS_MAX: Final = 5_000
 
-#: The memory per queue while a list is sorted: for its name and its vhost's, and for these with
-#: its figures.
+#: The memory per queue while a list is sorted: for its vhost and name, and for both with its
+#: figures.
 _NAME_BYTES: Final = 150
 _FIGURES_BYTES: Final = 250
 
@@ -81,9 +81,9 @@ async def queues(request: web.Request) -> web.StreamResponse:
 
 
 async def _page_by_figures(request: web.Request, wanted: PageQuery) -> tuple[list[Place], int, int]:
-    """Return a page in the order of some figures, and the counts of matching and of all queues.
+    """Return a page sorted by figures, the number of matching queues and the number of all queues.
 
-    Only these figures of each queue are kept.
+    Only the figures that the list is sorted by are read.
 
     Raises: PageOutOfRange (400 in HTTP).
     """
@@ -102,12 +102,12 @@ async def _page_by_figures(request: web.Request, wanted: PageQuery) -> tuple[lis
 
 
 async def _page_by_name(request: web.Request, wanted: PageQuery) -> tuple[list[Place], int, int]:
-    """Return a page in the order of vhosts and names; otherwise as `_page_by_figures`."""
+    """Return a page sorted by vhost and name, and the same numbers as `_page_by_figures`."""
     names = await _names_in_order(request)
     found = await filtered(wanted, names, lambda place: place[1]) if wanted.name else names
     wanted.check_range(len(found))
     if wanted.reverse:
-        # The list is shared, so it is not reversed itself.
+        # The list may be shared, so it must not be reversed itself.
         end = len(found) - wanted.begin
         page = found[max(end - wanted.page_size, 0) : end][::-1]
     else:
@@ -118,8 +118,7 @@ async def _page_by_name(request: web.Request, wanted: PageQuery) -> tuple[list[P
 async def _names_in_order(request: web.Request) -> list[Place]:
     """Return the vhosts and names of the requested queues, in order.
 
-    While no queue is declared or deleted, the sorted list is shared by all users with the same
-    view.
+    As long as no queue is declared or deleted, users who see the same queues share the list.
     """
     broker = request.app[BROKER]
     sampler = request.app[OPERATOR].sampler
@@ -141,7 +140,7 @@ async def _names_in_order(request: web.Request) -> list[Place]:
 
 
 async def detailed(request: web.Request) -> web.StreamResponse:
-    """Return all queues, or those of a vhost; the same as the list, which has all fields."""
+    """Return all queues, or those of a vhost, like the list, which has all fields already."""
     return await queues(request)
 
 
@@ -152,7 +151,7 @@ async def queue(request: web.Request) -> web.Response:
     vhost = found_vhost(request).name
     found = queue_stats(broker, vhost, name)
     if found is None and "+" in name:
-        # Some clients encode a space in a path like in a query.
+        # Some clients encode a space in a path as in a query.
         name = Name(name.replace("+", " "))
         found = queue_stats(broker, vhost, name)
     if found is None:
@@ -168,7 +167,7 @@ async def queue(request: web.Request) -> web.Response:
 
 
 def row(stats: QueueStats, series: Samples | None, ages: Ages, now_ms: int) -> Row:
-    """Return a queue as RabbitMQ shows it, with rates from a series."""
+    """Return a queue as in RabbitMQ's API, with rates from `series`."""
     done = stats.done
     counts = {
         "publish": done.published,
@@ -223,9 +222,9 @@ def row(stats: QueueStats, series: Samples | None, ages: Ages, now_ms: int) -> R
 
 
 def _places(stats: QueueStats) -> Row:
-    """Return how many messages are in memory and on disk, and how many survive a restart.
+    """Return the numbers of messages in memory and on disk, and of those that survive a restart.
 
-    A queue of one of RabbitMQ's replicated types also has the nodes of its members: this one.
+    A queue of one of RabbitMQ's replicated types also has the nodes of its members: only this node.
     """
     ready, unacked = stats.ready_count + stats.retry_count, stats.unacked_count
     sizes = stats.ready_bytes + stats.retry_bytes + stats.unacked_bytes
@@ -256,9 +255,9 @@ def _places(stats: QueueStats) -> Row:
 
 
 def _idle(series: Samples | None) -> Row:
-    """Return since when a queue has been idle, if samples exist.
+    """Return the time since which a queue has been idle, if it is sampled.
 
-    As in RabbitMQ, it is the time of the first sample that found the queue as it is now.
+    It is the time of the first sample with the queue's current counts, as in RabbitMQ.
     """
     if series is None or not series.changed_ms:
         return {}
@@ -266,7 +265,7 @@ def _idle(series: Samples | None) -> Row:
 
 
 def _owner(connection: str) -> Row | None:
-    """Return the connection of an exclusive queue as RabbitMQ shows it; None for others."""
+    """Return the connection of an exclusive queue as in RabbitMQ's API, or None for others."""
     if not connection:
         return None
     host, _, port = connection.partition(" -> ")[0].rpartition(":")

@@ -1,9 +1,12 @@
-"""`GET /api/sinks/{vhost}`: the sinks, their last batch and their staged messages; DELETE forgets.
+"""`/api/sinks/{vhost}`: the sinks with their last batches and staged messages.
 
-A sink is identified by its name and its destination.  DELETE, and PUT of another owner, apply to
-all sinks of a name, or to the one with the query parameter `destination`.
-Over TCP, users see their own sinks, and those whose names they may *configure*, as if they were
-queues; an administrator sees all.  Only its owner and administrators can forget or transfer a sink.
+GET lists the sinks, DELETE forgets them, and PUT of an owner transfers them.  A sink is identified
+by its name and its destination.  DELETE and PUT apply to all sinks of a name, or only to the sink
+with the query parameter `destination`.
+
+Over TCP, users see their own sinks, and sinks with names on which they have the permission
+*configure*, as if they were queues; administrators see all.  Only its owner and administrators can
+forget or transfer a sink.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ from leveret.management.routes.users.owners import (
 )
 from leveret.names import Name
 
-#: How many sinks of a name are checked per slice, and the cost of each.
+#: The number of sinks checked per slice, and the cost of each.
 _JUDGED_AT_ONCE: Final = 1024
 _CLAIMED_STEPS: Final = 2
 
@@ -64,7 +67,7 @@ async def sinks(request: web.Request) -> web.StreamResponse:
             seen = await permitted(vhost.core, whole, lambda stats: _may_see(request, stats))
             if seen:
                 return seen
-            # Finding one sink may take many slices, because many others may be invisible.
+            # Finding a visible sink may take many slices, because most sinks may be invisible.
             await next_slice()
         return []
 
@@ -113,7 +116,7 @@ async def give(request: web.Request) -> web.Response:
 
 
 async def _claimed(request: web.Request, judged: Callable[[Sink], str]) -> list[Claim]:
-    """Return the sinks that a request names, each with the outcome that `judged` returns for it.
+    """Return the sinks of a request, each with the outcome that `judged` returns for it.
 
     The search runs in slices and changes nothing.  Sinks with the same owner that are offered to
     the same user have the same outcome, so `judged` is called only once for them.
@@ -137,7 +140,7 @@ async def _claimed(request: web.Request, judged: Callable[[Sink], str]) -> list[
                 sinks.core.scheduler.spent += _CLAIMED_STEPS * _JUDGED_AT_ONCE
                 await next_slice()
             if sinks.known(sink.name, sink.destination) is not sink:
-                # The sink was forgotten in the meantime.
+                # The sink was forgotten since the previous slice.
                 continue
             if by is not None and not sees_all and not foreign:
                 foreign = not (by.is_same(sink.owner) or by.is_same(sink.offered))

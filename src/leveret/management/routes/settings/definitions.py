@@ -1,4 +1,4 @@
-"""`/api/definitions`: all declared objects and settings, as RabbitMQ's JSON."""
+"""`/api/definitions`: exports and imports declared objects and settings in RabbitMQ's JSON."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from leveret.management.routes.lists import RowSlices
 from leveret.management.routes.node.identity import cluster_name
 from leveret.management.routes.shared import BROKER, OPERATOR, begins, json_response
 
-#: Rows made per slice: each may have thousands of values.
+#: Rows made per slice; a row may have thousands of values.
 _ROWS_AT_ONCE: Final = 20
 
 
 async def export(request: web.Request) -> web.StreamResponse:
-    """Return the definitions of the broker or of a vhost, written slice by slice."""
+    """Return the definitions of the broker or of a vhost."""
     broker = request.app[BROKER]
     vhost = request.match_info.get("vhost")
     version = request.app[OPERATOR].rabbitmq_version
@@ -58,7 +58,7 @@ async def export(request: web.Request) -> web.StreamResponse:
 
 
 def _head(request: web.Request) -> Arguments:
-    """Return the fields before the sections in the definitions of the whole broker."""
+    """Return the fields that precede the sections in the definitions of the whole broker."""
     name = cluster_name(request)
     return {
         "rabbitmq_definition_format": "cluster",
@@ -68,7 +68,7 @@ def _head(request: web.Request) -> Arguments:
 
 
 async def take(request: web.Request) -> web.Response:
-    """Import definitions, all or none; return the changes, and those left out or without effect."""
+    """Import definitions, all or none; return changes, omissions and items without effect."""
     definitions = await read_in_slices(await _uploaded(request))
     vhost = request.match_info.get("vhost")
     operator = request.app[OPERATOR]
@@ -82,7 +82,7 @@ async def take(request: web.Request) -> web.Response:
 
 
 async def _uploaded(request: web.Request) -> bytes:
-    """Return the definitions in a body: all of it, or the file of a form, as browsers send it.
+    """Return the definitions in a body: the whole body, or the file in a form from a browser.
 
     Raises: PreconditionFailed (400 in HTTP) for a form without the part `file`.
     """

@@ -31,7 +31,7 @@ def _row(broker: Broker, vhost: str, component: str, name: str, value: object) -
 
 
 def _rows(request: web.Request) -> list[Row]:
-    """Return the parameters of the path's vhost that match the path."""
+    """Return the parameters of a vhost that match the path."""
     broker = request.app[BROKER]
     path = request.match_info
     vhost = path["vhost"]
@@ -108,7 +108,7 @@ async def global_parameter(request: web.Request) -> web.Response:
 
 
 def _seen(request: web.Request) -> Mapping[str, object]:
-    """Return the visible global parameters: only administrators see the default user limits."""
+    """Return the visible global parameters; only administrators see the default user limits."""
     values = request.app[BROKER].parameters.global_values
     if is_administrator(request):
         return values
@@ -136,7 +136,7 @@ async def delete_global(request: web.Request) -> web.Response:
 
 
 def _check_component(request: web.Request) -> None:
-    """Check that the user may set parameters of the component: some restrict the vhost's users.
+    """Check that the user may set parameters of a component, since some restrict other users.
 
     Raises: Barred (401 in HTTP).
     """

@@ -78,7 +78,7 @@ async def delete(request: web.Request) -> web.Response:
 
 
 def _row(vhost: str, policy: Policy) -> Row:
-    """Return a policy as RabbitMQ shows it."""
+    """Return a policy as in RabbitMQ's API."""
     return {
         "vhost": vhost,
         "name": policy.name,
@@ -89,7 +89,7 @@ def _row(vhost: str, policy: Policy) -> Row:
     }
 
 
-#: The fields of a policy, and the required ones.
+#: The fields of a policy, and the names of the required ones.
 _BODY: Final = {"pattern": TEXT, "definition": TABLE, "priority": NUMBER, "apply-to": TEXT}
 _REQUIRED: Final = ("pattern", "definition")
 

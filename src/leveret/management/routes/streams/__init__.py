@@ -1,1 +1,1 @@
-"""Routes of streams and super streams."""
+"""Routes of streams and super streams, their chunks, consumers and Spark queries."""

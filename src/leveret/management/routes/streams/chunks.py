@@ -1,22 +1,24 @@
-"""`GET /api/streams/{vhost}/{name}/chunks`: a stream's messages, in chunks as they are stored.
+"""`GET /api/streams/{vhost}/{name}/chunks`: the messages of a stream, in chunks as stored on disk.
 
 Parameters of the query, all of them numbers:
 
-    offset      where to begin (default 0): the first chunk is the one that contains this offset,
-                including the messages before it, or the next one if that chunk was deleted
-    end         no chunk that begins at this offset or after it is sent
+    offset      the first offset (default 0): the answer begins with the chunk that contains it,
+                including the messages before it, or with the next chunk if that was deleted
+    end         no chunk is sent that begins at this offset or after it
     wait_ms     how long to wait for a message at or after `offset`
     max_bytes   no further chunk is begun after this many bytes
 
-The body is a sequence of whole chunks (`leveret.chunk`) as they are stored on disk; messages that
-are not in a file yet are sent as a chunk made for the answer.  Headers give the state at its
-beginning: the stream's identity among streams of its name (`Leveret-Stream-Id`), its first offset
-(`Leveret-First-Offset`) and its next (`Leveret-Next-Offset`), and the end of the answer
-(`Leveret-End-Offset`), where a reader continues.  A chunk with a damaged header is left out.
+The body is a sequence of whole chunks (`leveret.chunk`) as they are stored on disk.  Messages that
+are not in a file yet are sent as a chunk made for the answer.  Headers contain the state at its
+beginning: the id that distinguishes the stream from earlier ones of its name (`Leveret-Stream-Id`),
+its first offset (`Leveret-First-Offset`) and next offset (`Leveret-Next-Offset`), and the offset
+from which a reader continues after the answer (`Leveret-End-Offset`).  A chunk with a damaged
+header is omitted.
 
-An answer books the memory of one part of a chunk, and is refused (503) if requests have no room.
+An answer books the memory of one part of a chunk, and is refused (503) at the memory limit of
+requests.
 
-Invariants: only synced messages are sent; an answer holds one part of a chunk in memory, however
+Invariants: only synced messages are sent; an answer has only one part of a chunk in memory, however
 slow its reader is; an answer that cannot be completed closes its connection, so that it never looks
 complete.
 """
@@ -93,11 +95,11 @@ async def chunks(request: web.Request) -> web.StreamResponse:
     )
     if wish.wait_ms and wish.offset < wish.end:
         await _wait(stream, wish)
-        # Otherwise all requests that waited for the message would continue at once.
+        # Otherwise all requests that waited for the message would continue in one loop iteration.
         await next_slice()
     if stream.deleted:
         raise NotFound(f"the stream '{stream.name}' was deleted")
-    # One part is in memory while the client reads it; a request that waits for messages holds none.
+    # For the part that is being sent; a request that waits for messages needs no memory.
     book(request, HTTP_WRITE_BYTES_MAX)
     end = int(end_of_parts(stream, wish.offset, wish.end, wish.bytes_max))
     stats = StreamStats(stream)
@@ -113,7 +115,7 @@ async def chunks(request: web.Request) -> web.StreamResponse:
     try:
         await _send(request.app[CHUNKS], response, stream, wish.offset, end)
     except Exception:
-        # The partial answer cannot be taken back, and must not look complete.
+        # A partial answer has been sent, and must not look complete.
         if request.transport is not None:
             request.transport.abort()
         raise
@@ -122,7 +124,7 @@ async def chunks(request: web.Request) -> web.StreamResponse:
 
 
 async def _wait(stream: Stream, wish: _ChunksRequest) -> None:
-    """Wait until a message at or after the offset is visible, the stream is deleted, or timeout."""
+    """Wait for a visible message at or after the offset, the deletion of the stream, or timeout."""
     loop = asyncio.get_running_loop()
     until = loop.time() + wish.wait_ms / 1000
     while stream.visible_end <= wish.offset and not stream.deleted:
@@ -140,9 +142,9 @@ async def _wait(stream: Stream, wish: _ChunksRequest) -> None:
 async def _send(
     source: ChunkSource, response: web.StreamResponse, stream: Stream, start: int, end: int
 ) -> None:
-    """Send the chunks between two offsets, except those that retention deletes meanwhile.
+    """Send the chunks between two offsets, except those that retention deletes before.
 
-    Raises: ConnectionError if the stream is deleted meanwhile.
+    Raises: ConnectionError if the stream is deleted before the end.
     """
     position = start
     while position < end:
@@ -155,7 +157,7 @@ async def _send(
         if ref is None:
             for at in range(0, len(part.data), HTTP_WRITE_BYTES_MAX):
                 await response.write(part.data[at : at + HTTP_WRITE_BYTES_MAX])
-            # Making the part took a while, and writing to a fast reader does not wait.
+            # Making the part takes time, and a write to a fast reader does not wait.
             await next_slice()
         elif not await _send_stored(source, response, stream, part, ref):
             continue
@@ -169,9 +171,9 @@ async def _send_stored(
     part: StreamPart,
     ref: ChunkRef,
 ) -> bool:
-    """Send a chunk as stored, or skip it if damaged; return False if it moved meanwhile.
+    """Send a chunk as stored, or skip it if it is damaged; return False if it has moved.
 
-    Raises: ConnectionError if it ends early.
+    Raises: ConnectionError if the chunk ends early.
     """
     size = int(ref.size)
     data = await source.read(int(stream.queue_id), ref, 0, min(size, HTTP_WRITE_BYTES_MAX))

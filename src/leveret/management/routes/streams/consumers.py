@@ -1,7 +1,7 @@
-"""The named consumers of a stream: `/api/streams/{vhost}/{name}/consumers`.
+"""`/api/streams/{vhost}/{name}/consumers`: the named consumers of a stream.
 
-Over TCP the user needs the permission to *read* the stream.  Only its owner and administrators can
-move, forget or transfer a name; a new name belongs to the user who stores it.
+Over TCP the user needs the permission to *read* the stream.  Only the owner of a name and
+administrators can move, forget or transfer it; a new name belongs to the user who stores it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from leveret.management.routes.users.owners import (
     wanted_owner,
 )
 
-#: Larger than any offset; a JSON number may be of any size.
+#: Larger than any offset; a JSON number may have any size.
 _OFFSET_MAX: Final = 1 << 60
 
 
@@ -50,9 +50,9 @@ async def consumer(request: web.Request) -> web.Response:
 
 
 async def move(request: web.Request) -> web.Response:
-    """Set the offset where a named consumer begins the next time: `{"offset": …}`.
+    """Set the stored offset of a named consumer, from which it will begin: `{"offset": …}`.
 
-    It is a number (a negative one counts from the end), `first`, `last` or `next`.
+    The offset is a number (a negative one counts from the end), `first`, `last` or `next`.
     """
     wanted = (await object_of(request)).get("offset")
     is_number = isinstance(wanted, int) and not isinstance(wanted, bool)
@@ -80,7 +80,7 @@ async def forget(request: web.Request) -> web.Response:
 
 
 async def give(request: web.Request) -> web.Response:
-    """Transfer a name to another user, or offer it, and cancel the consumers of others."""
+    """Transfer a name to another user and cancel the consumers of others, or offer the name."""
     stream, name = found_stream(request), request.match_info["consumer"]
     offsets = stream.offsets
     async with request.app[OPERATOR].changing():
@@ -99,14 +99,14 @@ async def give(request: web.Request) -> web.Response:
 
 
 def _check_change(request: web.Request, stream: Stream, name: str) -> None:
-    """Check that the user may move or forget a name.  Raises: AccessRefused (403 in HTTP)."""
+    """Check that the caller may move or forget a name.  Raises: AccessRefused (403 in HTTP)."""
     offsets = stream.offsets
     if name in offsets.owners:
         may_change(request, offsets.owners[name], offsets.label(name), GIVE_NAME)
 
 
 def _row(request: web.Request, stats: NamedReaderStats) -> Row:
-    """Return a named consumer; `lag` counts its unprocessed messages."""
+    """Return a named consumer; `lag` is the number of messages that it has not processed."""
     active = stats.active
     return {
         "name": stats.name,

@@ -1,7 +1,7 @@
-"""The Spark queries that read a stream: `GET /api/streams/{vhost}/{name}/queries`.
+"""`GET /api/streams/{vhost}/{name}/queries`: the Spark queries that read a stream.
 
-Over TCP the user needs the permission to *read* the stream.  A query reports itself by parameters
-of its other requests: see `streams.note_query`.
+Over TCP the user needs the permission to *read* the stream.  A query reports itself in parameters
+of its other requests (`streams.note_query`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from leveret.management.routes.users.owners import owner_row
 
 
 async def queries(request: web.Request) -> web.StreamResponse:
-    """Return the queries that read the stream, with their positions."""
+    """Return the Spark queries that read the stream, with their positions."""
     stream = found_stream(request)
     found = request.app[OPERATOR].queries.of(int(stream.queue_id), request.app[CLOCK])
     return await stream_rows(request, found, lambda one: _row(request, stream, one))
 
 
 def _row(request: web.Request, stream: Stream, one: StreamQuery) -> Row:
-    """Return a query; `lag` counts the messages after its last committed batch."""
+    """Return a query; `lag` is the number of messages after its last committed batch."""
     lag = None if one.position is None else int(stream.lag(one.position))
     return {
         "query_id": one.query_id,

@@ -1,4 +1,4 @@
-"""Streams: `GET /api/streams/{vhost}`, `…/{name}` and `…/{name}/offset`.
+"""`GET /api/streams/{vhost}`, `…/{name}` and `…/{name}/offset`: streams and their offsets.
 
 Over TCP the user needs the permission to *read* a stream, as a consumer does.
 """
@@ -32,12 +32,12 @@ from leveret.management.routes.shared import (
     number_of_query,
 )
 
-#: The latest timestamp, in ms: it must fit into 64 bits.
+#: The latest timestamp, in ms; it must fit into 64 bits.
 _TIMESTAMP_MAX: Final = 2**60
 
 _OFFSET_MAX: Final = 2**62
 
-#: The ids of a Spark query and of its run.
+#: The id of a Spark query, or of its run.
 _ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
@@ -66,10 +66,10 @@ async def stream(request: web.Request) -> web.Response:
 
 
 async def offset(request: web.Request) -> web.Response:
-    """Return the offset of the first message received at or after a time, or else the end.
+    """Return the offset of the first message received at or after a time, or the next offset.
 
-    With `before`, return the offset after the last message received before a time, or else the
-    first offset.
+    With `before`, return the offset after the last message received before a time, or the first
+    offset if no message was received before it.
     """
     found = found_stream(request)
     if "before" in request.query:
@@ -80,9 +80,10 @@ async def offset(request: web.Request) -> web.Response:
 
 
 def found_stream(request: web.Request) -> Stream:
-    """Return the stream named in the path, if the user may read it.
+    """Return the stream in the path.
 
-    Raises: AccessRefused (403); NotFound (404); PreconditionFailed (400) for another queue.
+    Raises: AccessRefused (403) if the user may not read it; NotFound (404); PreconditionFailed
+    (400) for a queue that is not a stream.
     """
     name = name_of(request, "name")
     may_read(request, name)
@@ -98,7 +99,7 @@ def found_stream(request: web.Request) -> Stream:
 def note_query(request: web.Request, stream: Stream) -> None:
     """Record the Spark query that sent a request for a stream, if it identifies itself.
 
-    It does so with the parameters `run`, and optionally `query_id`, `query_name` and `position`.
+    The parameters are `run`, and optionally `query_id`, `query_name` and `position`.
 
     Raises: PreconditionFailed (400 in HTTP).
     """
@@ -125,7 +126,7 @@ def _id_in(request: web.Request, parameter: str) -> str | None:
 
 
 def row(vhost: str, stats: StreamStats) -> Row:
-    """Return a stream: offsets from `first_offset` up to, not including, `next_offset`."""
+    """Return a stream; its offsets range from `first_offset` to before `next_offset`."""
     return {
         "name": stats.name,
         "vhost": vhost,

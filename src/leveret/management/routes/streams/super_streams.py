@@ -1,4 +1,4 @@
-"""Super streams: `/api/super-streams/{vhost}` and `…/{name}`.
+"""`/api/super-streams/{vhost}` and `…/{name}`: super streams.
 
 Over TCP the user needs the same permissions as in AMQP: to *read* the super stream, or to declare
 and delete its partitions.
@@ -41,7 +41,7 @@ from leveret.management.routes.shared import (
 )
 from leveret.names import Name, clean_argument
 
-#: Super streams per slice: each has up to 256 partitions, and older ones more.
+#: Super streams per slice.  Each has up to 256 partitions, and older ones may have more.
 _AT_ONCE: Final = 2
 
 
@@ -70,7 +70,10 @@ async def super_stream(request: web.Request) -> web.Response:
 
 
 async def declare(request: web.Request) -> web.Response:
-    """Declare a super stream: `{"partitions": 3, "arguments": {…}}`; each partition gets these."""
+    """Declare a super stream: `{"partitions": 3, "arguments": {…}}`.
+
+    Each partition gets the arguments.
+    """
     body = await object_of(request)
     partitions = number_of(body, "partitions")
     arguments = table_of(body, "arguments") if "arguments" in body else {}
@@ -99,7 +102,7 @@ async def delete(request: web.Request) -> web.Response:
 
 
 def _row(stats: SuperStreamStats) -> Row:
-    """Return a super stream; `partitions` are the names of its streams."""
+    """Return a super stream; `partitions` are the names of its partitions."""
     return {
         "name": stats.name,
         "vhost": stats.vhost,

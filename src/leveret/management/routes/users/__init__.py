@@ -1,1 +1,1 @@
-"""Routes of users, their permissions, and the objects that they own."""
+"""Routes of users, logins and permissions, and the transfer of owned objects."""

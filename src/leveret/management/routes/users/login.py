@@ -1,4 +1,4 @@
-"""The current user, sessions of the broker's page, and password hashes for definitions."""
+"""Routes for the current user, login sessions, and password hashes for definitions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from leveret.management.login.sessions import set_cookie
 from leveret.management.rights import ADMINISTRATION, LOOKING
 from leveret.management.routes.shared import BROKER, Row, json_response
 
-#: The salt of `rabbit_password_hashing_sha256`.
+#: The length of the salt in `rabbit_password_hashing_sha256`.
 _SALT_BYTES: Final = 4
 
 
 async def whoami(request: web.Request) -> web.Response:
-    """Return the user of the request; on the management socket, an administrator without a name."""
+    """Return the caller; on the management socket, an administrator without a name."""
     access = request.get(ACCESS)
     if access is None:
         found: Row = {"name": "", "tags": ["administrator"], "is_internal_user": False}
@@ -31,7 +31,7 @@ async def whoami(request: web.Request) -> web.Response:
 
 
 async def login(request: web.Request) -> web.Response:
-    """Begin a session of the user, with a cookie in place of the password; return the user."""
+    """Begin a session, whose cookie replaces the password; return the user."""
     visit = request.get(VISIT)
     response = await whoami(request)
     if visit is not None:
@@ -51,9 +51,9 @@ async def logout(request: web.Request) -> web.Response:
 
 
 async def auth(_request: web.Request) -> web.Response:
-    """Return how users log in, for RabbitMQ's page: by password only.
+    """Return that users log in by password only, in the form that RabbitMQ's page expects.
 
-    The first field is for newer versions, the others are for 3.10.
+    The first field is for newer versions of RabbitMQ, the others are for 3.10.
     """
     return json_response(
         {"oauth_enabled": False, "enable_uaa": False, "uaa_client_id": "", "uaa_location": ""}

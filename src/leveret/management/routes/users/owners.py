@@ -1,10 +1,10 @@
-"""Transferring owned objects: sinks, publisher names and the consumer names of streams.
+"""Transfers of owned objects: sinks, publisher names and the consumer names of streams.
 
-A transfer by an administrator takes effect at once.  The owner only offers an object (202), and the
-other user accepts it with the same request (204).  So no user gets an object by another user's act
-that refuses their messages or counts against their limits.
+A transfer by an administrator takes effect at once.  The owner can only offer an object (202), and
+the other user accepts it with the same request (204).  Otherwise a user could receive, unasked, an
+object that refuses their messages or counts against their limits.
 
-The new owner is in the path, so that the log of administrative changes names the user.
+The new owner is in the path, so that the log of administrative changes contains the name.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from leveret.errors import AccessRefused, PreconditionFailed
 from leveret.management.gate import asking_owner, is_administrator
 from leveret.management.routes.shared import BROKER, Row, found_vhost
 
-#: Outcomes of a request: an administrator gives, a user takes an offered object, the owner offers.
+#: Outcomes of a request: an administrator transfers, a user accepts an offer, the owner offers.
 GIVES: Final = "gives"
 TAKES: Final = "takes"
 OFFERS: Final = "offers"
 
 
 def wanted_owner(request: web.Request) -> Owner:
-    """Return the user of the path as the new owner.
+    """Return the user in the path as the new owner.
 
-    Call it only after `judge` allowed the request: a caller without the right to transfer
-    the object must not learn from it which users exist.
+    Call this only after `judge` has allowed the request, because a caller without the right to
+    transfer the object must not learn which users exist.
 
     Raises: NotFound (404) for an administrator if the user does not exist; PreconditionFailed (400)
     for other callers if the user does not exist or has no access to the vhost.
@@ -51,7 +51,7 @@ def judge(
     label: str,
     command: str,
 ) -> str:
-    """Return the outcome of a request to transfer an object of `owner` to the user of the path.
+    """Return the outcome of a request to transfer an object of `owner` to the user in the path.
 
     Raises: AccessRefused (403 in HTTP).
     """
@@ -72,6 +72,6 @@ def answer(outcome: str) -> web.Response:
 
 
 def owner_row(request: web.Request, owner: Owner | None) -> Row:
-    """Return the owner of an object, and whether that user was deleted."""
+    """Return the owner of an object, and whether the owner has been deleted."""
     deleted = owner is not None and not request.app[BROKER].users.has_owner(owner)
     return {"owner": None if owner is None else owner.name, "owner_deleted": deleted}

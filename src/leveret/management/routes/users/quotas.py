@@ -1,4 +1,4 @@
-"""`GET /api/quotas`: the number of objects of users and vhosts, and their limits."""
+"""`GET /api/quotas`: the numbers of objects of users and vhosts, and the limits on them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from leveret.management.routes.shared import BROKER, Row
 
 
 async def quotas(request: web.Request) -> web.StreamResponse:
-    """Return a row for each limit of each user and vhost, and for objects without a limit.
+    """Return the limits of users and vhosts, and the numbers of their objects.
 
-    Users and vhosts deleted meanwhile are left out.
+    Users and vhosts that are deleted during the request are omitted.
     """
     return await stream_rows(request, _quotas(request.app[BROKER]), as_it_is)
 
 
 def _quotas(broker: Broker) -> Iterator[Row | None]:
-    """Yield the rows of each user and each vhost; None for one without limits and objects."""
+    """Yield the rows of users and vhosts, and None for each one that has no rows."""
     for name in list(broker.users.by_name):
         rows = user_quotas(broker, name) if name in broker.users.by_name else []
         yield from rows or (None,)

@@ -34,8 +34,9 @@ async def user(request: web.Request) -> web.Response:
 async def put(request: web.Request) -> web.Response:
     """Add a user, or replace the password and tags of an existing one.
 
-    The body has `tags` (text with commas, or a list) and `password`, or `password_hash` in base64
-    with `hashing_algorithm`; without either, the user cannot log in by a password.
+    The body has `tags` (a list, or text separated by commas) and either `password`, or
+    `password_hash` in base64 with `hashing_algorithm`.  Without a password or hash, the user cannot
+    log in by a password.
     """
     body = await object_of(request)
     name = request.match_info["user"]
@@ -66,7 +67,7 @@ async def without_permissions(request: web.Request) -> web.StreamResponse:
 
 
 async def bulk_delete(request: web.Request) -> web.Response:
-    """Delete the users of the list `users`, and close their connections; ignore missing users."""
+    """Delete the users in the list `users` and close their connections; ignore missing users."""
     body = await object_of(request)
     names = body.get("users")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -95,7 +96,7 @@ async def limits(request: web.Request) -> web.StreamResponse:
 
 
 async def put_limits(request: web.Request) -> web.Response:
-    """Set limits of a user, in addition to the existing ones: all in the body, or none."""
+    """Set the limits in the body for a user, all or none; other limits remain unchanged."""
     body = await object_of(request)
     wanted = {name: number_of(body, name) for name in body}
     async with request.app[OPERATOR].changing():
@@ -154,7 +155,7 @@ def tags_of(body: Mapping[str, object]) -> list[str]:
 
 
 def _row(request: web.Request, user: User) -> Row:
-    """Return a user as RabbitMQ shows it."""
+    """Return a user as in RabbitMQ's API."""
     return {
         "name": user.name,
         "password_hash": base64.b64encode(user.password_hash).decode(),
