@@ -1,1 +1,1 @@
-"""The composition root: builds every part of a broker, and starts and stops them in order."""
+"""The composition root: creates the parts of a broker, and starts and stops them in order."""

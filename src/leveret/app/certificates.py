@@ -1,4 +1,4 @@
-"""Load the certificates that the settings name, and report inconsistent TLS settings."""
+"""Loads the certificates in the settings, and reports inconsistent TLS settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from leveret.config import Settings
 from leveret.server.opening.certificates import BadCertificates, Certificates, ServerTlsFiles
 from leveret.server.opening.opening import Say
 
-#: Settings that have no effect without a certificate; setting one implies that TLS is expected.
+#: Settings that have no effect without a certificate, so setting one without it is an error.
 _NEEDS_CERTIFICATE: Final = (
     "tls_key",
     "tls_key_passphrase_file",
@@ -37,7 +37,7 @@ def make_certificates(settings: Settings, say: Say) -> Certificates | None:
         sni_dir=settings.tls_sni_dir,
     )
     if files.ca is not None and files.verify == "none":
-        say("warning", "clients are asked for no certificate: tls_ca is set, but tls_verify is not")
+        say("warning", "clients are not asked for a certificate: tls_ca is set without tls_verify")
     return Certificates(files, say)
 
 

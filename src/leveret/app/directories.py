@@ -1,4 +1,4 @@
-"""Find the users who can write to a directory that holds the broker's files or its socket."""
+"""Finds the users who can write to a directory with the broker's files or socket."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 def other_writers(path: Path) -> str:
     """Return a description of the users who can replace files in a directory, or an empty string.
 
-    Root, this user and the group of the process are trusted: Kubernetes gives a volume that group.
+    Root, the user and the group of the process are trusted; Kubernetes sets that group on volumes.
     """
     try:
         found = path.stat()

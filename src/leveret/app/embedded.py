@@ -1,7 +1,7 @@
 """A broker embedded in another program: its parts, and the handles that control it.
 
-Nothing is patched.  The faults are real second implementations of the broker's parts: a disk that
-reports that it is full, a clock that can be moved forward, a listener with faulty connections.
+Nothing is patched.  Faults come from other implementations of the broker's parts: a disk that can
+be full, a clock that can be moved forward, and a listener with faulty connections.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from leveret.store.disks.memory import MemoryDisk
 #: The Python logger that receives the broker's log.
 LOGGER: Final = "leveret.broker"
 
-#: Defaults of an embedded broker that differ from those of a server.  Without heartbeats, a test
-#: can move the clock forward and keep its connections.  A failed login is answered at once, and no
-#: ballast is reserved for a full disk.
+#: The defaults of an embedded broker that differ from those of a server.  Without heartbeats, a
+#: test can move the clock forward without losing its connections.  A failed login is answered at
+#: once, and no ballast is reserved for a full disk.
 DEFAULTS: Final[Mapping[str, object]] = {
     "ballast_bytes": 0,
     "consumer_timeout_ms": 0,
@@ -60,13 +60,13 @@ DEFAULTS: Final[Mapping[str, object]] = {
     "uvloop": False,
 }
 
-#: The maximum number of steps of one clock move: with a deadline for each message of a large queue,
-#: each deadline would otherwise take its own step.
+#: The maximum number of steps in which the clock is moved.  Otherwise each deadline would take a
+#: step, for example that of each message in a large queue.
 STEPS_MAX: Final = 10_000
 
 _SALT: Final = b"test"
 
-#: How often to check whether a write has finished.
+#: The interval of checks whether a write has finished.
 _LOOK_SECONDS: Final = 0.001
 
 
@@ -113,22 +113,22 @@ class EmbeddedParts(Parts):
         return forward_log(LOGGER, self.settings.log_level, self.recent.add)
 
     def clock(self) -> Clock:
-        """Return the clock; the next broker keeps its offset."""
+        """Return the clock, whose offset the next broker keeps."""
         return self.movable_clock
 
     def disk(self) -> Disk:
-        """Return the disk; the next broker finds its contents.  Raises: StorageFailure."""
+        """Return the disk, whose contents the next broker recovers.  Raises: StorageFailure."""
         real = self._memory or RealDisk(str(self.settings.data_dir))
         full = self.fillable is not None and self.fillable.full
         self.fillable = FillableDisk(real, full)
         return self.fillable
 
     def first_user(self, name: str, password: bytes) -> User:
-        """Return the first user, with a fast hash: a test's password is no secret."""
+        """Return the first user, with a fast hash because a test's password is not secret."""
         return User(name, hash_password(_SALT, password), ["administrator"])
 
     def management_socket(self) -> Path | None:
-        """Return the path of the operator's Unix socket; it needs a directory on a real disk."""
+        """Return the path of the operator's Unix socket, or None with a disk in memory."""
         return None if self._memory is not None else super().management_socket()
 
     def listener(
@@ -156,7 +156,7 @@ class EmbeddedParts(Parts):
 
 
 class Handles:
-    """Operations on the embedded broker; all run in the broker's event loop."""
+    """Operations on the embedded broker, which run in the broker's event loop."""
 
     def __init__(self, node: RunningBroker, parts: EmbeddedParts) -> None:
         self._node = node
@@ -181,7 +181,7 @@ class Handles:
         await runner.durable()
 
     async def delete_vhost(self, name: str) -> None:
-        """Delete a vhost with its contents, and close its connections.
+        """Delete a vhost with everything in it, and close its connections.
 
         Raises: NotFound (404).
         """
@@ -203,11 +203,11 @@ class Handles:
         return len(self._engine.runner.shells)
 
     async def drop_connections(self) -> int:
-        """Abort the sockets of all clients; return the number of sockets."""
+        """Abort the sockets of all clients, and return their number."""
         shells = self._engine.runner.shells
         for shell in shells:
             shell.abort()
-        # Let the event loop report each lost connection first.
+        # Let the event loop report the lost connections.
         await asyncio.sleep(0)
         return len(shells)
 
@@ -218,7 +218,7 @@ class Handles:
         self._engine.runner.run()
 
     async def fill_disk(self, on: bool) -> None:
-        """Make the disk full, or give it room again, and have the broker notice."""
+        """Make the disk full or free it again, and let the broker detect that."""
         assert self._parts.fillable is not None
         self._parts.fillable.full = on
         engine = self._engine
@@ -227,7 +227,7 @@ class Handles:
         engine.runner.run()
 
     async def delay(self, seconds: float) -> None:
-        """Delay all input from clients by this time from now on."""
+        """Delay all later input from clients by a time."""
         self._parts.traffic.delay_seconds = seconds
 
     async def nack_next(self, count: int) -> None:
@@ -239,7 +239,7 @@ class Handles:
         self._parts.traffic.resets_left = count
 
     async def refuse_next(self, method: str, count: int, code: int, text: str) -> None:
-        """Answer the next `count` methods of this kind with an error.  Raises: ValueError."""
+        """Answer the next `count` methods of a kind with an error.  Raises: ValueError."""
         self._parts.traffic.refuse(Refusal(method, count, code, text))
 
     async def heal(self) -> None:
@@ -251,9 +251,9 @@ class Handles:
     async def advance(self, seconds: float, heartbeats: bool) -> None:
         """Move the broker's clock forward, from deadline to deadline.
 
-        Everything that falls due on the way happens in order: an expired message is dead-lettered,
-        and may expire again in the next queue.  Without `heartbeats`, the time does not count as
-        silence of the clients.
+        Everything due in this time happens in order: an expired message is dead-lettered, and may
+        expire again in the next queue.  Without `heartbeats`, the time does not count as inactivity
+        of the clients.
         """
         left_ms = round(seconds * 1000)
         step_ms_min = max(1, left_ms // STEPS_MAX)
@@ -275,14 +275,14 @@ class Handles:
                         connection.heartbeat.input_ms = self._node.clock.monotonic_ms()
             runner.clock_moved()
             await self._settle()
-        # The broker reads once more from a silent peer before it closes the connection.
+        # The broker reads once more from an inactive peer before it closes the connection.
         await asyncio.sleep(0)
         runner.tick()
         await self._settle()
         await asyncio.sleep(0)
 
     async def _settle(self) -> None:
-        """Wait until all immediate work is done and everything that fits is on the disk."""
+        """Wait until all immediate work is done and synced, or a write waits for disk space."""
         runner = self._engine.runner
         runner.run()
         while not runner.failed and not self._engine.space.stuck:

@@ -1,4 +1,4 @@
-"""The working parts of a recovered broker: its disk threads, runner, upkeep and logins."""
+"""The parts of a broker that run after recovery: disk threads, runner, upkeep and logins."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def upkeep_limits(settings: Settings) -> UpkeepLimits:
 
 
 class Engine:
-    """The working parts of one broker; created in the broker's event loop."""
+    """The parts of one broker that run after recovery; created in the broker's event loop."""
 
     def __init__(self, ground: Ground, recovered: RecoveryResult) -> None:
         settings = ground.settings
@@ -69,7 +69,7 @@ class Engine:
         self.authenticator = PasswordAuthenticator(loop, ground.broker.users, self.runner.run)
 
     def start(self) -> None:
-        """Start the parts."""
+        """Start the threads, and connect runner, upkeep and ending."""
         self.runner.observe(self.upkeep)
         self._ground.ending.watch(self.runner)
         self.threads.start()
@@ -84,23 +84,23 @@ class Engine:
                 self.threads.sync.submit(self._sync_files)
 
     def hold_files(self, on: bool) -> asyncio.Future[None]:
-        """Keep all files of checkpoints, or release them; runs in the thread that removes files."""
+        """Prevent or allow the removal of checkpoints' files, in the thread that removes them."""
         return self.runner.in_sync_thread(lambda: self.upkeep.hold_files(on))
 
     def stop(self) -> None:
-        """Finish submitted work and end the threads."""
+        """Finish the submitted work and end the threads."""
         self.threads.stop()
         self.authenticator.stop()
 
     def abandon(self) -> None:
-        """Drop pending work and end the threads; close the files as they are."""
+        """Stop running effects, end the threads, and close the files without syncing them."""
         self.runner.fail()
         self.stop()
         self._files.close()
         self._ground.chunks.close()
 
     def close_files(self) -> None:
-        """Sync the writes that the `sync` setting left to the system, and close the journal."""
+        """Sync writes that the setting `sync` has left unsynced, and close the files."""
         try:
             self._files.sync()
             self._files.close()
@@ -111,7 +111,7 @@ class Engine:
     # -- in the sync thread ------------------------------------------------------------------------
 
     def _write_group(self, group: JournalGroup) -> None:
-        """Write a group to the journal, and sync it if the `sync` setting says so."""
+        """Write a group to the journal, and sync it if the setting `sync` is `always`."""
         began = time.monotonic_ns()
         self._files.append(group)
         self._io.wrote(group.records, group.size, time.monotonic_ns() - began)
@@ -127,6 +127,6 @@ class Engine:
         self._io.synced(time.monotonic_ns() - began)
 
     def _sync_files(self) -> Callable[[], None]:
-        """Sync the journal."""
+        """Sync the journal, then run the core's effects in the loop."""
         self._sync_group()
         return self.runner.run

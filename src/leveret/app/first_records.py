@@ -1,4 +1,4 @@
-"""Journal the records of a start before clients connect: start, first user and definitions."""
+"""Journals the start of a broker, its first user and its definitions before clients connect."""
 
 from __future__ import annotations
 
@@ -39,18 +39,21 @@ NEW_USER_LIMITS: Final = {
 
 
 class BadDefinitions(Exception):
-    """The definitions file named in the settings cannot be loaded; the text says which, and why."""
+    """The definitions file in the settings cannot be loaded; the text gives the reason."""
 
 
 def journal_start(ground: Ground, authenticator: PasswordAuthenticator, uuid: bytes) -> None:
-    """Journal the start: a clean stop counts only if its record is the last.
+    """Journal the start, the first user and the definitions in the settings.
 
-    `uuid` is the data directory's.  Raises: BadDefinitions.
+    After the record of the start, an earlier record of a clean stop is no longer the last one, and
+    so no longer counts.  `uuid` is that of the data directory.
+
+    Raises: BadDefinitions.
     """
     settings = ground.settings
     broker = ground.broker
     journal = broker.core.journal
-    # With the uuid in it, the journal can be read even if the file `format` is lost.
+    # With the uuid, the journal can be read even if the file `format` is lost.
     start = {"version": __version__, "time_ms": ground.clock.wall_ms(), "uuid": uuid}
     journal.define("start", start)
     capacity = ground.disk.capacity()
@@ -58,7 +61,7 @@ def journal_start(ground: Ground, authenticator: PasswordAuthenticator, uuid: by
         broker.core.quotas.message_bytes = capacity * MESSAGE_BYTES_PER_USER_PERCENT // 100
         broker.parameters.apply_defaults()
     definitions = _definitions(ground)
-    # One transaction: a crash must not leave a user without access to any vhost.
+    # In one transaction, because a crash must not leave a user without access to any vhost.
     journal.begin_tx()
     if not broker.vhosts and not broker.users.by_name:
         # Data directories from earlier releases continue without limits.
@@ -78,7 +81,7 @@ def journal_start(ground: Ground, authenticator: PasswordAuthenticator, uuid: by
 
 
 def _definitions(ground: Ground) -> Arguments:
-    """Read the definitions file named in the settings; return {} if none is named."""
+    """Read the definitions file in the settings, or return {} if none is set."""
     path = ground.settings.load_definitions
     if path is None:
         return {}
@@ -97,7 +100,7 @@ def _definitions(ground: Ground) -> Arguments:
 
 
 def _load(ground: Ground, definitions: Arguments) -> None:
-    """Add the definitions in the file to the existing ones, all or nothing."""
+    """Add the definitions in the file to existing ones, all or none.  Raises: BadDefinitions."""
     path = ground.settings.load_definitions
     log = ground.log
     try:

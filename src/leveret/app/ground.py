@@ -27,7 +27,7 @@ class Ending:
     """The end of a broker, by request or after a failure.
 
     `on_failure` is called with the exit code after a storage failure or an unexpected exception.
-    Only the first failure counts.
+    Later failures are ignored.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Ending:
         self._runner: Runner | None = None
 
     def watch(self, runner: Runner) -> None:
-        """Stop this runner and drop its connections if the broker fails."""
+        """Set the runner to stop, and whose connections to drop, if the broker fails."""
         self._runner = runner
 
     @property
@@ -53,7 +53,7 @@ class Ending:
         return 0 if self.failure is None else 1
 
     def is_wanted(self) -> bool:
-        """Return whether the broker is about to end."""
+        """Return whether the broker has been requested to stop or has failed."""
         return self._wanted.is_set()
 
     def request(self) -> None:
@@ -65,14 +65,14 @@ class Ending:
         await self._wanted.wait()
 
     def check(self) -> None:
-        """Raise the error that made the broker fail, if any."""
+        """Raise the error that made the broker fail, if it has failed."""
         if self.failure is not None:
             raise self.failure
         if self.bug is not None:
             raise self.bug
 
     def failed(self, failure: StorageFailure) -> None:
-        """Stop confirming and end: the contents of the disk are no longer known."""
+        """Stop confirming and end, because the contents of the disk are no longer known."""
         if self.exit_code != 0:
             return
         self.failure = failure
@@ -80,7 +80,7 @@ class Ending:
         self._end()
 
     def broken(self, bug: BaseException) -> None:
-        """Stop confirming and end: the state in memory can no longer be trusted.
+        """Stop confirming and end, because the state in memory can no longer be trusted.
 
         Confirmed messages are on the disk; the next start recovers them.
         """
@@ -107,7 +107,7 @@ class Ground:
     """The parts of a broker that exist before recovery.  Raises: StorageFailure."""
 
     def __init__(self, settings: Settings, parts: Parts, on_failure: Callable[[int], None]) -> None:
-        #: Replaced when the settings are reloaded (`app.reload`).
+        #: The settings in effect; replaced when they are reloaded (`app.reload`).
         self.settings = settings
         self.parts: Final = parts
         self.log: Final = parts.log()

@@ -52,7 +52,7 @@ from leveret.store.listing import read_some
 
 
 class CannotListen(Exception):
-    """Listening on an address failed, or needs a missing package; the text gives the reason."""
+    """Listening failed, or needs a missing package; the text gives the reason."""
 
 
 def make_hare_codec(settings: Settings) -> HareCodec | None:
@@ -81,7 +81,7 @@ class Listeners:
     def __init__(
         self, ground: Ground, engine: Engine, tls: Certificates | None, codec: HareCodec | None
     ) -> None:
-        """Listen for TLS if certificates are configured, and for HareMQ if there is a codec."""
+        """Listen for HTTP; `tls` and `codec` are None if TLS or HareMQ is not configured."""
         self._ground = ground
         self._engine = engine
         self._quiet = Quiet(ground.clock)
@@ -113,7 +113,7 @@ class Listeners:
             self._log_connection,
             self._say,
         )
-        #: The ports for AMQP, AMQP over TLS and HareMQ; 0 before `start`, or if disabled.
+        #: The ports for AMQP, AMQP over TLS and HareMQ; 0 before `start` or if not listening.
         self.port = 0
         self.tls_port = 0
         self.haremq_port = 0
@@ -132,7 +132,7 @@ class Listeners:
         return limits
 
     def _make_doors(self, limits: ConnectionLimits) -> Doors:
-        """Return the functions by which the HTTP listeners accept connections, and their limits."""
+        """Return the functions and limits that the HTTP listeners use to accept connections."""
         proxied = self._ground.settings.http_proxy_protocol
         plain = accepting(self._say, self._after_proxy(None, proxied))
         with_tls = None
@@ -149,7 +149,7 @@ class Listeners:
         )
 
     def _start_http(self) -> None:
-        """Listen for HTTP on TCP, before AMQP clients are told its ports."""
+        """Listen for HTTP on TCP; AMQP sessions need its ports, so this is done first."""
         settings = self._ground.settings
         plain = (settings.http_host, settings.http_port) if settings.http else None
         https = settings.https and self._tls is not None
@@ -169,7 +169,7 @@ class Listeners:
             self._start_metrics()
 
     def _make_backups(self) -> Backups:
-        """Return the backups over HTTP; the bulk-read thread reads their files."""
+        """Return the manager of backups over HTTP, whose files the bulk-read thread reads."""
         runner, disk = self._engine.runner, self._ground.disk
         journal = self._ground.broker.core.journal
 
@@ -188,7 +188,7 @@ class Listeners:
         return Backups(source, durable, self._ground.clock, self._say, allowed, is_loopback)
 
     def _make_operator(self) -> Operator:
-        """Return the functions of the broker that the routes of the HTTP API call."""
+        """Return the functions and data that the routes of the HTTP API use."""
         ground, engine = self._ground, self._engine
         return Operator(
             engine.runner.now,
@@ -210,14 +210,14 @@ class Listeners:
         )
 
     def _scrapes(self) -> Scrapes | None:
-        """Return the totals for metrics, or None if metrics are off."""
+        """Return the source of totals for metrics, or None if metrics are disabled."""
         settings = self._ground.settings
         if not settings.metrics:
             return None
         return Scrapes(self._sampler.walks, settings.metrics_prefix, settings.rabbitmq_version)
 
     def _start_metrics(self) -> None:
-        """Listen for Prometheus, and warn if other machines can connect."""
+        """Listen on the metrics port, and warn if other machines can connect."""
         settings = self._ground.settings
         host = settings.metrics_host
         self.http.start_metrics(host, settings.metrics_port)
@@ -284,7 +284,7 @@ class Listeners:
         await self._warn_of_exposure()
 
     async def _warn_of_exposure(self) -> None:
-        """Warn about listeners and directories that other machines or other users can use."""
+        """Warn of exposed ports, a public password, and directories that others can write to."""
         settings = self._ground.settings
         socket = self._ground.parts.management_socket()
         for directory in dict.fromkeys([settings.data_dir, *([socket.parent] if socket else [])]):
@@ -319,7 +319,7 @@ class Listeners:
             )
 
     def stop(self) -> None:
-        """Stop accepting AMQP and HareMQ connections, and stop samples and backups."""
+        """Stop accepting AMQP and HareMQ connections, stop sampling, and end backups."""
         self._sampler.stop()
         self._backups.close()
         self.amqp.stop()
@@ -340,7 +340,7 @@ class Listeners:
             self._say("info", f"listening on amqps://{host}:{self.tls_port}")
 
     def _after_proxy(self, opening: Open | None, proxied: bool) -> Open | None:
-        """Return `opening`, preceded by reading a PROXY header if the listener expects one."""
+        """Return `opening`, preceded by the step that reads a PROXY header if `proxied`."""
         if not proxied:
             return opening
         return partial(ProxyConnection, self._openings, opening)
@@ -386,7 +386,7 @@ class Listeners:
         return self._direct.channel(user, vhost)
 
     def _addresses(self) -> list[ListenAddress]:
-        """Return the addresses of all listeners, with RabbitMQ's names for the protocols."""
+        """Return the addresses of all listeners, with RabbitMQ's names of the protocols."""
         settings = self._ground.settings
         found = [ListenAddress("amqp", settings.host, self.port)] if self.port else []
         if self.haremq_port:
@@ -414,7 +414,7 @@ class Listeners:
         return self._engine.authenticator.backoff.factor(network_of(address), user)
 
     def _counts(self) -> dict[str, int]:
-        """Return the counts of descriptors and connections, under RabbitMQ's names if possible."""
+        """Return the counts of descriptors and connections, by RabbitMQ's names if it has them."""
         return {
             "fd_used": descriptors.used(),
             "fd_total": descriptors.limit(),
@@ -427,13 +427,13 @@ class Listeners:
         }
 
     def _say(self, level: str, text: str) -> None:
-        """Log a listener's message; warnings are rate-limited, since strangers can cause many."""
+        """Log a listener's message; warnings are rate-limited, since any peer can cause many."""
         said = self._quiet.judge(text) if level == "warning" else text
         if said is not None:
             getattr(self._ground.log, level)(said)
 
     def _log_connection(self, level: str, connection: ClientSession, text: str) -> None:
-        # A client that has not opened a vhost is a stranger.
+        # Rate-limited for clients that have not opened a vhost, and so may not have logged in.
         said = self._quiet.judge(text) if connection.vhost is None else text
         if said is not None:
             getattr(self._ground.log, level)(said, connection=connection.name)
@@ -456,7 +456,7 @@ async def _listen(
     try:
         return await listener.start(host, port, opening)
     except OSError as error:
-        # asyncio's text repeats the address; an unresolved name has no error number.
+        # asyncio's text repeats the address; the error of an unresolved name has no number.
         number = error.errno or 0
         reason = os.strerror(number) if number > 0 else str(error.strerror or error)
         text = f"cannot listen for {listener.speaks} on {host}:{port}: {reason}"

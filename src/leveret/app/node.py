@@ -1,11 +1,11 @@
-"""A broker's life: start, serve, stop.
+"""Starts and stops one broker.
 
-At start, it locks and recovers the data directory, restores the state, loads definitions, journals
-new records, syncs and listens.  At stop, it stops listening, closes connections, syncs and marks
-the stop as clean.
+The start locks and recovers the data directory, restores the state, loads definitions, journals new
+records, syncs and listens.  The stop ends listening, closes connections, syncs and marks the stop
+as clean.
 
-A node does not change its process: garbage collection, signals, limits and the allocator belong to
-the program that runs the process (`cli.serving`), and a process may have several nodes.
+A broker does not change its process.  Garbage collection, signals, limits and the allocator are set
+by the program that runs the process (`cli.serving`), which may run several brokers.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from leveret.server.opening.certificates import Certificates
 #: How long a stopping broker waits for lingering sockets (ms).
 _LINGER_STOP_MS: Final = 200
 
-#: How often certificate files are checked for changes.
+#: The interval at which certificate files are checked for changes.
 _CERTIFICATES_CHECK_SECONDS: Final = 30
 
 
-#: The minimum time between two log lines about dropped dead letters.
+#: The minimum interval of log lines about dropped dead letters.
 LETTERS_TOLD_MS: Final = 60_000
 
 #: How long a graceful stop waits for clients to answer its connection.close.
@@ -52,8 +52,8 @@ FAILED_SECONDS: Final = 0.6
 class RunningBroker:
     """One broker.
 
-    Initially it has only the parts that depend on nothing but settings (`Ground`).  `start`
-    restores its state and creates the parts that do the work (`Engine`), and then `Listeners`.
+    At first it has only the parts that do not depend on its state (`Ground`).  `start` restores the
+    state, and creates the parts that need it (`Engine`) and the `Listeners`.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class RunningBroker:
 
     @property
     def engine(self) -> Engine:
-        """The parts that do the broker's work; available after recovery."""
+        """The parts that run after recovery; available only then."""
         assert self._engine is not None, "the broker is not recovered"
         return self._engine
 
     @property
     def listeners(self) -> Listeners:
-        """The broker's listeners; available once it listens."""
+        """The listeners; available once the broker listens."""
         assert self._listeners is not None, "the broker does not listen"
         return self._listeners
 
@@ -107,13 +107,13 @@ class RunningBroker:
     # -- start ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Recover and listen.
+        """Recover the data directory, and listen.
 
-        Raises: StorageFailure when the data directory cannot be used; BadDefinitions;
-        CannotListen; TooFewDescriptors; BadCertificates.
+        Raises: StorageFailure if the data directory cannot be used; BadDefinitions; CannotListen;
+        TooFewDescriptors; BadCertificates.
         """
         asyncio.get_running_loop().set_exception_handler(self._handle_exception)
-        # Report errors in these before recovery, which can take a long time.
+        # Created first, to report errors before recovery, which can take a long time.
         self._certificates = make_certificates(self.settings, self._say)
         self._codec = make_hare_codec(self.settings)
         recovered = recover(self._ground)
@@ -137,7 +137,7 @@ class RunningBroker:
             self._listeners = Listeners(self._ground, engine, self._certificates, self._codec)
             await self._listeners.start()
         except (CannotListen, TooFewDescriptors):
-            # The journal records the start.  Without a record of the stop, the next start would
+            # The start has been journaled.  Without a record of the stop, the next start would
             # report a crash and mark all messages as redelivered.
             await self.stop(0)
             raise
@@ -146,9 +146,10 @@ class RunningBroker:
         getattr(self.log, level)(text)
 
     async def reload(self, read: Callable[[], Settings] | None = None) -> None:
-        """Load changed certificates if they are consistent, and the settings that `read` returns.
+        """Reload the settings that `read` returns, and the certificates.
 
-        `read` raises ConfigError for invalid settings.
+        Without `read`, only the certificates are reloaded.  It raises ConfigError for invalid
+        settings.
         """
         if read is not None:
             reload_settings(self._ground, self.engine, self.listeners, read)
@@ -163,8 +164,8 @@ class RunningBroker:
         """Handle an error that the event loop caught; an error in a callback stops the broker.
 
         Other errors are only logged: system errors on a socket (no descriptor left for accept),
-        errors in the HTTP protocol on hostile input, and futures that were never awaited.  Errors
-        in a request are handled where it is answered.
+        errors of the HTTP protocol with hostile input, and futures that were never awaited.  The
+        HTTP API handles errors in requests itself.
         """
         error = context.get("exception")
         if isinstance(error, BaseException) and "handle" in context:
@@ -174,7 +175,7 @@ class RunningBroker:
             self.log.error("the event loop reports", reason=context["message"], error=what)
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a task; if it fails with an exception, the broker stops."""
+        """Start a task; the broker stops if the task raises an exception."""
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(self._task_ended)
         self._tasks.append(task)
@@ -214,7 +215,7 @@ class RunningBroker:
         self.ending.request()
 
     async def wait(self) -> None:
-        """Wait for a stop request or a storage failure."""
+        """Wait for a stop request or a failure."""
         await self.ending.wait()
 
     @property
@@ -223,9 +224,9 @@ class RunningBroker:
         return self.ending.exit_code
 
     async def kill(self) -> None:
-        """Stop like a killed process: send and sync nothing more, and do not record a clean stop.
+        """Stop like a killed process, without further output or syncs, or a record of a clean stop.
 
-        If the broker has not started, only release its resources.
+        If the broker has not started, only its resources are released.
         """
         for task in self._tasks:
             task.cancel()
@@ -262,7 +263,7 @@ class RunningBroker:
             lingers = _LINGER_STOP_MS / 1000 if self.exit_code == 0 else 0
             await end_lingering(lingers, *self._listeners.admissions)
         if self.exit_code == 0:
-            # First journal the records that earlier syncs cause: the mark must be the last record.
+            # Syncs can cause further records, and the record of the stop must be the last one.
             await engine.runner.synced()
             self.broker.journal_stop(self.clock.wall_ms())
             await engine.runner.synced()
@@ -272,7 +273,7 @@ class RunningBroker:
         self._ground.disk.close()
 
     async def _close_connections(self, engine: Engine, grace_seconds: float) -> None:
-        """Send connection.close to every client; wait up to `grace_seconds` for the answers."""
+        """Send connection.close to all clients, and wait up to `grace_seconds` for the answers."""
         runner = engine.runner
         for shell in runner.shells:
             shell.connection.force("broker forced connection closure with reason 'shutdown'")

@@ -1,7 +1,6 @@
-"""The parts of a broker that its settings do not determine: time, randomness, files and the log.
+"""The parts of a broker that provide time, randomness, files and the log.
 
-They enter the core here.  Another kind of broker, such as a test's with its files in memory,
-overrides some of them.
+Other kinds of brokers override some of them, such as a test broker with its files in memory.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ class SystemClock(Clock):
     def wall_ms(self) -> int:
         """Return milliseconds since the Unix epoch.
 
-        It is the wall time at the start plus the elapsed time, including the machine's sleep: a
-        step of the machine's clock expires no message.
+        It is the wall time at the start plus the elapsed time, including suspensions of the
+        machine, so that messages do not expire when the machine's clock is set.
         """
         return (time.clock_gettime_ns(time.CLOCK_BOOTTIME) + self._offset_ns) // 1_000_000
 
@@ -69,13 +68,13 @@ class RandomStreamIds(StreamIds):
 
 
 class Parts:
-    """The parts of a broker that serves on a machine, created from its settings."""
+    """The parts of a normal broker, created from its settings."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        #: The lowest level of the log.
+        #: The lowest level that is logged.
         self.threshold = Threshold(settings.log_level)
-        #: The end of the log, for readers over HTTP.
+        #: The last lines of the log, for readers over HTTP.
         self.recent = RecentLog()
 
     def log(self) -> structlog.typing.FilteringBoundLogger:
@@ -91,11 +90,11 @@ class Parts:
         return RealDisk(str(self.settings.data_dir))
 
     def first_user(self, name: str, password: bytes) -> User:
-        """Return the first user of a broker without users; hashing takes some 20 ms."""
+        """Return the first user of a broker without users; hashing takes about 20 ms."""
         return User(name, hash_argon2(password), ["administrator"], ARGON2)
 
     def management_socket(self) -> Path | None:
-        """Return the path of the operator's Unix socket; None for no socket."""
+        """Return the path of the operator's Unix socket, or None for no socket."""
         return self.settings.management_socket
 
     def listener(
@@ -108,7 +107,7 @@ class Parts:
         log: Log,
         say: Callable[[str, str], None],
     ) -> AmqpListener:
-        """Return the listener for AMQP; see `AmqpListener`."""
+        """Return the listener for AMQP."""
         tokens = SystemTokens()
         return AmqpListener(runner, broker, settings, authenticator, tokens, admission, log, say)
 

@@ -1,4 +1,4 @@
-"""Restore a broker's state from its data directory, before it listens."""
+"""Restores the state of a broker from its data directory before it listens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from leveret.store.recovery.recovery import RecoveryReport, StoreRecovery
 
 @dataclass(frozen=True)
 class RecoveryResult:
-    """The results of recovery, and the checkpoints that continue from them."""
+    """The report of recovery, and the checkpoints that continue from its state."""
 
     report: RecoveryReport
     checkpoints: CheckpointStore
@@ -24,7 +24,7 @@ class RecoveryResult:
 def recover(ground: Ground) -> RecoveryResult:
     """Lock the data directory and restore the broker's state.
 
-    Raises: StorageFailure when the data directory cannot be used.
+    Raises: StorageFailure if the data directory cannot be used.
     """
     restore = Restore(ground.broker)
     disk = ground.disk
@@ -60,7 +60,7 @@ def _equip(ground: Ground, report: RecoveryReport, checkpoints: CheckpointStore)
 
 
 def _count(ground: Ground, report: RecoveryReport, restore: Restore, began_ms: int) -> None:
-    """Store the results of recovery for metrics."""
+    """Store the figures of recovery for metrics."""
     counts = ground.broker.core.counts
     counts.identity = report.uuid.hex()
     counts.recovered_records = int(report.records)

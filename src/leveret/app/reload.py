@@ -1,7 +1,7 @@
-"""Settings that can be reloaded while a broker runs; the others need a restart.
+"""Reloads settings while a broker runs.
 
-A reloadable setting takes effect at once everywhere.  A change of any other setting is logged,
-since the operator expects it to take effect.
+A reloaded setting takes effect at once in all parts.  A changed setting that needs a restart is
+logged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from leveret.app.ground import Ground
 from leveret.app.listeners import Listeners
 from leveret.config import ConfigError, Settings
 
-#: The reloadable settings; the description of configuration lists them.
+#: The reloadable settings, which docs/reference/operation/configuration.md lists.
 RELOADED: Final = (
     "log_level",
     "memory_bytes_max",
@@ -43,7 +43,7 @@ RELOADED: Final = (
 def reload_settings(
     ground: Ground, engine: Engine, listeners: Listeners, read: Callable[[], Settings]
 ) -> None:
-    """Apply all changed settings that are reloadable, or none of them; log the result."""
+    """Apply the changed settings that are reloadable, or none if any is invalid; log the result."""
     try:
         found = read()
     except ConfigError as error:
@@ -82,7 +82,7 @@ def _take(ground: Ground, engine: Engine, listeners: Listeners) -> None:
     ground.broker.eviction.configure(*windows)
     engine.upkeep.limits = upkeep_limits(settings)
     listeners.take_settings()
-    # An alarm may begin or end by the new limits; blocked publishers are told.
+    # The new limits may begin or end an alarm, of which publishers are notified.
     ground.broker.judge_memory()
     engine.space.judge()
     engine.runner.run()

@@ -1,7 +1,7 @@
-"""Reads the files of the pages, and prepares those that the broker serves over HTTP.
+"""Reads the files of the pages, and prepares the files that the broker serves over HTTP.
 
-Served files are in a table that is built once.  A request selects an entry and never opens a file,
-so no path can lead out of the folder.
+Served files are in a table that is built once.  A request selects an entry of the table and never
+opens a file, so no path can lead out of the folder.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-#: The folder of the files.
+#: The folder with the files of the pages.
 FILES: Final = Path(__file__).parent / "files"
 
-#: The folders that the broker serves below `/ui/`; `jobs` is for self-contained pages.
+#: The folders that the broker serves below `/ui/`; the pages of `jobs` are not served.
 SERVED: Final = ("vendor", "common", "broker")
 
-#: The content types; files with other suffixes are not served.
+#: The content types by suffix; files with other suffixes are not served.
 TYPES: Final = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -35,7 +35,7 @@ INDEX: Final = "broker/index.html"
 
 @dataclass(frozen=True)
 class Asset:
-    """A file as served; `compressed` is its body compressed with gzip."""
+    """A file as it is served; `compressed` is the body compressed with gzip."""
 
     body: bytes
     compressed: bytes

@@ -1,1 +1,1 @@
-"""Sockets only: listeners, the asyncio shells around sessions, and the runner of effects."""
+"""The broker's I/O: listeners, client sockets, TLS, and the runner of the core's effects."""

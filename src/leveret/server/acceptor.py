@@ -1,12 +1,12 @@
-"""Accept connections on one socket, within the limits of `Admission`.
+"""Accepts connections on one socket, within the limits of `Admission`.
 
-It accepts a few at a time and asks `Admission` about each.  If all slots are taken, it holds one
-accepted socket until a slot is free and accepts none meanwhile: the kernel's backlog is the
-queue.  So at most one descriptor per acceptor is open beyond the counted ones.
+The acceptor requests a slot for each accepted connection.  If one will be free soon, it stores the
+accepted socket until then and accepts no others, so that further connections wait in the kernel's
+backlog.  So each acceptor has at most one open descriptor beyond the counted ones.
 
-If the system has no descriptor left for accept (used by others, since ours are counted), the
-acceptor tries again after `AGAIN_SECONDS`, and one connection that has not logged in is closed.
-The event loop does not spin.
+If the system has no descriptor left for accept, because of other uses than connections, one
+connection that has not logged in is closed, and the acceptor tries again after `AGAIN_SECONDS`, so
+that the event loop does not spin.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from leveret.server.closing.lingering import LingeringAccept
 from leveret.server.opening.opening import Open
 from leveret.session.admission import FULL, ROOM, Admission, Slot, network_of
 
-#: Connections accepted before the event loop runs other callbacks.
+#: The maximum number of connections accepted before the event loop runs other callbacks.
 ACCEPTS_PER_TURN: Final = 32
 
 AGAIN_SECONDS: Final = 0.25
 
-#: The errors of accept when the system lacks a resource.
+#: The errors of accept if the system lacks a resource.
 _SHORT: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
-#: Offset in the kernel's `struct tcp_info` of the time (ms) since a socket last sent data, or was
-#: opened if it has sent none; and how many bytes of the struct to read.
+#: The offset in the kernel's `struct tcp_info` of the time (ms) since the socket last sent data, or
+#: was opened if it has sent none; and the number of bytes of the struct to read.
 _LAST_SENT: Final = 44
 _TCP_INFO_BYTES: Final = 104
 
-#: Creates the protocol and the slot of a connection from a network.
+#: Takes the network of a peer; returns the protocol and the slot of the new connection.
 Make = Callable[[str], tuple[asyncio.Protocol, Slot]]
 
 
 def waited_ms(sock: socket.socket) -> int:
-    """Return how long (ms) a newly accepted socket was open in the kernel's backlog.
+    """Return the time (ms) that a newly accepted connection waited in the kernel's backlog.
 
-    It is 0 if the kernel does not report it, as for a Unix socket.
+    The time is 0 if the kernel does not report it, as for a Unix socket.
     """
     try:
         info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
@@ -55,8 +55,8 @@ def waited_ms(sock: socket.socket) -> int:
 class Acceptor:
     """Accepts connections on one listening socket.
 
-    If `authenticated`, connections count as authenticated from the start.  `opening` puts a
-    protocol before a connection's own, such as TLS.
+    With `authenticated`, connections count as authenticated from the start.  `opening` puts another
+    protocol, such as TLS, before that of each connection.
     """
 
     def __init__(
@@ -84,13 +84,13 @@ class Acceptor:
         self._loop.add_reader(sock, self._accept)
 
     def close(self) -> None:
-        """Accept no more, and close the socket."""
+        """Stop accepting, and close the socket."""
         if self._stopped:
             return
         self._stopped = True
         self._loop.remove_reader(self._sock)
         with contextlib.suppress(OSError):
-            # A forked child may have a copy of the socket; clients must not connect to that.
+            # Clients must not connect to a copy of the socket in a forked child.
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
         if self._again is not None:
@@ -117,7 +117,7 @@ class Acceptor:
             self._place(sock, network_of(str(host)))
 
     def _short(self, error: OSError) -> None:
-        """Wait a moment and make room: connections must not take the last descriptor."""
+        """Pause accepting, and close a connection to free a descriptor."""
         self._pause()
         self._log("warning", f"cannot accept a connection: {error.strerror}")
         self._admission.make_room()
@@ -132,7 +132,7 @@ class Acceptor:
             self._loop.add_reader(self._sock, self._accept)
 
     def _place(self, sock: socket.socket, network: str) -> None:
-        """Give an accepted connection a slot, hold it until one is free, or close it."""
+        """Give an accepted connection a slot, let it wait for a free one, or close it."""
         answer = self._admission.request(network)
         if answer == ROOM:
             self._begin(sock, network)
@@ -172,7 +172,7 @@ class Acceptor:
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, sock)
         except OSError as error:
-            # The peer is already gone; this shows only when the transport is set up.
+            # The peer has disconnected, which is detected only when the transport is set up.
             sock.close()
             self._admission.leave(slot)
             self._log("warning", f"cannot set up a connection: {error.strerror or error}")
@@ -181,7 +181,7 @@ class Acceptor:
 def accepting(
     log: Callable[[str, str], None], opening: Open | None = None
 ) -> Callable[[socket.socket, Admission, Make, bool], Callable[[], None]]:
-    """Return a function that accepts on a listening socket and returns its stop function."""
+    """Return a function that starts an `Acceptor` and returns its `close`."""
 
     def accept(
         sock: socket.socket, admission: Admission, make: Make, authenticated: bool

@@ -1,10 +1,10 @@
-"""The asyncio shell around a client's session: socket I/O, and backpressure in both directions.
+"""The asyncio protocol of a client connection: socket I/O, and backpressure in both directions.
 
-If a peer does not read, the broker stops writing: above the high-water mark of the transport's
-buffer the core is asked for no more output, and above a second mark the peer's input is not read
-either, since replies need buffer space too.
+If a peer does not read, output is limited.  Above the high-water mark of the transport's buffer,
+deliveries pause.  Above a second mark, the peer's input is not read either, since replies need
+buffer space too.
 
-Unexpected exceptions of the session are not handled here; they stop the broker (`Runner.broken`).
+Unexpected exceptions of the session stop the broker (`Runner.broken`).
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from leveret.session.settings import Peer, Security
 if TYPE_CHECKING:
     from leveret.server.listener import Listener
 
-#: The additional memory of a connection with TLS: OpenSSL's state, and pieces in both directions.
+#: The additional memory of a connection with TLS: OpenSSL's state, and buffers in both directions.
 _TLS_CONNECTION_BYTES: Final = 130_000
 
 
-#: The maximum size of one write to the transport, so that no call blocks the event loop.
+#: The maximum size of one write to the transport, so that no write blocks the event loop.
 WRITE_BYTES_MAX = 262_144
 
-#: A read of this size may have left more in the socket.  uvloop reads up to 256,000 bytes, and
-#: reads again at once after a full read; asyncio's own loop reads once.
+#: A read of at least this size may have left more data in the socket.  uvloop reads up to 256,000
+#: bytes, and reads again at once after a full read; asyncio's own loop reads once.
 FULL_READ_BYTES = 131_072
 
 
-#: Takes the level of a log line, its connection, and its text.
+#: Takes the level, the connection and the text of a log line.
 Log = Callable[[str, ClientSession, str], None]
 
 
-#: A placeholder until the event loop passes a transport; all its methods raise.
+#: A placeholder until the event loop provides a transport; all its methods raise.
 _NO_TRANSPORT: Final = asyncio.Transport()
 
 
 class ClientProtocol(asyncio.Protocol, ClientSocket):
-    """The socket of one connection; its session begins in `connection_made`."""
+    """The protocol of one client connection; its session begins in `connection_made`."""
 
     def __init__(self, listener: Listener, network: str) -> None:
         self._listener = listener
@@ -57,14 +57,14 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
         self._full = False
         self._reading = True
         self._closing = False
-        #: When the session finished with unwritten output (monotonic ms).
+        #: The time at which the session finished with unwritten output (monotonic ms), or 0.
         self._finished_ms = 0
         #: Output that does not fit into the transport's buffer.
         self._waiting: deque[bytes | memoryview] = deque()
         self._waiting_bytes = 0
         #: The unsent bytes last reported to the session's account.
         self._unsent = 0
-        #: Checks the login at its time limit; the tick alone may be a second late.
+        #: Checks the login at its time limit, because the tick may be a second late.
         self._opening: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -129,7 +129,7 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
             self.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Feed the session, then run the effects of the core."""
+        """Pass input to the session, and run the effects of the core."""
         connection = self._session
         assert connection is not None
         insists = connection.halted != 0 or len(data) >= FULL_READ_BYTES
@@ -141,16 +141,17 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
             self._runner.broken(bug)
 
     def eof_received(self) -> None:
-        """Close after the peer has closed its side, with the usual time limit to read the rest.
+        """Close the connection after EOF from the peer, which has the usual time to read the rest.
 
-        Otherwise the event loop would send the rest without a time limit, and could not be stopped.
+        By itself, the event loop would send the rest without a time limit, and could not be
+        stopped.
         """
-        # Deliver nothing more, because it would not be sent.
+        # Further deliveries would not be sent.
         self.pause_writing()
         self._close()
 
     def pause_writing(self) -> None:
-        """Pause delivery: the transport's write buffer is full."""
+        """Pause delivery because the transport's write buffer is full."""
         self._full = True
         try:
             self.connection.flushed(True)
@@ -158,7 +159,7 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
             self._runner.broken(bug)
 
     def resume_writing(self) -> None:
-        """Resume delivery: the transport's write buffer has room again."""
+        """Resume delivery because the transport's write buffer has room again."""
         self._full = False
         try:
             self._go_on()
@@ -177,7 +178,7 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
         self._judge_reading()
 
     def flush(self) -> None:
-        """Write as much of the session's output as the transport has room for."""
+        """Write the session's output, as much as the transport's buffer has room for."""
         connection = self._session
         assert connection is not None
         for part in connection.take_output():
@@ -198,7 +199,7 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
             self._judge_reading()
 
     def _write_on(self) -> None:
-        """Write waiting output, but only until the transport is full: some copy their buffer."""
+        """Write waiting output until the transport's buffer is full, as some copy the buffer."""
         waiting = self._waiting
         while waiting and not self._full:
             part = waiting.popleft()
@@ -210,13 +211,13 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
             self._transport.write(part)
 
     def _judge_reading(self, insists: bool = False) -> None:
-        """Pause or resume reading: the session may have enough input, or its peer may not read.
+        """Pause reading if the session has enough input or the peer does not read, or resume it.
 
-        If the session waits for its turn and `insists` is set, pause reading until then.  It is set
-        if the peer has sent more in the meantime or filled a read: otherwise an event loop that
-        reads as long as the socket has data would starve the other connections.  If it is not
-        set, continue reading, because most peers have sent everything by then, and a pause would
-        cost two system calls.
+        If the session waits to be scheduled, `insists` decides.  It is set if the peer has sent
+        more since then or filled a read.  Reading then pauses, because an event loop that reads as
+        long as the socket has data would starve the other connections.  Otherwise reading
+        continues, because most peers have sent everything by then, and a pause would cost two
+        system calls.
         """
         connection = self._session
         assert connection is not None
@@ -239,13 +240,16 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
                 self._transport.pause_reading()
 
     def tick(self, now_ms: int) -> None:
-        """Check time limits (monotonic ms), and account for output sent since the last tick."""
+        """Check time limits, and account for output sent since the last tick.
+
+        `now_ms` is the monotonic time.
+        """
         self.connection.tick(now_ms)
         if self._closing:
             return
         if self.connection.finished:
             if self._finished_ms and now_ms - self._finished_ms > LINGER_SECONDS_MAX * 1000:
-                # The peer does not read, so the rest of the output could never be sent.
+                # The peer does not read the rest of the output.
                 self.abort()
         elif self._unsent:
             self._judge_reading()
@@ -253,7 +257,7 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
     def _check_opening(self) -> None:
         """Close a session that did not open within its time limit.
 
-        After a pause of the process the session has more time, and the tick closes it.
+        After a suspension of the process the session has more time, and the tick closes it.
         """
         self._opening = None
         connection = self._session
@@ -271,13 +275,13 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
             self._transport.close()
 
     def abort(self) -> None:
-        """Drop the socket and its unsent output."""
+        """Close the connection at once, and discard unsent output."""
         self._closing = True
         self._waiting.clear()
         self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release the connection's resources."""
+        """End the session and release the slot of the connection."""
         try:
             self._release()
         except Exception as bug:  # noqa: BLE001 (else the loop would only end the connection)

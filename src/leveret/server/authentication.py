@@ -1,19 +1,19 @@
-"""Verify logins: Argon2id in threads outside the event loop, with a short-lived cache.
+"""Verifies logins with Argon2id, in threads outside the event loop, and caches successes briefly.
 
-An Argon2id hash costs 19 MiB and some 20 ms on purpose.  So it is verified in one or two threads
+An Argon2id hash costs 19 MiB and about 20 ms on purpose.  So it is verified in one or two threads
 (the C code releases the GIL), identical logins share one verification, and a successful login is
-remembered for some minutes: a thousand connections of one application cost one hash.  The cache
-holds no password but a BLAKE2b hash of user and password under a key of this process.
+cached for some minutes.  A thousand connections of one application cost one hash.  The cache
+contains no passwords but BLAKE2b hashes of user and password with a secret key of this process.
 
-A failed login takes the same time whether the user exists, does not exist, or has one of
-RabbitMQ's hashes: without a slow hash, a dummy hash is verified.
+A failed login takes the same time whether the user exists, does not exist, or has one of RabbitMQ's
+hashes, because a dummy hash is verified if the user has no slow one.
 
-Excess logins wait in a queue that a flood cannot block (`login_queue`), and each refusal delays the
-answer to the next one (`backoff`).  AMQP and HTTP share both.
+Excess logins wait in a queue that a flood cannot block (`login_queue`), and repeated refusals
+lengthen the delay of the next refusal (`backoff`).  AMQP and HTTP share both.
 
-Invariants: a cache entry is valid only for the very hash that it was verified against, so that a
-login with a changed password, of a deleted user or of a new user of the same name is verified
-again; refusals are not cached.  At most one password per thread is verified at a time.
+Invariants: a cache entry is valid only for the hash that the password was verified against, so a
+login is verified again if the password was changed or the user was deleted or created again;
+refusals are not cached; each thread verifies one password at a time.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from leveret.server.backoff import LoginThrottle
 from leveret.server.login_queue import LoginQueue, PendingLogin
 from leveret.session.authentication import Authenticator, Login
 
-#: Cached logins whose password was verified within the last minutes, which is slow on purpose;
-#: beyond it the oldest is verified again.
+#: The maximum number of cached successful logins, and how long they are cached; beyond the number,
+#: the oldest is dropped.
 LOGINS_REMEMBERED_MAX: Final = 4096
 LOGINS_REMEMBERED_SECONDS: Final = 300
 
 
-#: OWASP's minimum for Argon2id: memory in KiB, rounds, lanes.
+#: OWASP's minimum parameters for Argon2id.
 MEMORY_KIB: Final = 19_456
 ROUNDS: Final = 2
 LANES: Final = 1
 
-#: The number of verifying threads; each uses `MEMORY_KIB`.  They keep at most half of the cores
-#: busy, so that a flood of wrong passwords leaves the other half to the broker.
+#: The number of threads that verify passwords, each of which needs `MEMORY_KIB`.  They use at most
+#: half of the cores, so that a flood of wrong passwords leaves the other half to the broker.
 THREADS: Final = max(1, min(2, machine.processors().amount // 2))
 
 _SALT_BYTES: Final = 16
 _HASH_BYTES: Final = 32
 
-#: A hash of no password, for users that do not exist.
+#: A hash that no password has, verified for users without a slow hash.
 NOBODY: Final = (
     b"$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA"
     b"$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -57,7 +57,7 @@ NOBODY: Final = (
 
 
 def hash_argon2(password: bytes) -> bytes:
-    """Return the Argon2id hash of `password` with a random salt; it takes some 20 ms."""
+    """Return the Argon2id hash of `password` with a random salt; takes about 20 ms."""
     from argon2.low_level import Type, hash_secret
 
     salt = secrets.token_bytes(_SALT_BYTES)
@@ -65,7 +65,7 @@ def hash_argon2(password: bytes) -> bytes:
 
 
 def verify_argon2(password_hash: bytes, password: bytes) -> bool:
-    """Return whether `password_hash` is a hash of `password`; it takes some 20 ms."""
+    """Return whether `password_hash` is a hash of `password`; takes about 20 ms."""
     from argon2.exceptions import Argon2Error
     from argon2.low_level import Type, verify_secret
 
@@ -76,7 +76,7 @@ def verify_argon2(password_hash: bytes, password: bytes) -> bool:
 
 
 def has_password(user: User, password: bytes) -> bool:
-    """Return whether a password is the user's; it takes some 20 ms."""
+    """Return whether a password is the user's; takes about 20 ms."""
     if user.algorithm == ARGON2:
         return verify_argon2(user.password_hash, password)
     return user.verify_fast(password)
@@ -88,16 +88,16 @@ class PasswordAuthenticator(Authenticator):
     def __init__(
         self, loop: asyncio.AbstractEventLoop, users: Users, run: Callable[[], None]
     ) -> None:
-        """Call `run` after a deferred answer: the broker has effects to run then."""
+        """`run` is called after deferred answers, to run the effects of the core."""
         super().__init__()
         self._loop = loop
         self._users = users
         self._run = run
         self._key = secrets.token_bytes(64)
         self._threads = ThreadPoolExecutor(THREADS, "login")
-        #: Successful logins: the hash they were verified against, and when they expire.
+        #: The cache: by key of a login, the hash it was verified against, and when it expires.
         self.remembered: dict[bytes, tuple[bytes, float]] = {}
-        #: Passwords in the queue or being verified, and the logins that wait for each.
+        #: The logins that wait for each password in the queue or being verified.
         self.asked: dict[bytes, list[Login]] = {}
         self.queue = LoginQueue()
         self.backoff = LoginThrottle(loop.time)
@@ -110,7 +110,7 @@ class PasswordAuthenticator(Authenticator):
         self.judged: dict[str, tuple[int, int]] = {"amqp091": (0, 0), "http": (0, 0)}
 
     def stop(self) -> None:
-        """Stop verifying; wait some 20 ms for a hash in progress."""
+        """Stop verifying, and wait (about 20 ms) for hashes in progress."""
         self._threads.shutdown(cancel_futures=True)
 
     async def hash(self, password: bytes) -> bytes:
@@ -118,13 +118,13 @@ class PasswordAuthenticator(Authenticator):
         return await self._loop.run_in_executor(self._threads, hash_argon2, password)
 
     async def judge(self, name: str, password: bytes, network: str = "") -> bool | None:
-        """Return whether `password` is the user's; None if too many logins wait."""
+        """Return whether `password` is the user's, or None if too many logins wait."""
         waiting: asyncio.Future[bool | None] = self._loop.create_future()
         self.begin(_AwaitedLogin(name, password, network, waiting))
         return await waiting
 
     def begin(self, login: Login) -> None:
-        """Answer at once if that is cheap, otherwise after a thread has verified the password."""
+        """Answer at once by a fast hash or the cache, or else after a thread has verified it."""
         user = self._users.by_name.get(login.user)
         place = self._place(login.user, login.password)
         if user is not None and (user.verify_fast(login.password) or self._knows(place, user)):
@@ -142,11 +142,11 @@ class PasswordAuthenticator(Authenticator):
             return
         standing = self.backoff.standing(login.network, login.user)
         for entry in self.queue.put(login.network, login.user, place, standing):
-            # Not from here: the rejected session may be in the middle of its own work.
+            # Deferred, because the rejected session may be in the middle of its own work.
             self._loop.call_soon(self._turn_away, entry)
 
     def _turn_away(self, entry: PendingLogin) -> None:
-        """Tell the logins of a queue entry that too many wait."""
+        """Answer the logins of a removed queue entry with "too many logins"."""
         waiting = self.asked.get(entry.place, [])
         if entry.place in self._verifying:
             return
@@ -161,7 +161,7 @@ class PasswordAuthenticator(Authenticator):
         self._run()
 
     def _go_on(self) -> None:
-        """Have the threads verify the next passwords."""
+        """Submit the next passwords to free threads."""
         while len(self._verifying) < THREADS:
             entry = self.queue.take()
             if entry is None:
@@ -186,7 +186,7 @@ class PasswordAuthenticator(Authenticator):
         self._threads.submit(self._verify, place, password_hash, login.password)
 
     def _place(self, user: str, password: bytes) -> bytes:
-        """Return the cache key of a login; it reveals nothing without the key of the process."""
+        """Return the cache key of a login, which reveals nothing without the process's secret."""
         name = user.encode()
         text = len(name).to_bytes(4, "big") + name + password
         return hashlib.blake2b(text, digest_size=32, key=self._key).digest()
@@ -202,7 +202,7 @@ class PasswordAuthenticator(Authenticator):
         return False
 
     def remember(self, user: str, password: bytes, password_hash: bytes) -> None:
-        """Remember that `password_hash` is one of the user's password."""
+        """Cache that a user's password was verified against `password_hash`."""
         place = self._place(user, password)
         if len(self.remembered) >= LOGINS_REMEMBERED_MAX:
             del self.remembered[next(iter(self.remembered))]
@@ -210,7 +210,7 @@ class PasswordAuthenticator(Authenticator):
         self.remembered[place] = (password_hash, until)
 
     def _verify(self, place: bytes, password_hash: bytes, password: bytes) -> None:
-        """Verify in a thread, unless no login waits for it any more."""
+        """Verify a password, unless no login waits for it any more; runs in a thread."""
         try:
             wanted = any(login.wanted() for login in tuple(self.asked[place]))
             right = self.verify_slowly(password_hash, password) if wanted else None
@@ -220,11 +220,11 @@ class PasswordAuthenticator(Authenticator):
             self._loop.call_soon_threadsafe(self._answer, place, password_hash, right)
 
     def verify_slowly(self, password_hash: bytes, password: bytes) -> bool:
-        """Return whether a hash is one of the password; runs in a thread."""
+        """Return whether `password_hash` is a hash of `password`; runs in a thread."""
         return verify_argon2(password_hash, password)
 
     def _fail(self, place: bytes, bug: Exception) -> None:
-        """Tell the waiting logins that verification failed."""
+        """Report an unexpected exception to the waiting logins."""
         self._verifying.discard(place)
         for login in self.asked.pop(place):
             login.fail(bug)
@@ -232,13 +232,13 @@ class PasswordAuthenticator(Authenticator):
         self._run()
 
     def _answer(self, place: bytes, password_hash: bytes, right: bool | None) -> None:
-        """Answer the waiting logins and cache a success; None means not verified."""
+        """Answer the waiting logins, and cache a success; `right` is None if not verified."""
         self._verifying.discard(place)
         waiting = self.asked[place]
         if right is None:
             waiting = [login for login in waiting if login.wanted()]
             if waiting:
-                # These came after the thread had found no login that waits.
+                # These arrived after the thread had found no waiting login.
                 self.asked[place] = waiting
                 self._wait(place, waiting[0])
                 self._go_on()
@@ -246,7 +246,7 @@ class PasswordAuthenticator(Authenticator):
         del self.asked[place]
         self.passwords_verified += right is not None
         user = self._users.by_name.get(waiting[0].user) if waiting else None
-        # Meanwhile the user may have been deleted or their password changed.
+        # The user may have been deleted, or the password changed, during the verification.
         accepted = user is not None and bool(right) and user.password_hash == password_hash
         if accepted:
             self.remember(waiting[0].user, waiting[0].password, password_hash)
@@ -270,7 +270,7 @@ class PasswordAuthenticator(Authenticator):
         login.answer(accepted)
 
     def counts(self) -> dict[str, int]:
-        """Return the counters of logins, by the names of the API."""
+        """Return the counters of logins by their names in the API."""
         return {
             "logins_waiting": len(self.queue),
             "logins_refused": self.refused,

@@ -1,8 +1,8 @@
-"""Longer delays for repeated failed logins of an address, and known users and addresses.
+"""Lengthens the delay of repeated refused logins, and remembers users and addresses that logged in.
 
-Each refusal counts for its address, and for its pair of address and user; the counts halve every
+Each refusal counts for its address, and for its pair of address and user.  The counts halve every
 minute and lengthen the delay of the next refusal.  Refusals are never counted against a user alone,
-and a correct password is never delayed: nobody can lock out another user by guessing.
+and a correct password is never delayed, so guessing cannot lock out another user.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Final
 from leveret.limits import SHORT_STRING_BYTES_MAX
 from leveret.server.login_queue import NETWORK_KNOWN, PAIR_KNOWN, UNKNOWN
 
-#: The maximum factor for the delay of a refused login after many refusals.
+#: The maximum factor of the delay of a refused login.
 LOGIN_BACKOFF_MAX: Final = 8
 
-#: Addresses, and pairs of address and user, with a count of refusals; known pairs; and how long a
-#: login is remembered.
+#: The maximum numbers of addresses, and of pairs of address and user, that are counted or known,
+#: and how long a login is remembered.
 LOGIN_NETWORKS_KNOWN_MAX: Final = 4096
 LOGIN_PAIRS_KNOWN_MAX: Final = 4096
 LOGINS_KNOWN_SECONDS: Final = 86_400
 
 
-#: The refusals of an address, and of a pair of address and user, that lengthen the delay by once
-#: its length.
+#: The numbers of refusals of an address, and of a pair of address and user, that increase the
+#: factor by one.
 NETWORK_REFUSALS: Final = 100
 PAIR_REFUSALS: Final = 10
 
@@ -33,7 +33,7 @@ HALVES_SECONDS: Final = 60.0
 
 
 def _pair(network: str, user: str) -> str:
-    """Return the key of a pair of address and user; a longer name cannot be a user's."""
+    """Return the key of a pair of address and user; names of users cannot be longer."""
     return f"{network} {user[:SHORT_STRING_BYTES_MAX]}"
 
 
@@ -64,13 +64,16 @@ class _Counts:
 
 
 class LoginThrottle:
-    """The failed and known logins of one broker; `now` returns monotonic seconds."""
+    """The counts of refused logins, and the known logins, of one broker.
+
+    `now` returns monotonic seconds.
+    """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self.networks = _Counts(LOGIN_NETWORKS_KNOWN_MAX, now)
         self.pairs = _Counts(LOGIN_PAIRS_KNOWN_MAX, now)
-        #: When a known pair expires; the oldest entry is dropped first.
+        #: When known pairs and known addresses expire; the oldest entry is dropped first.
         self._known: dict[str, float] = {}
         self._networks_known: dict[str, float] = {}
 
@@ -93,7 +96,7 @@ class LoginThrottle:
         known[name] = self._now() + LOGINS_KNOWN_SECONDS
 
     def standing(self, network: str, user: str) -> int:
-        """Return whether the user, or any user, logged in from an address within the last day."""
+        """Return whether the user, or any user, has logged in from an address in the last day."""
         now = self._now()
         if self._known.get(_pair(network, user), 0.0) > now:
             return PAIR_KNOWN

@@ -1,6 +1,6 @@
-"""The chunk files on the disk, for the threads that write, read and remove them.
+"""Writes, reads and removes chunk files, in threads for disk I/O.
 
-Invariant: a failed read loses the chunk, like damage; a failed write stops the broker.
+Invariant: a failed read counts as damage of the chunk; a failed write stops the broker.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from leveret.store.segments.spill_files import SpillFiles
 
 
 class ChunkFiles(ChunkReader):
-    """The chunks of one data directory.  Each method is called by one thread at a time."""
+    """The chunk files of one data directory.  Each method is called by one thread at a time."""
 
     def __init__(self, disk: Disk) -> None:
         super().__init__()
-        #: The seed of the store's digests; set after recovery.
+        #: The seed of the digests in the store; set after recovery.
         self.seed = 0
         self._disk = disk
         #: Damaged chunks whose messages were all found elsewhere, for the broker to report.
@@ -36,7 +36,7 @@ class ChunkFiles(ChunkReader):
         self._spilled.remove(numbers)
 
     def read(self, owner: int, ref: ChunkRef, levels: int) -> bytes:
-        """Return a chunk's bytes, fewer if unreadable; repair it if possible."""
+        """Return the bytes of a chunk, fewer if it is unreadable, and repair it if possible."""
         began = time.monotonic_ns()
         best = read_best(self._disk, self.seed, owner, ref, levels)
         self.count_read(len(best.data), time.monotonic_ns() - began)
@@ -44,19 +44,19 @@ class ChunkFiles(ChunkReader):
             what = f"queue {owner}: {ref} was damaged, and its messages were found elsewhere"
             self._mended.append(DamagedChunk(ref, best.damaged, what, 0))
             if best.same:
-                # The other copy will be removed.
+                # The other copy will be removed, so this one must be repaired.
                 heal(self._disk, ref, best.data)
         return best.data
 
     def take_mended(self) -> list[DamagedChunk]:
-        """Return the damaged chunks that were mended since the last call."""
+        """Return the damaged chunks whose messages were found elsewhere since the last call."""
         taken, self._mended = self._mended, []
         return taken
 
     def read_part(self, owner: int, ref: ChunkRef, at: int, size: int) -> bytes:
-        """Return `size` bytes of a stream's chunk from `at` on, fewer if unreadable.
+        """Return `size` bytes of a stream's chunk from `at` on, fewer if they are unreadable.
 
-        A read of the whole chunk repairs it, as `read` does.
+        A read of the whole chunk repairs it if possible, like `read`.
         """
         if at == 0 and size >= ref.size:
             data = self.read(owner, ref, 0)

@@ -1,4 +1,4 @@
-"""The socket of one client, as the runner of effects knows it."""
+"""The interface of client sockets to the runner of effects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from leveret.session.client_session import ClientSession
 
 
 class ClientSocket(ABC):
-    """A connection's session and the socket that its output goes to."""
+    """A session and the socket that its output is written to."""
 
     @property
     @abstractmethod
@@ -21,8 +21,8 @@ class ClientSocket(ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """Write the core's output for the peer, while the peer reads."""
+        """Write the session's output to the socket, as long as the peer reads."""
 
     @abstractmethod
     def abort(self) -> None:
-        """Drop the socket without waiting for unsent output."""
+        """Close the socket at once, and discard unsent output."""

@@ -1,9 +1,9 @@
-"""The process's limit on file descriptors, and the share of it for connections.
+"""The process's limit on file descriptors, and its division among the kinds of connections.
 
-The store needs descriptors to write, and a process without any left cannot open a segment.  So
-connections get the rest of the limit after everything that the broker may need itself.  HTTP,
-metrics and the Unix socket each have a share of their own: clients that use up all AMQP
-connections cannot lock out operators, metrics or health checks.
+The store needs descriptors to write; without a free one it cannot open a segment.  So connections
+get the descriptors that the broker does not need itself.  HTTP, metrics and the Unix socket have
+separate limits, so that clients that use up all AMQP connections cannot lock out operators, metrics
+or health checks.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from leveret.limits import (
 #: operator's connections.
 _DESCRIPTORS_SPARE: Final = 32
 
-#: Connections on the Unix socket if the system gives few descriptors.
+#: The limit on connections on the Unix socket if there are few descriptors.
 _OPERATOR_CONNECTIONS_MIN: Final = 8
 
 
-#: With fewer connections a broker does not start; with fewer than the second it logs a warning.
+#: With a lower limit on client connections than `CONNECTIONS_LEAST`, the broker does not start;
+#: below `CONNECTIONS_WISHED`, it logs a warning.
 CONNECTIONS_LEAST: Final = 8
 CONNECTIONS_WISHED: Final = 1000
 
@@ -41,17 +42,17 @@ REMEDY: Final = (
 
 
 class TooFewDescriptors(Exception):
-    """The limit on open files leaves no room for connections; the text has the remedy."""
+    """The limit on open files leaves no room for connections; the text gives the remedy."""
 
 
 def limit() -> int:
-    """Return how many descriptors the process may have open."""
+    """Return the maximum number of open descriptors of the process."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return soft if soft != resource.RLIM_INFINITY else 1 << 30
 
 
 def raise_limit() -> None:
-    """Raise the soft limit towards the hard one, at most to the need of all connections."""
+    """Raise the soft limit up to the hard limit, but not beyond the need of all connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     connections = CONNECTIONS_MAX + HTTP_CONNECTIONS_MAX + METRICS_CONNECTIONS_MAX
     connections += OPERATOR_CONNECTIONS_MAX
@@ -64,9 +65,9 @@ def raise_limit() -> None:
 
 
 def used() -> int:
-    """Return how many descriptors the process has open."""
+    """Return the number of open descriptors of the process."""
     try:
-        # Listing uses one itself.
+        # Listing the directory uses one itself.
         return len(os.listdir("/proc/self/fd")) - 1  # noqa: PTH208 (no Path objects needed)
     except OSError:
         return 0
@@ -74,7 +75,7 @@ def used() -> int:
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """Limits on open connections: AMQP and HareMQ together (`clients`), HTTP, and so on."""
+    """The limits on open connections; `clients` are those of AMQP and HareMQ together."""
 
     clients: int
     http: int
@@ -85,8 +86,9 @@ class ConnectionLimits:
 def connection_limits() -> ConnectionLimits:
     """Divide the free descriptors among the kinds of connections.
 
-    The store has already opened its spare descriptors, and the operator's first
-    `_OPERATOR_CONNECTIONS_MIN` connections are part of `_DESCRIPTORS_SPARE`.
+    The store has already opened its spare descriptors.  `_DESCRIPTORS_SPARE` includes
+    `_OPERATOR_CONNECTIONS_MIN` connections of the operator.
+
     Raises: TooFewDescriptors.
     """
     found = limit()
@@ -96,7 +98,7 @@ def connection_limits() -> ConnectionLimits:
     operator = min(OPERATOR_CONNECTIONS_MAX - _OPERATOR_CONNECTIONS_MIN, room // 16)
     clients = min(CONNECTIONS_MAX, room - http - metrics - operator)
     if clients < CONNECTIONS_LEAST:
-        # At most three eighths are for connections other than clients'.
+        # At most three eighths are for other connections than those of clients.
         needed = found - room + 2 * CONNECTIONS_WISHED
         raise TooFewDescriptors(
             f"the limit on open files is {found}, which leaves no room for connections; "
@@ -106,7 +108,7 @@ def connection_limits() -> ConnectionLimits:
 
 
 def warning(clients: int) -> str:
-    """Return a warning if only few clients can connect, otherwise an empty string."""
+    """Return a warning if only few clients can connect, or an empty string."""
     if clients >= CONNECTIONS_WISHED:
         return ""
     return f"the limit on open files is {limit()}: room for {clients} connections; {REMEDY}"

@@ -1,4 +1,4 @@
-"""Listeners: the sockets that accept connections of a protocol, and their sessions."""
+"""Listeners, which accept the connections of a protocol and create their sessions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Listener(ABC):
         say: Callable[[str, str], None],
         speaks: str,
     ) -> None:
-        """`log` takes the log lines of connections, `say` those of the listener's sockets."""
+        """`log` logs lines about connections, and `say` lines about the listening sockets."""
         self.runner = runner
         self.admission = admission
         self.log = log
@@ -55,17 +55,17 @@ class Listener(ABC):
         """Return the session of a new connection."""
 
     def opening_ms(self) -> int:
-        """Return the time limit for a client to log in (ms); 0 for no limit."""
+        """Return the time limit for a client to log in (ms), or 0 for no limit."""
         return 0
 
     def expelled(self, connection: ClientSession) -> None:
-        """Log that a connection without a login is closed to make room for another."""
+        """Log that a connection that has not logged in is closed to make room for another."""
         self.log("warning", connection, "too many connections: closing one that has not logged in")
 
     async def start(self, host: str, port: int, opening: Open | None = None) -> int:
-        """Listen; return the port, chosen by the kernel if `port` is 0.
+        """Listen, and return the port; if `port` is 0, the kernel chooses it.
 
-        `opening` puts a protocol before each connection's own, such as TLS.
+        `opening` puts another protocol, such as TLS, before that of each connection.
 
         Raises: OSError.
         """

@@ -1,11 +1,11 @@
-"""The log: one event a line on standard error, as text for people or as JSON for machines.
+"""The log: one line for each event on standard error, as text or as JSON.
 
-The caller chooses the fields of an event; passwords and tokens never reach this module.
+Callers choose the fields of an event; they never pass passwords or tokens to this module.
 
 Invariants: a line is one event and contains no raw control characters, whatever a client sent
-(text escapes them as in Python, JSON as in JSON, which keeps their meaning); only our own
-tracebacks span several lines, and each of these is indented; a log that cannot be written (its
-reader is gone, the disk is full) stops nothing.
+(they are escaped as in Python in text, and as in JSON in JSON); only tracebacks span several lines,
+and each of these is indented; the broker continues if the log cannot be written (its reader has
+ended, or the disk is full).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import structlog
 
 from leveret.escaping import escaped, escaped_json
 
-#: The only field of an event that may have several lines: our own tracebacks.
+#: The only field of an event that may have several lines: a traceback.
 _LINES: Final = "exception"
 
 #: Takes the time, the level and the text of a logged event.
 Keep = Callable[[str, str, str], None]
 
-#: Fields of an event that are not part of its text over HTTP; tracebacks are only in the log
-#: itself.
+#: The fields of an event that are not part of its text over HTTP; tracebacks are only written to
+#: the log itself.
 _BESIDE: Final = ("event", "timestamp", "level", _LINES)
 
 #: The indentation of a traceback's lines, so that none looks like an event.
@@ -38,7 +38,7 @@ _INDENT: Final = "    "
 def _escape_fields(
     _log: object, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Escape the fields of an event, before it becomes a line of text."""
+    """Escape the fields of an event before it is rendered as a line of text."""
     for name, value in event.items():
         if isinstance(value, int | float | None):
             continue
@@ -53,7 +53,7 @@ def _escape_fields(
 def _as_json(
     log: structlog.typing.WrappedLogger, method: str, event: MutableMapping[str, Any]
 ) -> str:
-    """Return an event as JSON; values without a JSON form are shown by their `repr`."""
+    """Return an event as JSON; values that JSON cannot represent are written as their `repr`."""
     return escaped_json(str(structlog.processors.JSONRenderer(default=repr)(log, method, event)))
 
 
@@ -81,7 +81,7 @@ def _number_of(level: str) -> int:
 
 
 class Lines:
-    """Writes lines to a stream; skips lines that cannot be written."""
+    """Writes lines to a stream, and drops lines that cannot be written."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -96,7 +96,7 @@ class Lines:
 
 
 class _Keeping:
-    """Passes events to `keep` before they become lines."""
+    """Passes events to `keep` before they are rendered as lines."""
 
     def __init__(self, keep: Keep) -> None:
         self._keep = keep
@@ -114,7 +114,7 @@ class _Keeping:
 def make_log(
     level: str | Threshold, form: Literal["text", "json"], keep: Keep
 ) -> structlog.typing.FilteringBoundLogger:
-    """Return the logger for events of at least `level`; it also passes them to `keep`."""
+    """Return a logger that writes events of at least `level`, and passes them to `keep`."""
     threshold = level if isinstance(level, Threshold) else Threshold(level)
     renders: list[Any]
     if form == "json":
@@ -136,7 +136,7 @@ def make_log(
 def forward_log(name: str, level: str, keep: Keep) -> structlog.typing.FilteringBoundLogger:
     """Return a logger that passes events of at least `level` to Python's logger `name`.
 
-    It also passes them to `keep`.
+    The logger also passes the events to `keep`.
     """
     text = structlog.dev.ConsoleRenderer(
         colors=False, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback

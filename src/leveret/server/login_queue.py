@@ -1,22 +1,21 @@
-"""The queue of passwords to verify, and the choice of those to reject when it is full.
+"""The queue of passwords to verify, and the choice of rejected logins when it is full.
 
-A password costs some 20 ms, so a thousand wrong ones at once would block a first-come queue for
-longer than any client waits.  A flood cannot block this queue:
+A password costs about 20 ms to verify, so a thousand wrong ones at once would block a first-come
+queue for longer than any client waits.  A flood cannot block this queue:
 
-- pairs of address and user that have logged in before, addresses from which any user has, and all
-  others take turns;
-- within each of these three, addresses take turns, and within an address users do; every other turn
-  goes to the newest login instead: its client probably still waits, and an earlier flood is behind
-  it;
-- each user, each address and the whole queue have a limit; beyond it, the address with the most
-  waiting logins loses the oldest login of its user with the most.
+- There are three classes, which alternate: logins of a user from an address where this user has
+  logged in before, other logins from an address where any user has, and all others.
+- Within a class, addresses alternate, and within an address, users do.  Every second time, the
+  newest login is taken instead, because its client probably still waits, and an earlier flood is
+  older.
+- Each user, each address and the whole queue have a limit.  Beyond it, the oldest login of the user
+  with the most waiting logins is rejected, at the address with the most.
 
-So after a flood has arrived, a new login waits for a few hashes.  While a flood goes on, it waits
-for one or two hashes per address of the flood.  Behind a flood from its own address for its own
-user it cannot be distinguished from the flood, and needs luck, unless that pair has logged in
-before.
+So after a flood has arrived, a new login waits for a few hashes.  During a flood, it waits for one
+or two hashes per address of the flood.  A login with the same address and user as the flood cannot
+be distinguished from it and may be rejected, unless this pair has logged in before.
 
-Invariant: an address (for IPv6 a /64 network) has at most one entry for a place.
+Invariant: an address (for IPv6 a /64 network) has at most one entry for a password of a user.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from leveret.limits import (
     LOGINS_WAITING_PER_USER_MAX,
 )
 
-#: The history of a login: the user has logged in from the address, or another user has, or none.
+#: The history of a login: this user has logged in from the address, another user has, or none has.
 PAIR_KNOWN: Final = 0
 NETWORK_KNOWN: Final = 1
 UNKNOWN: Final = 2
 
 
 class PendingLogin:
-    """One password of a user to verify for an address; `place` identifies the password."""
+    """A password to verify, for an address; `place` identifies the user and the password."""
 
     def __init__(self, network: str, user: str, place: bytes) -> None:
         self.network: Final = network
@@ -48,9 +47,9 @@ class _Group:
     """The waiting entries of one address, or of one pair of address and user."""
 
     def __init__(self) -> None:
-        #: Oldest first.
+        #: The entries, oldest first.
         self.entries: dict[PendingLogin, None] = {}
-        #: The same by user; the first user is next in turn.
+        #: The entries by user; the first user is next in order.
         self.users: dict[str, dict[PendingLogin, None]] = {}
         self._newest_next = True
 
@@ -66,7 +65,7 @@ class _Group:
             del self.users[entry.user]
 
     def take(self) -> PendingLogin:
-        """Take the newest entry, or the newest one of the user whose turn it is."""
+        """Take the newest entry, or alternately the newest entry of the next user."""
         newest = self._newest_next
         self._newest_next = not newest
         if newest:
@@ -74,13 +73,13 @@ class _Group:
         else:
             user, own = next(iter(self.users.items()))
             entry = next(reversed(own))
-            # The user's next turn comes after those of the others.
+            # The user moves to the end of the order.
             self.users[user] = self.users.pop(user)
         self.remove(entry)
         return entry
 
     def turn_away(self) -> PendingLogin:
-        """Take the oldest entry of the user with the most entries."""
+        """Remove and return the oldest entry of the user with the most entries."""
         own = max(self.users.values(), key=len)
         entry = next(iter(own))
         self.remove(entry)
@@ -88,12 +87,12 @@ class _Group:
 
 
 class _TurnQueue:
-    """Groups that take turns; every other turn goes to the newest entry."""
+    """One class of logins, in groups that alternate; every second entry is the newest instead."""
 
     def __init__(self, group_max: int) -> None:
         self._group_max = group_max
         self._groups: dict[str, _Group] = {}
-        #: All waiting entries, oldest first, and their groups.
+        #: All waiting entries, oldest first, and the names of their groups.
         self._order: dict[PendingLogin, str] = {}
         self._newest_next = True
 
@@ -103,7 +102,7 @@ class _TurnQueue:
         return len(self._order)
 
     def put(self, name: str, entry: PendingLogin) -> list[PendingLogin]:
-        """Add an entry; return the entries rejected for it."""
+        """Add an entry; return the entries that are rejected because of it."""
         group = self._groups.get(name)
         if group is None:
             group = self._groups[name] = _Group()
@@ -131,7 +130,7 @@ class _TurnQueue:
         return entry
 
     def take(self) -> PendingLogin:
-        """Take the newest entry, or an entry of the group whose turn it is; there must be one."""
+        """Take the newest entry, or alternately one of the next group; there must be an entry."""
         newest = self._newest_next
         self._newest_next = not newest
         if newest:
@@ -141,7 +140,7 @@ class _TurnQueue:
         else:
             name, group = next(iter(self._groups.items()))
             entry = group.take()
-            # The group's next turn comes after those of the others.
+            # The group moves to the end of the order.
             self._groups[name] = self._groups.pop(name)
         if not group.entries:
             del self._groups[name]
@@ -166,7 +165,7 @@ class LoginQueue:
         return len(self._waiting)
 
     def put(self, network: str, user: str, place: bytes, standing: int) -> list[PendingLogin]:
-        """Add a password; return the entries rejected for it, perhaps itself.
+        """Add a password; return the rejected entries, possibly including the new one.
 
         `standing` is `PAIR_KNOWN`, `NETWORK_KNOWN` or `UNKNOWN`.
         """
@@ -181,7 +180,7 @@ class LoginQueue:
         return away
 
     def take(self) -> PendingLogin | None:
-        """Take the next entry to verify, if any waits."""
+        """Return and remove the next entry to verify, or return None if no entry waits."""
         for _ in self._lines:
             line = self._lines[self._next]
             self._next = (self._next + 1) % len(self._lines)

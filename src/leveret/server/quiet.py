@@ -1,7 +1,7 @@
-"""Rate limits for log lines caused by strangers: a burst of each kind, then one a second.
+"""Rate limits for log lines that unauthenticated peers cause: a burst, then one line a second.
 
-A line that is logged says how many of its kind were omitted, so nothing is hidden.  Lines are of
-one kind if they are equal up to the first quoted word, except for numbers.
+The limit is per kind of line.  Lines are of one kind if they are equal up to the first quoted word,
+except for numbers.  A logged line contains the number of omitted lines of its kind.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Final
 
 from leveret.clock import Clock
 
-#: Lines of a kind that may be logged at once; afterwards one more per second.
+#: The number of lines of a kind that may be logged at once; one more is allowed each second.
 BURST: Final = 20
 
-#: The maximum number of kinds; beyond it all counts are reset.
+#: The maximum number of kinds; beyond it, all counts are reset.
 _KINDS_MAX: Final = 256
 
 _NUMBERS: Final = re.compile("[0-9]+")
 
 
 class _Kind:
-    """The remaining lines of a kind, the time they count from, and the number of omitted lines."""
+    """The remaining and the omitted lines of a kind, and the time of the last replenishment."""
 
     def __init__(self, now_ms: int) -> None:
         self.left = BURST
@@ -35,7 +35,7 @@ class Quiet:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._kinds: dict[str, _Kind] = {}
-        #: The number of all omitted lines.
+        #: The number of omitted lines of all kinds.
         self.omitted = 0
 
     def judge(self, text: str) -> str | None:

@@ -1,13 +1,13 @@
-"""Runs effects: after each batch of input, those that the core has recorded.
+"""Runs the effects that the core has recorded, after each batch of input.
 
-The core decides, the runner acts: it flushes connections, passes sealed groups to the sync thread,
-reads chunks, and calls the core again when unfinished work remains.  One sync is in flight at a
-time; records written in the meantime form the next group.
+The core does no I/O.  The runner flushes connections, passes sealed groups to the sync thread,
+reads chunks, and calls the core again if unfinished work remains.  One sync runs at a time; records
+written during it form the next group.
 
-This module is deliberately not compiled: it belongs to the asyncio side.
+This module is deliberately not compiled, because it uses asyncio.
 
-Unexpected exceptions (any that the code does not raise on purpose) are not caught in the callbacks
-of timers, syncs, reads and checkpoints: the event loop passes them to its exception handler, which
+The callbacks of timers, syncs, reads and checkpoints do not catch unexpected exceptions (those that
+the code does not raise on purpose).  The event loop passes these to its exception handler, which
 stops the broker (`app`).
 """
 
@@ -33,27 +33,24 @@ from leveret.store.journal.journal import JournalGroup
 from leveret.store.segments.segments import ChunkRef
 from leveret.store.segments.spill import SpillBatch
 
-#: Connections whose output is flushed before input is read (some 8 µs each).
+#: The maximum number of connections flushed before input is read (about 8 µs each).
 FLUSHES_PER_TURN: Final = 512
 
 
-#: The longest timer: event loops do not accept years.  A later deadline is armed again after this.
+#: The longest timer, since event loops do not accept years.  Later deadlines take several timers.
 TIMER_MS_MAX = 3_600_000
 
-#: The delay before a group that found the disk full is written again.
+#: The delay before a write that failed because the disk was full is repeated.
 NO_ROOM_SECONDS = 0.25
 
 T = TypeVar("T")
 
-#: A task of a disk thread: a call without arguments; it returns the call to make in the loop.
+#: A task of a disk thread; it returns a function that the event loop calls afterwards.
 Task = Callable[[], Callable[[], None]]
 
 
 class DiskThread:
-    """One thread for blocking disk calls, which must release the GIL.
-
-    A task runs in the thread and returns a function, which the event loop calls afterwards.
-    """
+    """One thread for blocking disk calls, which must release the GIL."""
 
     def __init__(
         self,
@@ -86,19 +83,19 @@ class DiskThread:
             try:
                 done = task()
             except StorageFailure as failure:
-                # Never retried: after a failed sync, the contents of the disk are unknown.
+                # Not retried, because the contents of the disk are unknown after a failed sync.
                 self._loop.call_soon_threadsafe(self._failed, failure)
                 return
-            except BaseException as error:  # noqa: BLE001 - without syncs a broker must end
+            except BaseException as error:  # noqa: BLE001 (a broker without syncs must stop)
                 self._loop.call_soon_threadsafe(self._broken, error)
                 return
             self._loop.call_soon_threadsafe(done)
 
 
 class DiskThreads:
-    """The threads of a broker: for journal syncs, for chunk writes, and two for chunk reads.
+    """The disk threads of a broker: for journal syncs, for chunk writes, and two for chunk reads.
 
-    So no confirm waits for chunks, and no consumer waits for a slow sync or for bulk reads of
+    Confirms do not wait for chunks, and consumers do not wait for slow syncs or bulk reads of
     streams.
     """
 
@@ -108,7 +105,7 @@ class DiskThreads:
         failed: Callable[[StorageFailure], None],
         broken: Callable[[BaseException], None],
     ) -> None:
-        """Call `failed` in the loop if the disk fails, and `broken` for unexpected exceptions."""
+        """The loop calls `failed` if the disk fails, and `broken` for unexpected exceptions."""
         self.sync = DiskThread(loop, failed, broken, "sync")
         self.spill = DiskThread(loop, failed, broken, "spill")
         self.read = DiskThread(loop, failed, broken, "read")
@@ -142,10 +139,10 @@ class Observer:
     """Receives notifications of a runner, in the event loop.  This base class ignores them."""
 
     def synced(self) -> None:
-        """Handle a sync; the core was notified before."""
+        """Handle the end of a sync, after the core was notified."""
 
     def spilled(self) -> None:
-        """Handle a write of queues' chunks."""
+        """Handle the end of a write of queues' chunks."""
 
     def checkpoint_ended(self) -> None:
         """Handle the end of a checkpoint."""
@@ -154,14 +151,14 @@ class Observer:
         """Handle newly found damaged chunks (`core.damaged`)."""
 
     def no_room(self, full: DiskFull) -> None:
-        """Handle a full disk; called each time a group or chunks could not be written."""
+        """Handle a full disk; called each time when a group or chunks could not be written."""
 
 
 class Runner:
     """Runs the effects of one broker.
 
-    CPython 3.11 looks up methods more slowly on an object with 30 or more attributes, and some of
-    these methods are called for each batch of input: so there are fewer.
+    It must have fewer than 30 attributes, because CPython 3.11 looks up methods more slowly on an
+    object with more, and some of these methods are called for each batch of input.
     """
 
     def __init__(
@@ -174,7 +171,7 @@ class Runner:
         chunks: ChunkFiles,
         broken: Callable[[BaseException], None],
     ) -> None:
-        """`broken` is called with an unexpected exception; it stops the broker."""
+        """`broken` stops the broker after an unexpected exception."""
         self._loop = loop
         self.broken = broken
         self._broker = broker
@@ -182,22 +179,22 @@ class Runner:
         self._timers = broker.core.timers
         self._journal = broker.core.journal
         self._clock = clock
-        #: The pauses already reported to connections, and whether there was one since the last
-        #: tick.
+        #: The total time of suspensions already reported to connections, and whether there was one
+        #: since the last tick.
         self._paused_ms = 0
         self._woke = False
-        #: The connections that the current tick has not reached yet, the next one last.
+        #: The connections that the current tick has yet to check, the next one last.
         self._unticked: list[ClientSocket] = []
         self._threads = threads
         self._write_group = write_group
         self._chunks = chunks
         self._spilling = False
-        #: True while spilled chunks wait for disk space; then nothing waits for the spill.
+        #: True while spilled chunks wait for disk space; callers do not wait for these.
         self._spill_waits = False
         self._shells: dict[Link, ClientSocket] = {}
         self._syncing = False
         self._resuming = False
-        #: The deadline that the loop's timer is set for.
+        #: The deadline that the timer is set for.
         self._armed_ms = int(NO_DEADLINE)
         self._alarm: asyncio.TimerHandle | None = None
         self._idle: list[asyncio.Future[None]] = []
@@ -209,11 +206,11 @@ class Runner:
         self.failed = False
 
     def observe(self, observer: Observer) -> None:
-        """Notify `observer` from now on."""
+        """Set the observer to notify."""
         self._observer = observer
 
     def fail(self) -> None:
-        """Stop running effects because the broker failed; release callers in start or stop."""
+        """Stop running effects because the broker failed, and wake waiting callers."""
         self.failed = True
         self._disarm()
         _resolve(self._idle)
@@ -226,24 +223,24 @@ class Runner:
         return self._clock.monotonic_ms()
 
     def add(self, link: Link, shell: ClientSocket) -> None:
-        """Register the shell of a connection."""
+        """Register the socket of a connection."""
         self._shells[link] = shell
 
     def remove(self, link: Link) -> None:
-        """Remove the shell of a connection."""
+        """Remove the socket of a connection."""
         self._shells.pop(link, None)
         if not self._shells:
             _resolve(self._empty)
 
     @property
     def shells(self) -> list[ClientSocket]:
-        """The shells of all connections."""
+        """The sockets of all connections."""
         return list(self._shells.values())
 
     # -- effects ----------------------------------------------------------------------------------
 
     def run(self, new_round: bool = False) -> None:
-        """Run the effects that the core recorded since the last call.
+        """Run the effects that the core has recorded since the last call.
 
         With `new_round`, the core begins a round, in which unfinished work continues.
         """
@@ -265,7 +262,7 @@ class Runner:
             self._loop.call_soon(self._resume)
 
     def _use_files(self) -> None:
-        """Read, write and remove chunks for the core; report damaged ones."""
+        """Read, write and remove chunks for the core, and report damaged ones."""
         core = self._core
         core.damaged += self._chunks.take_mended()
         if core.damaged:
@@ -308,12 +305,12 @@ class Runner:
         return core.scheduler.resume or core.scheduler.has_more() or core.due() or pending
 
     def clock_moved(self) -> None:
-        """Run due work after the clock was moved, and set the timer again."""
+        """Run due work and set the timer again after the clock was moved."""
         self._disarm()
         self.tick()
 
     def _due(self) -> None:
-        """Run the core at a deadline; a very long wait takes several timers."""
+        """Run the core at a deadline, or set the next timer of a long wait."""
         self._alarm = None
         self._armed_ms = NO_DEADLINE
         self.now()
@@ -332,7 +329,7 @@ class Runner:
             self._do(self._threads.sync, write, partial(self._synced, int(group.number)))
 
     def _do(self, thread: DiskThread, work: Callable[[], None], done: Callable[[], None]) -> None:
-        """Run `work` in `thread`, again while the disk is full, then call `done`."""
+        """Run `work` in `thread`, repeat it as long as the disk is full, then call `done`."""
         if not self.failed:
             thread.submit(partial(self._try, thread, work, done))
 
@@ -348,7 +345,7 @@ class Runner:
         return done
 
     def _found_no_room(self, full: DiskFull, again: Callable[[], None]) -> None:
-        """Try again after a delay: nothing depends on this write yet, and no other follows it."""
+        """Repeat a write after a delay; until then nothing depends on it, and no other follows."""
         if not self.failed:
             self._observer.no_room(full)
             self._loop.call_later(NO_ROOM_SECONDS, again)
@@ -368,7 +365,7 @@ class Runner:
 
     @property
     def busy(self) -> bool:
-        """Return whether a write to the disk is in progress that can finish."""
+        """Return whether a write to the disk is in progress, except one that waits for space."""
         return self._syncing or (self._spilling and not self._spill_waits)
 
     def _rest(self) -> None:
@@ -378,7 +375,7 @@ class Runner:
     # -- chunks -----------------------------------------------------------------------------------
 
     def _spill(self) -> None:
-        """Write the next chunks, which queues cannot keep in memory."""
+        """Write the next chunks of queues that exceed their memory."""
         spill = self._core.spill
         batch = spill.take()
         self._spilling = True
@@ -420,25 +417,25 @@ class Runner:
         self.run()
 
     def read_part(self, owner: int, ref: ChunkRef, at: int, size: int) -> asyncio.Future[bytes]:
-        """Read a part of a chunk; the result has fewer bytes if they cannot be read."""
+        """Read a part of a chunk; return fewer bytes if they cannot be read."""
         return self.in_bulk_thread(partial(self._chunks.read_part, owner, ref, at, size))
 
     def in_bulk_thread(self, call: Callable[[], T]) -> asyncio.Future[T]:
         """Run `call`, which must not raise, in the thread for bulk reads; return its result.
 
-        A call of a cancelled caller is skipped.
+        The call is skipped if its caller has been cancelled.
         """
         waiting: asyncio.Future[T] = self._loop.create_future()
 
         def task() -> Callable[[], None]:
-            # The caller may have been cancelled while this task was queued.
+            # The future is done if the caller was cancelled while this task was queued.
             return _nothing if waiting.done() else partial(_give, waiting, call())
 
         self._threads.bulk.submit(task)
         return waiting
 
     async def emptied(self) -> None:
-        """Wait until no connection is left."""
+        """Wait until all connections are closed."""
         if self._shells:
             waiting = self._loop.create_future()
             self._empty.append(waiting)
@@ -447,7 +444,7 @@ class Runner:
     async def synced(self) -> None:
         """Wait until all pending writes are on the disk, or the storage fails.
 
-        The waiters for these syncs have been called by then, and their records are on the disk too.
+        This includes the records that waiters for these syncs add.
         """
         self.run()
         waiters = self._core.syncs
@@ -462,13 +459,13 @@ class Runner:
     async def durable(self) -> None:
         """Run the core's effects, and wait until all records so far are synced.
 
-        If the broker fails, this never returns, so no caller is told that its change is durable.
+        If the broker fails, this never returns, so that no caller treats its change as durable.
         """
         journal = self._journal
         group = int(journal.group) if journal.has_records() else int(journal.group) - 1
         try:
             self.run()
-        except Exception as bug:  # noqa: BLE001 (the core's effects belong to no single request)
+        except Exception as bug:  # noqa: BLE001 (the effects are not those of a single request)
             self.broken(bug)
         if group > journal.durable_group or self.failed:
             waiter = _GroupWaiter(self._loop.create_future())
@@ -476,7 +473,7 @@ class Runner:
             await waiter.future
 
     def submit(self, task: Task) -> None:
-        """Run `task` in the sync thread, after the queued tasks."""
+        """Run `task` in the sync thread after the queued tasks."""
         self._threads.sync.submit(task)
 
     def in_sync_thread(self, call: Callable[[], None]) -> asyncio.Future[None]:
@@ -495,7 +492,7 @@ class Runner:
     def begin_checkpoint(
         self, checkpoint: Checkpoint, work: Callable[[CheckpointWork], None]
     ) -> None:
-        """Run a checkpoint in the background; `work` does its part in the sync thread."""
+        """Run a checkpoint in the background; `work` runs its steps in the sync thread."""
         self._checkpoint = checkpoint
         self._checkpoint_work = work
         self.step_checkpoint()
@@ -540,7 +537,7 @@ class Runner:
         self.run()
 
     def _tick_some(self) -> None:
-        """Check the deadlines of as many connections as a slice allows."""
+        """Check the time limits of as many connections as a slice allows."""
         now_ms = self.now()
         core = self._core
         last = core.scheduler.spent + SLICE
@@ -563,7 +560,7 @@ class Runner:
 
 
 def _give(waiting: asyncio.Future[T], found: T) -> None:
-    """Resolve a future with the result of a read, unless it was cancelled."""
+    """Resolve a future with a result, unless it was cancelled."""
     if not waiting.done():
         waiting.set_result(found)
 
@@ -573,7 +570,7 @@ def _nothing() -> None:
 
 
 def _no_work(work: CheckpointWork) -> None:
-    """Refuse checkpoint work before any checkpoint."""
+    """Raise an error for checkpoint work before any checkpoint."""
     raise RuntimeError(f"no checkpoint is in progress for {work}")
 
 

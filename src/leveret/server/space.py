@@ -1,11 +1,11 @@
-"""The free space on the disk: measured and judged, with the consequences.
+"""Measures the free space on the disk, and blocks publishers or requests checkpoints accordingly.
 
 Below the reserve, publishers are blocked (`Broker.judge_disk`) and checkpoints are taken, because
-acks and deletes free space only when old files are removed; above it, the ballast is created again.
-If the disk is full despite the reserve, because other programs fill it too, the writing thread
-releases the ballast (`store/journal/files.py`), and this module logs that.
+acks and deletes free space only when old files are removed.  Above it, the ballast is created
+again.  If the disk is full despite the reserve, because other programs fill it too, the writing
+thread releases the ballast (`store/journal/files.py`), and this module logs that.
 
-This module is deliberately not compiled: it belongs to the asyncio side.
+This module is deliberately not compiled, because it uses asyncio.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from leveret.store.ballast import Ballast
 from leveret.store.disk import Disk, DiskFull
 from leveret.store.records.record import DIGEST_BYTES, GROUP_HEADER_BYTES, RECORD_HEAD_BYTES
 
-#: The free disk space is measured again after this many written bytes; a call costs the sync thread
-#: a thread switch, so it is not made for each group.
+#: The free disk space is measured again after this many written bytes.  A measurement costs the
+#: sync thread a thread switch, so it is not made for each group.
 _DISK_MEASURE_BYTES: Final = 1024 * 1024
 
 
-#: Checkpoints until an unused file is removed: the last two keep theirs.
+#: The number of checkpoints until an unused file is removed; the last two keep their files.
 CHECKPOINTS_TO_FREE: Final = 3
 
 #: The maximum size of the last records of a checkpoint.
 _RECORDS_ROOM: Final = 1024 * 1024
 
-#: The bytes that a checkpoint itself leaves in the new, short journal.
+#: The bytes that a checkpoint itself writes to the new journal.
 _MARK_BYTES: Final = GROUP_HEADER_BYTES + DIGEST_BYTES + RECORD_HEAD_BYTES + 8
 
 
 class Space:
-    """Watches the disk of one broker.  `measure` and `wrote` are for the writing thread."""
+    """Monitors the disk of one broker.  `measure` and `wrote` are for the writing thread."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Space:
         self._asked = False
         #: True while a group waits for disk space.
         self.stuck = False
-        #: The maximum number of bytes that the current checkpoint has yet to write.
+        #: The maximum number of bytes that the checkpoint in progress has yet to write.
         self.owed_bytes = 0
         self._checkpoints_left = 0
         self._chunks_wait = False
@@ -70,7 +70,7 @@ class Space:
         self._free = self._disk.free()
 
     def wrote(self, size: int) -> None:
-        """Count written bytes, and measure the disk now and then.  Raises: StorageFailure."""
+        """Count written bytes, and measure the disk if they are many.  Raises: StorageFailure."""
         self._free -= size
         self._unmeasured += size
         if self._unmeasured >= _DISK_MEASURE_BYTES:
@@ -79,11 +79,11 @@ class Space:
     def check_checkpoint(self, size: int) -> None:
         """Check that a checkpoint may write `size` bytes.
 
-        Half of the reserve is kept for acks and deletes, unless the rest of the checkpoint surely
-        fits: it writes no more than the messages in memory, so it may fit later, after consumers
-        have taken some.
+        Half of the reserve is kept for acks and deletes, unless the rest of the checkpoint fits in
+        any case.  A checkpoint writes no more than the messages in memory, so it may fit later,
+        after consumers have received some.
 
-        Raises: DiskFull: try again later.  StorageFailure.
+        Raises: DiskFull if the write must be repeated later; StorageFailure.
         """
         self.measure()
         broker = self._broker
@@ -107,7 +107,10 @@ class Space:
     # -- in the loop -------------------------------------------------------------------------------
 
     def look(self, submit: Callable[[Task], None], then: Callable[[], None]) -> None:
-        """Measure the disk in the sync thread with `submit`, judge the result, then call `then`."""
+        """Measure the disk in the sync thread, block or unblock publishers, then call `then`.
+
+        `submit` runs a task in the sync thread.
+        """
         if not self._asked:
             self._asked = True
             submit(partial(self._look, then))
@@ -132,7 +135,7 @@ class Space:
             self._checkpoints_left = CHECKPOINTS_TO_FREE
 
     def no_room(self, full: DiskFull) -> None:
-        """Log that a group does not fit on the disk; its write is repeated until it succeeds."""
+        """Log that a group does not fit on the disk; the runner repeats the write."""
         if not self.stuck:
             self.stuck = True
             self._log.error(
@@ -141,7 +144,7 @@ class Space:
         self.judge()
 
     def no_room_for_chunks(self, full: DiskFull) -> None:
-        """Log that a checkpoint, or messages spilled from memory, wait for disk space."""
+        """Log that the chunks of a checkpoint or of spilled messages wait for disk space."""
         if not self._chunks_wait:
             self._chunks_wait = True
             self._log.warning("chunks wait for room on the disk", reason=str(full))
@@ -149,16 +152,16 @@ class Space:
 
     @property
     def spare_bytes(self) -> int:
-        """The bytes that may be copied to free space: acks and deletes keep half of the reserve."""
+        """The bytes that compaction may copy; half of the reserve is kept for acks and deletes."""
         return max(0, self._free - int(self._broker.disk_free_bytes_min) // 2)
 
     def checkpoint_ended(self) -> None:
-        """Reset after a checkpoint; the freed space is measured next."""
+        """Reset the state of the checkpoint; the caller measures the freed space."""
         self.owed_bytes = 0
         self._chunks_wait = False
 
     def found_room(self) -> None:
-        """Note that a group was written."""
+        """Log that a waiting group was written; called after each group."""
         if self.stuck:
             self.stuck = False
             self._log.info("room on the disk again, waiting records are written")
@@ -169,7 +172,7 @@ class Space:
         if self.stuck:
             return False
         if broker.disk_alarm and broker.core.journal.bytes_since_roll > _MARK_BYTES:
-            # There were acks or deletes since the last one.
+            # Acks or deletes have been recorded since the last checkpoint.
             self._checkpoints_left = CHECKPOINTS_TO_FREE
         if self._checkpoints_left == 0:
             return False

@@ -1,6 +1,6 @@
-"""Progress of a long start: a log line every two seconds, and none on a quick start.
+"""Logs the progress of a long start every two seconds, and nothing on a quick start.
 
-Lines, not a progress bar: the log goes to a journal as often as to a terminal.
+It logs lines instead of a progress bar, because the log is often written to a journal.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ LINE_MS: Final = 2000
 
 _MIB: Final = 1024 * 1024
 
-#: Takes the current activity, and figures by name.
+#: Logs a text, with figures by name.
 Say = Callable[..., object]
 
 
 class StartProgress:
-    """Watches one recovery; `look` is called after each of its steps."""
+    """Logs the progress of one recovery; call `look` after each of its steps."""
 
     def __init__(
         self, recovery: StoreRecovery, disk: Disk, monotonic_ms: Callable[[], int], say: Say
@@ -38,7 +38,7 @@ class StartProgress:
         self.spoke = False
 
     def look(self) -> None:
-        """Log the progress of recovery, if it is time to."""
+        """Log the progress, if the last line is old enough."""
         now_ms = self._monotonic_ms()
         if now_ms - self._said_ms < LINE_MS:
             return
@@ -58,13 +58,13 @@ class StartProgress:
         self._say("recovering", **figures)
 
     def end(self) -> None:
-        """Log that all records are read and the queues are being rebuilt, after earlier lines."""
+        """Log the end of reading and the rebuilding of queues, if `look` has logged a line."""
         if self.spoke:
             records = int(self._recovery.records_replayed)
             self._say("recovered the records, rebuilding the queues", records=records)
 
     def _total(self) -> int:
-        """Return the bytes to be read, as far as known."""
+        """Return the number of bytes to read, as far as it is known."""
         needed = int(self._recovery.report.head.journal_file)
         total = 0
         for name in self._names(JOURNAL_DIR):

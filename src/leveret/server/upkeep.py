@@ -1,10 +1,11 @@
 """Maintains a data directory while the broker runs: checkpoints, compaction, space and damage.
 
-A checkpoint begins when the journal is long, memory or disk is filling up, dead chunks can be
-freed, or damage can be dropped.  Compaction is planned between checkpoints and done by the next
-one.  Chunks that fail their check on a read are reported once, and `quarantine/` keeps their bytes.
+A checkpoint begins when the journal is long, when memory or disk is filling up, or when dead chunks
+can be freed or damage can be dropped.  Compaction is planned between checkpoints, and the next
+checkpoint performs it.  A chunk that fails its check on a read is reported once, and its bytes are
+copied to `quarantine/`.
 
-This module is deliberately not compiled: it belongs to the asyncio side.
+This module is deliberately not compiled, because it uses asyncio.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from leveret.store.damage import Damage, quarantine
 from leveret.store.disk import Disk, DiskFull, StorageFailure
 from leveret.store.format import JOURNAL_DIR
 
-#: Checkpoints are taken to free dead bytes when they exceed the live ones by more than this.
+#: Checkpoints are taken to free dead bytes if they exceed the live bytes by more than this.
 _RECLAIM_BYTES_MIN: Final = 64 * 1024 * 1024
 
 
-#: Creates the source of the broker's state for a checkpoint, with a compaction if one is planned.
+#: Takes a planned compaction or None; returns the source of the broker's state for a checkpoint.
 MakeSource = Callable[[Compaction | None], CheckpointSource]
 
-#: The checkpoints of a round: one chooses the files to copy from, two more free them.
+#: The number of checkpoints in a round: enough to choose files, copy from them, and free them.
 _ROUND: Final = 4
 
 
 @dataclass(frozen=True)
 class UpkeepLimits:
-    """Thresholds for maintenance, from the settings of the same names."""
+    """The thresholds for maintenance, from the settings of the same names."""
 
     journal_bytes_max: int
     compact_records_min: int
@@ -50,8 +51,8 @@ class UpkeepLimits:
 class Upkeep(Observer):
     """Maintains one data directory.
 
-    Set `wanted` to request a checkpoint as soon as one can begin.  `stopping` returns whether the
-    broker is stopping, and `failed` is called if the disk is full and the broker cannot wait.
+    Set `wanted` to request a checkpoint as soon as possible.  `stopping` returns whether the broker
+    is stopping.  `failed` is called if the disk is full and the broker cannot wait.
     """
 
     def __init__(
@@ -86,16 +87,15 @@ class Upkeep(Observer):
         self._files = CheckpointFiles(disk)
         self._reclaim = Reclaim(broker)
         self._compaction: Compaction | None = None
-        #: Segments from this number on are newer than the checkpoint by which compaction is
-        #: planned.
+        #: Compaction considers only segments with lower numbers, older than the last checkpoint.
         self._compact_below = 0
-        #: Chunks found to be damaged on a read, by path and position.
+        #: The reported damaged chunks, by path and position.
         self._reported: set[tuple[str, int]] = set()
 
     # -- the runner's observer ---------------------------------------------------------------------
 
     def synced(self) -> None:
-        """Check disk space and journal size after each sync."""
+        """Check the disk space and the journal size after each sync."""
         self._space.found_room()
         self._space.judge()
         self._begin_checkpoint()
@@ -132,7 +132,7 @@ class Upkeep(Observer):
         self._reclaim.checkpoint_ended()
 
     def found_damage(self) -> None:
-        """Record and count the chunks that failed their check on a read; keep their bytes."""
+        """Quarantine, count and log the chunks that failed their check on a read."""
         core = self._broker.core
         found, core.damaged = core.damaged, []
         for chunk in found:
@@ -140,21 +140,21 @@ class Upkeep(Observer):
             damage = Damage(ref.path, ref.position, ref.size, chunk.what, chunk.records)
             place = (ref.path, int(ref.position))
             if place not in self._reported:
-                # A stream's chunk may be read again and again; report it once.
+                # A chunk of a stream may be read repeatedly, but is reported once.
                 self._reported.add(place)
                 self._runner.submit(partial(self._quarantine, damage, chunk.data))
 
     # -- calls of the broker -----------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Check disk space and journal size, about once a second."""
+        """Check the disk space and the journal size, about once a second."""
         self._look_at_room()
         if not self._runner.in_checkpoint and self._space.wants_checkpoint():
             self.wanted = True
         self._begin_checkpoint()
 
     def hold_files(self, on: bool) -> None:
-        """Keep all files of checkpoints, or release them; runs in the sync thread."""
+        """Prevent the removal of checkpoints' files, or allow it; runs in the sync thread."""
         self._files.hold(on)
 
     def _look_at_room(self) -> None:
@@ -163,12 +163,12 @@ class Upkeep(Observer):
     # -- checkpoints -------------------------------------------------------------------------------
 
     def _begin_checkpoint(self) -> None:
-        """Begin a checkpoint if one is wanted, the journal is long, or memory or disk fills up."""
+        """Begin a checkpoint if one is requested or needed and none is in progress."""
         broker = self._broker
         journal = broker.core.journal
         long = journal.bytes_since_roll > self.limits.journal_bytes_max
         wanted = self.wanted or broker.wants_chunks() or self._reclaim.wants()
-        # The record of a clean stop must remain the last one.
+        # The record of a clean stop must remain the last record.
         busy = self._runner.in_checkpoint or self._runner.failed or self._stopping()
         if not (long or wanted) or busy:
             return
@@ -190,7 +190,7 @@ class Upkeep(Observer):
         self._runner.run()
 
     def _write(self, work: CheckpointWork) -> None:
-        """Write a checkpoint if enough disk space remains for it; runs in the sync thread."""
+        """Run a step of a checkpoint if the disk has room for it; runs in the sync thread."""
         size = work.size
         self._space.check_checkpoint(size)
         self._files.run(work)
@@ -199,9 +199,9 @@ class Upkeep(Observer):
     # -- damage ------------------------------------------------------------------------------------
 
     def _quarantine(self, damage: Damage, data: bytes) -> Callable[[], None]:
-        """Keep the bytes of a damaged chunk; runs in the sync thread.
+        """Copy the bytes of a damaged chunk to `quarantine/`; runs in the sync thread.
 
-        If copying fails, the broker continues, because no guarantee depends on the copy.
+        If the copy fails, the broker continues, because no guarantee depends on it.
         """
         said = "damage found and quarantined"
         try:
@@ -230,7 +230,7 @@ class Reclaim:
         self._floor = 0
 
     def wants(self) -> bool:
-        """Return whether dead bytes far exceed live ones, and a checkpoint may free some."""
+        """Return whether dead bytes far exceed live bytes, and a checkpoint may free some."""
         use = self._broker.core.spill.use
         dead = int(use.dead())
         if dead - self._floor <= int(use.bytes_live) + _RECLAIM_BYTES_MIN:
@@ -238,7 +238,7 @@ class Reclaim:
         return self._left > 0
 
     def checkpoint_ended(self) -> None:
-        """Count a checkpoint of the round; at the end of the round, check if enough was freed."""
+        """Count a checkpoint of the round; after the last one, store the remaining dead bytes."""
         use = self._broker.core.spill.use
         dead = int(use.dead())
         self._floor = min(self._floor, dead)

@@ -1,1 +1,1 @@
-"""Closing sockets so that the peer receives everything that was sent."""
+"""Closing sockets in such a way that the peer receives all output."""

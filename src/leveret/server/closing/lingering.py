@@ -1,15 +1,15 @@
-"""Close a socket so that the peer receives the last output.
+"""Closes sockets so that the peer receives all output.
 
-The kernel answers a close with unread input by a reset, and the reset discards output that the peer
-has not read: a connection.close-ok, the reason for a refusal, an HTTP answer.  Every accepted
-socket therefore lingers, like nginx with `lingering_close`: `close` sends the rest of the output,
-shuts down the writing side, and reads and drops input until the peer closes too.
+If a socket is closed with unread input, the kernel sends a reset, and the reset discards output
+that the peer has not read: a connection.close-ok, the reason for a refusal, an HTTP answer.  Every
+accepted socket therefore lingers, as in nginx with `lingering_close`: `close` sends the rest of the
+output, shuts down the writing side, and reads and drops input until the peer closes too.
 
 Invariants: a lingering socket keeps its slot and is the first to lose it to a new connection; it
 drops at most `LINGER_BYTES_MAX`, and ends after `LINGER_SECONDS_MAX`, or after
-`LINGER_IDLE_SECONDS_MAX` without traffic; all lingering sockets together are read once in
-`LINGER_READ_MS`.  The protocol above is told that the connection is lost once everything is sent;
-later input costs neither a session nor a decryption.
+`LINGER_IDLE_SECONDS_MAX` without traffic; all lingering sockets together are read once per
+`LINGER_READ_MS`.  The protocol above is notified of the loss of the connection once all output is
+sent, so later input is neither decrypted nor parsed.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from typing import Any, Final, cast
 from leveret.limits import LINGER_SECONDS_MAX
 from leveret.session.admission import Admission, Slot
 
-#: How long a closed socket may linger while nothing is received or sent (nginx's
-#: `lingering_timeout`).
+#: How long a closed socket may linger without any traffic (nginx's `lingering_timeout`).
 LINGER_IDLE_SECONDS_MAX: Final = 5
 
-#: The input that a lingering socket drops before it is closed: some tens of milliseconds of work,
-#: and more than the buffers of both kernels hold by default.
+#: The maximum input that a lingering socket drops: some tens of milliseconds of work, and more than
+#: the default buffers of both kernels can contain.
 LINGER_BYTES_MAX: Final = 64 * 1024 * 1024
 
-#: One lingering socket is read once per this many ms, however many there are: a read takes up to
-#: 256 KiB and 0.1 ms, so that peers that send at full speed take a tenth of the event loop.
+#: One lingering socket is read once per this many ms, however many there are.  A read takes up to
+#: 256 KiB and 0.1 ms, so peers that send at full speed use a tenth of the event loop's time.
 LINGER_READ_MS: Final = 1
 
 
@@ -44,7 +43,7 @@ class LingeringAccept(asyncio.Protocol):
         self._admission = admission
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Pass the connection to its protocol, with a transport that lingers."""
+        """Pass the socket to its protocol, with a transport that lingers."""
         # uvloop's transports are not subclasses of asyncio's.
         raw = cast(asyncio.Transport, transport)
         raw.set_protocol(self._upper)
@@ -70,25 +69,25 @@ class LingeringTransport(asyncio.Transport):
         self._raw = raw
         self._slot = slot
         self._admission = admission
-        #: The address of the peer as a proxy gave it.
+        #: The address of the peer that a proxy has sent, or None.
         self._peer: tuple[str, int] | None = None
         self._closed = False
-        # These are called for each message, so they bypass this class.
+        # These methods are called for each message, so they bypass this class.
         self.write = raw.write  # type: ignore[method-assign]
         self.get_write_buffer_size = raw.get_write_buffer_size  # type: ignore[method-assign]
 
     def name_peer(self, host: str, port: int) -> None:
-        """Set the address that a proxy gave for the peer."""
+        """Set the address of the peer that a proxy has sent."""
         self._peer = (host, port)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return information about the connection; the peer's address may be from a proxy."""
+        """Return information about the connection; a proxy may have sent the peer's address."""
         if name == "peername" and self._peer is not None:
             return self._peer
         return self._raw.get_extra_info(name, default)
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
-        """Send several pieces."""
+        """Send several pieces of data."""
         if not self._closed:
             self._raw.writelines(list_of_data)
 
@@ -102,7 +101,7 @@ class LingeringTransport(asyncio.Transport):
             self._raw.set_write_buffer_limits(high, low)
 
     def can_write_eof(self) -> bool:
-        """Return False: only `close` shuts down the writing side."""
+        """Return False, because only `close` shuts down the writing side."""
         return False
 
     def pause_reading(self) -> None:
@@ -133,7 +132,7 @@ class LingeringTransport(asyncio.Transport):
         return self._raw.get_protocol()
 
     def close(self) -> None:
-        """Send the rest of the output, and close when the peer does or the time is up."""
+        """Send the rest of the output, and close when the peer closes or the time limit ends."""
         if self.is_closing():
             return
         self._closed = True
@@ -141,28 +140,28 @@ class LingeringTransport(asyncio.Transport):
         Lingering(self._raw, self._slot, self._admission)
 
     def abort(self) -> None:
-        """Drop the connection, even while it lingers."""
+        """Drop the connection, even if it lingers."""
         self._raw.abort()
 
 
 def _drop(data: bytes | bytearray | memoryview[Any]) -> None:
-    """Ignore output: the replacement of `write` after the close."""
+    """Drop output; replaces `write` after the close."""
 
 
 class Lingering(asyncio.Protocol):
-    """The protocol of a connection that lingers, in place of its own."""
+    """The protocol that replaces a connection's own while it lingers."""
 
     def __init__(self, raw: asyncio.Transport, slot: Slot, admission: Admission) -> None:
         self._raw = raw
         self._slot = slot
         self.admission = admission
         self._loop = asyncio.get_running_loop()
-        #: The connection's own protocol, until it is told that the connection is lost.
+        #: The connection's own protocol, until it is notified of the loss of the connection.
         self._upper: asyncio.BaseProtocol | None = raw.get_protocol()
         self._dropped = 0
         #: The timer that resumes reading.
         self._read: asyncio.TimerHandle | None = None
-        #: True if the peer has closed its side before everything was sent.
+        #: Whether the peer has closed its side before all output was sent.
         self._ended = False
         self._until = self._loop.time() + LINGER_SECONDS_MAX
         #: The bytes dropped and the bytes not sent at the last check.
@@ -170,25 +169,25 @@ class Lingering(asyncio.Protocol):
         self._timer = self._loop.call_later(LINGER_IDLE_SECONDS_MAX, self._look)
         admission.linger(slot, raw.abort)
         raw.set_protocol(self)
-        # Makes `resume_writing` mean that everything is sent.
+        # With a limit of 0, the loop calls `resume_writing` once all output is sent.
         raw.set_write_buffer_limits(0)
         if len(admission.lingering) > 1:
             self._read_later()
         else:
             raw.resume_reading()
         if raw.get_write_buffer_size() == 0:
-            # The caller of `close` may not expect the protocol to be called at once.
+            # Deferred, because callers of `close` do not expect a call of the protocol at once.
             self._loop.call_soon(self.resume_writing)
 
     def pause_writing(self) -> None:
-        """Do nothing: `resume_writing` is called when everything is sent."""
+        """Do nothing; `resume_writing` is called once all output is sent."""
 
     def resume_writing(self) -> None:
-        """Shut down the writing side: everything is sent."""
+        """Shut down the writing side after all output is sent."""
         if self._upper is None or self._raw.is_closing():
             return
         with contextlib.suppress(OSError):
-            # If the peer is gone, `connection_lost` is called.
+            # If the peer has disconnected, `connection_lost` is called.
             self._raw.write_eof()
         if self._ended:
             self._raw.close()
@@ -196,7 +195,7 @@ class Lingering(asyncio.Protocol):
             self._tell(None)
 
     def data_received(self, data: bytes) -> None:
-        """Drop input, and pause reading so that all lingering sockets together take little time."""
+        """Drop input, and pause reading to limit the time for all lingering sockets."""
         self._dropped += len(data)
         if self._dropped > LINGER_BYTES_MAX:
             self._raw.abort()
@@ -213,12 +212,12 @@ class Lingering(asyncio.Protocol):
             self._raw.resume_reading()
 
     def eof_received(self) -> bool:
-        """Close if everything is sent."""
+        """Close the socket if all output is sent."""
         self._ended = True
         return self._upper is not None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give the slot back."""
+        """Free the slot."""
         self._timer.cancel()
         if self._read is not None:
             self._read.cancel()
@@ -231,7 +230,7 @@ class Lingering(asyncio.Protocol):
             upper.connection_lost(exc)
 
     def _look(self) -> None:
-        """Drop a connection whose time is up, or that had no traffic since the last check."""
+        """Drop a connection that is at its time limit or had no traffic since the last check."""
         seen = (self._dropped, self._raw.get_write_buffer_size())
         if seen == self._seen or self._loop.time() >= self._until:
             self._raw.abort()
@@ -241,7 +240,7 @@ class Lingering(asyncio.Protocol):
 
 
 async def end_lingering(seconds: float, *admissions: Admission) -> None:
-    """Wait some seconds for the peers of lingering sockets to close, then drop the rest."""
+    """Wait up to `seconds` for the peers of lingering sockets to close, then drop the rest."""
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     for admission in admissions:
@@ -252,5 +251,5 @@ async def end_lingering(seconds: float, *admissions: Admission) -> None:
                 await asyncio.wait_for(gone.wait(), left)
         for slot in tuple(admission.lingering):
             slot.expel()
-    # Let the event loop call their `connection_lost` first.
+    # Let the event loop call `connection_lost` of the dropped sockets.
     await asyncio.sleep(0)

@@ -1,1 +1,1 @@
-"""Clients in the same process as the broker, without sockets."""
+"""AMQP clients in the process of the broker, without sockets."""

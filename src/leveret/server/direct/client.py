@@ -1,13 +1,13 @@
-"""An in-process AMQP client of the broker, for requests that arrive by another protocol.
+"""An in-process AMQP client of the broker, for requests that arrive over HTTP.
 
-Like every client it has an `AmqpConnection` and exchanges AMQP bytes with it, but without a socket.
-So the same checks, limits, confirms and scheduling apply to its publishes, gets and declares as to
-those of other clients.  It needs no password: the caller has already authenticated the user.
+Like every client it exchanges AMQP bytes with an `AmqpConnection`, but without a socket.  So its
+publishes, gets and declares are subject to the same checks, limits, confirms and scheduling as
+those of other clients.  It needs no password, because the caller has authenticated the user.
 
 One request is in progress at a time.
 
-Bodies are received from the queue without a copy.  A published body is written frame by frame, as
-the connection accepts input, so that other connections are served in between.
+Bodies of received messages are not copied.  A published body is written frame by frame, as the
+connection accepts input, so that other connections are served in between.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ from leveret.wire.methods import (
     decode_method,
 )
 
-#: The number of its only channel.
+#: The number of the client's only channel.
 _CHANNEL: Final = 1
 
-#: The host in its peer address; it is not a network address.
+#: The host in the peer address of the connection; it is not a network address.
 _HOST: Final = "direct"
 
-#: The maximum size of a body received in one frame: unlimited.
+#: The maximum size of a body received in one frame, in effect unlimited.
 _ANY_BYTES: Final = 0x7FFF_FFFF
 
-#: Its client properties, with the capability to receive a close after a failed login.
+#: The client properties, including the capability to receive a close after a failed login.
 _PROPERTIES: Final[dict[str, object]] = {
     "product": "Leveret HTTP API",
     "capabilities": {"publisher_confirms": True, "authentication_failure_close": True},
@@ -89,14 +89,14 @@ class Runs(Protocol):
         """Run the effects that the core recorded since the last call."""
 
     def add(self, link: Link, shell: ClientSocket) -> None:
-        """Register the shell of a connection."""
+        """Register the socket of a connection."""
 
     def remove(self, link: Link) -> None:
-        """Remove the shell of a connection."""
+        """Remove the socket of a connection."""
 
 
 class _LetIn(Authenticator):
-    """Accepts every login, because the caller has authenticated the user."""
+    """Accepts all logins, because the caller has authenticated the user."""
 
     def begin(self, login: Login) -> None:
         """Accept the login."""
@@ -127,9 +127,9 @@ class DirectClients:
 
     @asynccontextmanager
     async def channel(self, user: str, vhost: str) -> AsyncIterator[DirectClient]:
-        """Open a channel to a vhost on behalf of a user, until the block ends.
+        """Open a channel to a vhost on behalf of a user for the body.
 
-        Raises: AmqpError for each error that a client would receive.
+        Raises: AmqpError for errors that an AMQP client would receive.
         """
         number = next(self._numbers)
         peer = Peer(_HOST, number, _HOST, number, True)
@@ -145,7 +145,7 @@ class DirectClients:
 
 
 class DirectClient(ClientSocket):
-    """One connection with one channel; `request` raises the error if the broker closes either."""
+    """One connection with one channel; requests raise the error if the broker closes either."""
 
     def __init__(self, runner: Runs, connection: AmqpConnection) -> None:
         self._runner = runner
@@ -172,7 +172,7 @@ class DirectClient(ClientSocket):
         self._connection.tick(now_ms)
 
     def flush(self) -> None:
-        """Take the session's output."""
+        """Parse the session's output into answers."""
         for kind, data, start, end in _frames(self._connection.take_output()):
             self._take(kind, data, start, end)
         self._connection.log.clear()
@@ -222,7 +222,7 @@ class DirectClient(ClientSocket):
         body: bytes,
         *answers: type[Method],
     ) -> list[ServerMethod]:
-        """Publish with `mandatory`; return all answers up to the first of `answers`.
+        """Publish a mandatory message; return the methods received up to the first of `answers`.
 
         Raises: AmqpError.
         """
@@ -247,7 +247,7 @@ class DirectClient(ClientSocket):
         return found
 
     def send(self, method: Method) -> None:
-        """Send a method without an answer."""
+        """Send a method that has no answer."""
         self._send(_CHANNEL, method)
 
     async def close_channel(self) -> None:
@@ -259,7 +259,7 @@ class DirectClient(ClientSocket):
         """End the connection; its unacked messages are requeued."""
         if self._connection.awaits_reply():
             self._return_all()
-            # A proper close, so that it does not count as a lost connection.
+            # Closed by the protocol, so that it does not count as a lost connection.
             self._send(0, ConnectionClose(200, "", 0, 0))
         self._connection.lost()
         self._connection.log.clear()
@@ -267,7 +267,7 @@ class DirectClient(ClientSocket):
         self._runner.run()
 
     def _return_all(self) -> None:
-        """Requeue unacked messages, which the channel's end would count as failed."""
+        """Requeue unacked messages, since closing the channel would count them as failed."""
         if self._open:
             self._open = False
             self._send(_CHANNEL, BasicNack(0, True, True))
@@ -279,7 +279,7 @@ class DirectClient(ClientSocket):
         try:
             write_method(writer, channel, method)
         except (ValueError, TypeError) as wrong:
-            # A name that is too long, or a value that a table cannot hold.
+            # A name that is too long, or a value that a table cannot contain.
             raise PreconditionFailed(str(wrong)) from None
         self._feed(writer.getvalue())
 
@@ -297,12 +297,12 @@ class DirectClient(ClientSocket):
         return answer
 
     async def _parses(self) -> None:
-        """Wait until the input is parsed or the connection has ended."""
+        """Wait until the session has parsed its input or the connection has ended."""
         while self._connection.halted and not self._ended:
             await self._woken()
 
     async def _next(self) -> ServerMethod:
-        """Return the broker's next answer.  Raises: AmqpError if it is a close."""
+        """Return the broker's next method.  Raises: AmqpError if it closes the channel or more."""
         while not self._answers:
             if self._ended:
                 raise ConnectionForced("the connection was closed")
@@ -317,7 +317,7 @@ class DirectClient(ClientSocket):
         return answer
 
     async def _woken(self) -> None:
-        """Wait until the broker has processed the connection."""
+        """Wait until the runner has flushed the session."""
         self._waiting = asyncio.get_running_loop().create_future()
         await self._waiting
 
@@ -341,7 +341,7 @@ class DirectClient(ClientSocket):
             self._end_content(data[start:end])
 
     def _end_content(self, body: bytes) -> None:
-        """Deliver a method with its complete content."""
+        """Add a method with its complete content to the answers."""
         method = self._begun
         if method is not None:
             self._begun = None
@@ -349,10 +349,10 @@ class DirectClient(ClientSocket):
 
 
 def _frames(parts: list[bytes | memoryview]) -> Iterator[tuple[int, bytes, int, int]]:
-    """Yield the frames of an output, each as kind, data, and the payload's start and end in it.
+    """Yield each frame of an output: its kind, and a buffer with the payload's start and end.
 
-    The output ends with a complete frame.  A long payload is a separate part (`FrameOutput`), and
-    is not copied.
+    The output ends with a complete frame.  A long payload is a separate part (`FrameOutput`) and is
+    not copied.
     """
     left = iter(parts)
     for part in left:

@@ -1,1 +1,1 @@
-"""A listener whose connections fail on command, for brokers that tests run."""
+"""Fault injection on AMQP connections, for tests with an embedded broker."""

@@ -1,11 +1,11 @@
-"""An AMQP listener whose connections are subject to the faults of `traffic`.
+"""An AMQP listener that applies the faults of `traffic` to its connections.
 
-Its connections read their input frame by frame, so that the listener can answer a method instead of
-the session: with an error, as if the session had found one, or with basic.nack.  A frame is only
-intercepted when the session has parsed all earlier input, so that everything keeps its order.
+Connections split their input into frames, so that a method can be answered without the session:
+with an error, as if the session had found one, or with basic.nack.  A frame is intercepted only
+after the session has parsed all earlier input, to preserve the order.
 
-Sockets are shut down before they are closed: a forked child may have copies of them, and the peer
-would not notice a close.
+Sockets are shut down before they are closed, because the peer would not notice the close of a
+socket that a forked child has copied.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from leveret.wire.frames import (
 )
 from leveret.wire.methods.ids import BASIC_PUBLISH
 
-#: How often to check a session that waits for a sync.
+#: The interval at which a session that cannot accept frames is checked.
 AGAIN_SECONDS: Final = 0.001
 
 
@@ -69,17 +69,17 @@ class FaultyListener(AmqpListener):
 
 
 class _Content:
-    """The content of an intercepted publish, until it is complete."""
+    """The incomplete content of an intercepted publish."""
 
     def __init__(self, error: AmqpError | None) -> None:
-        #: The error that answers the publish; None for a basic.nack.
+        #: The error that answers the publish, or None for a basic.nack.
         self.error = error
-        #: Missing bytes of the body; -1 before the header.
+        #: The number of missing bytes of the body; -1 before the content header.
         self.body_left = -1
 
 
 class FaultyProtocol(ClientProtocol):
-    """One connection's socket."""
+    """The protocol of one connection that is subject to faults."""
 
     def __init__(self, listener: FaultyListener, network: str, traffic: InjectedFaults) -> None:
         super().__init__(listener, network)
@@ -88,16 +88,16 @@ class FaultyProtocol(ClientProtocol):
         self._traffic = traffic
         self._socket: socket.socket | None = None
         self._reset = False
-        #: Delayed input, and when each piece of it is due.
+        #: The pieces of delayed input, and when each is due.
         self._late: deque[tuple[float, bytes]] = deque()
         self._late_bytes = 0
         self._held_back = False
         #: An incomplete frame at the end of the input.
         self._rest = b""
-        #: False once the input is not a sequence of frames; the session reports the error.
+        #: False if the input is not a sequence of frames, so that the session reports the error.
         self._has_frames = True
         self._begun_input = False
-        #: Complete frames that the session cannot take yet.
+        #: Complete frames that the session cannot accept yet.
         self._frames: deque[bytes] = deque()
         self._timer: asyncio.TimerHandle | None = None
         #: Intercepted publishes, by channel.
@@ -113,7 +113,7 @@ class FaultyProtocol(ClientProtocol):
     # -- the socket --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the session, unless the connection is to be reset."""
+        """Start the session, or reset the connection if that is requested."""
         self._socket = transport.get_extra_info("socket")
         if self._traffic.resets():
             self._reset = True
@@ -123,7 +123,7 @@ class FaultyProtocol(ClientProtocol):
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the connection, even if forked children have a copy of the socket."""
+        """End the connection, even if a forked child has a copy of the socket."""
         if self._timer is not None:
             self._timer.cancel()
         if self._socket is not None:
@@ -137,7 +137,7 @@ class FaultyProtocol(ClientProtocol):
     # -- late input --------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Take input, now or later; delayed input keeps its order."""
+        """Process input at once or after the delay, in order."""
         seconds = self._traffic.delay_seconds
         if seconds > 0 or self._late:
             due = max(self._loop.time() + seconds, self._late[-1][0] if self._late else 0.0)
@@ -149,7 +149,7 @@ class FaultyProtocol(ClientProtocol):
         self._judge_input()
 
     def _wait(self) -> None:
-        """Set the timer for delayed input, or for input that the session cannot take yet."""
+        """Set the timer for delayed input, or for frames that the session cannot accept yet."""
         if self._timer is None:
             when = self._loop.time() + AGAIN_SECONDS if self._frames else self._late[0][0]
             self._timer = self._loop.call_at(when, self._come_back)
@@ -169,7 +169,7 @@ class FaultyProtocol(ClientProtocol):
         self._judge_input()
 
     def _judge_input(self) -> None:
-        """Pause reading while much input is held here."""
+        """Pause reading while much input is buffered here, or resume it."""
         kept = self._late_bytes + sum(len(frame) for frame in self._frames)
         if kept > INPUT_BYTES_HELD_MAX:
             self._held_back = True
@@ -182,7 +182,7 @@ class FaultyProtocol(ClientProtocol):
     # -- frames ------------------------------------------------------------------------------------
 
     def _cut(self, data: bytes) -> None:
-        """Cut input into frames, if one of them may have to be intercepted."""
+        """Split input into frames, and process them."""
         if not self._has_frames:
             super().data_received(data)
             return
@@ -199,7 +199,7 @@ class FaultyProtocol(ClientProtocol):
         while len(whole) - end >= FRAME_HEAD_BYTES:
             size = int.from_bytes(whole[end + 3 : end + 7], "big") + FRAME_HEAD_BYTES + 1
             if size > self.connection.settings.frame_bytes_max:
-                # The session does not accept a frame of this size; it must report the error.
+                # The session rejects a frame of this size, and reports the error.
                 self._has_frames = False
                 size = len(whole) - end
             elif len(whole) - end < size:
@@ -210,7 +210,7 @@ class FaultyProtocol(ClientProtocol):
         self._take_frames()
 
     def _take_frames(self) -> None:
-        """Pass frames to the session, as many at once as possible."""
+        """Pass frames to the session, or answer them here; pass many at once if possible."""
         frames = self._frames
         if not self._traffic.looks_at_methods and not self._contents:
             block = b"".join(frames)
@@ -239,7 +239,7 @@ class FaultyProtocol(ClientProtocol):
         return nacks or self._traffic.wants(ids)
 
     def _take_away(self, frame: bytes) -> bool:
-        """Answer a frame instead of the session if it has to be; return whether it was."""
+        """Intercept a frame if a fault applies to it; return whether it was intercepted."""
         connection = self.connection
         number = int.from_bytes(frame[1:3], "big")
         if connection.state >= CLOSING:
@@ -265,7 +265,7 @@ class FaultyProtocol(ClientProtocol):
         return True
 
     def _take_content(self, number: int, frame: bytes) -> None:
-        """Drop a frame of an intercepted publish; answer the publish after the last one."""
+        """Drop a frame of an intercepted publish; answer the publish after its last frame."""
         content = self._contents[number]
         if frame[0] == FRAME_HEADER:
             content.body_left = int.from_bytes(frame[11:19], "big")
@@ -276,7 +276,7 @@ class FaultyProtocol(ClientProtocol):
             self._answer(number, content.error)
 
     def _answer(self, number: int, error: AmqpError | None) -> None:
-        """Answer an intercepted method of a channel with an error, or with basic.nack."""
+        """Answer an intercepted method on a channel with an error, or with basic.nack."""
         connection: AmqpConnection = self.connection
         self._runner.now()
         channel = connection.channels.by_number.get(number)

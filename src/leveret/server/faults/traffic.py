@@ -1,7 +1,7 @@
-"""The faults between a broker and its clients.
+"""The faults to inject between a broker and its clients.
 
-The program that runs the broker sets them here, in the broker's event loop; `listener` applies
-them.  Each fault counts over all connections, in the order of their input.
+The program that runs the broker requests faults here, in the broker's event loop, and `listener`
+applies them.  Faults are counted over all connections, in the order of their input.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from leveret.errors import HARD_ERRORS, SOFT_ERRORS, AmqpError, error_for
 from leveret.wire.methods import ids as method_ids
 
-#: The ids of all methods by their names in the specification.
+#: The ids of all methods, by their names in the specification.
 METHODS: Final[dict[str, int]] = {
     "{}.{}".format(*name.lower().split("_", 1)).replace("_", "-"): value
     for name, value in vars(method_ids).items()
@@ -20,7 +20,7 @@ METHODS: Final[dict[str, int]] = {
 
 
 class Refusal:
-    """The error for the next methods of a kind, and the number of them that are left.
+    """The error for the next methods of a kind, and the number of such methods to refuse.
 
     Raises: ValueError if AMQP has no such method, or no such reply code.
     """
@@ -40,13 +40,13 @@ class Refusal:
         self._soft = soft
 
     def error(self) -> AmqpError:
-        """Return the error for such a method."""
+        """Return the error for one refused method."""
         ids = self.ids
         return error_for(self._code, self._text, self._soft, ids >> 16, ids & 0xFFFF)
 
 
 class InjectedFaults:
-    """The requested faults; none at the start."""
+    """The requested faults; initially none."""
 
     def __init__(self) -> None:
         #: The delay of input from clients.
@@ -59,27 +59,27 @@ class InjectedFaults:
 
     @property
     def looks_at_methods(self) -> bool:
-        """Whether any fault depends on methods."""
+        """Whether any requested fault depends on methods."""
         return self.nacks_left > 0 or bool(self._refusals)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Refuse the next methods of a kind; this replaces an earlier refusal of that kind."""
+        """Refuse the next methods of a kind, replacing an earlier refusal of that kind."""
         self._refusals.pop(refusal.ids, None)
         if refusal.left > 0:
             self._refusals[refusal.ids] = refusal
 
     def resets(self) -> bool:
-        """Count a new connection; return whether it is to be reset."""
+        """Count a new connection; return whether to reset it."""
         reset = self.resets_left > 0
         self.resets_left -= reset
         return reset
 
     def wants(self, ids: int) -> bool:
-        """Return whether methods of a kind are refused."""
+        """Return whether to refuse methods of a kind."""
         return ids in self._refusals
 
     def take_refusal(self, ids: int) -> AmqpError:
-        """Count a refused method; return the error for it."""
+        """Count a refused method; return its error."""
         refusal = self._refusals[ids]
         refusal.left -= 1
         if refusal.left == 0:

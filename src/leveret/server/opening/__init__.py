@@ -1,1 +1,1 @@
-"""What comes before a connection's own protocol: a proxy's header, and the handshake of TLS."""
+"""The steps before a connection's own protocol: the PROXY header and the TLS handshake."""

@@ -1,6 +1,6 @@
-"""The expiry time of a certificate, read from its DER (RFC 5280, section 4.1).
+"""Reads the expiry time of a certificate from its DER encoding (RFC 5280, section 4.1).
 
-Python's `ssl` reports it only for a peer's certificate.
+Python's `ssl` provides it only for the certificate of a peer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def expires_of(pem: bytes) -> float:
 
 
 def _content(data: bytes, tag: int) -> bytes:
-    """Return the content of one element.  Raises: ValueError."""
+    """Return the content of the first element, which must have the tag.  Raises: ValueError."""
     kind, content = _parts(data)[0]
     if kind != tag:
         raise ValueError("not a certificate")
@@ -42,7 +42,7 @@ def _content(data: bytes, tag: int) -> bytes:
 
 
 def _parts(data: bytes) -> list[tuple[int, bytes]]:
-    """Return the elements within a content, each with its tag.  Raises: ValueError."""
+    """Return the tags and contents of a sequence of elements.  Raises: ValueError."""
     found: list[tuple[int, bytes]] = []
     at = 0
     while at + 2 <= len(data):

@@ -1,8 +1,7 @@
-"""The user name in a client's verified certificate, for logins by EXTERNAL.
+"""Finds the user name in a client's verified certificate, for logins by EXTERNAL.
 
-A name is plain text: it is compared with the names of users, and only an exact match counts.  If
-the name in a certificate is not unique, is empty or does not fit a user name, the certificate has
-no name.
+Only a name that equals the name of a user exactly is a match.  A certificate in which the name is
+missing, ambiguous or too long for a user name counts as one without a name.
 """
 
 from __future__ import annotations
@@ -39,22 +38,22 @@ _ESCAPED: Final = frozenset(',+"\\<>;=')
 
 
 class LoginName:
-    """Finds the name of a client in the part of its certificate that the setting names."""
+    """Finds the name of a client in the part of its certificate that `tls_login_from` selects."""
 
     def __init__(self, source: LoginFrom) -> None:
         self._source = source
 
     def of(self, connection: ssl.SSLObject | ssl.SSLSocket) -> str:
-        """Return the name; empty without a verified certificate or without a name in it."""
+        """Return the name, or "" if there is no verified certificate or no name in it."""
         try:
             certificate = connection.getpeercert()
         except ValueError:
-            # A text that is invalid in its declared encoding.
+            # The certificate contains text that is invalid in its declared encoding.
             return ""
         return self.within(certificate) if certificate else ""
 
     def within(self, certificate: dict[str, Any]) -> str:
-        """Return the name in a certificate, as `ssl` decodes it."""
+        """Return the name in a certificate that `ssl` has decoded, or ""."""
         subject = certificate.get("subject", ())
         if self._source == "distinguished_name":
             name = distinguished_name(subject)
@@ -70,7 +69,7 @@ class LoginName:
 
 
 def distinguished_name(subject: tuple[tuple[tuple[str, str], ...], ...]) -> str:
-    """Return a subject in the form of RFC 4514, the last part first, like RabbitMQ."""
+    """Return a subject in the form of RFC 4514, with the last part first as in RabbitMQ."""
     parts = []
     for part in reversed(subject):
         pairs = (f"{_SHORT.get(kind, kind)}={_escaped(value)}" for kind, value in part)
@@ -79,7 +78,7 @@ def distinguished_name(subject: tuple[tuple[tuple[str, str], ...], ...]) -> str:
 
 
 def _escaped(value: str) -> str:
-    """Return a value escaped so that it stays one part (RFC 4514, section 2.4)."""
+    """Return a value with special characters escaped (RFC 4514, section 2.4)."""
     text = "".join(f"\\{c}" if c in _ESCAPED else "\\00" if c == "\0" else c for c in value)
     if text.startswith((" ", "#")):
         text = "\\" + text

@@ -1,11 +1,11 @@
-"""The broker's certificates: read from files, checked, and replaced while the broker runs.
+"""Reads and checks the broker's certificates, and replaces them while the broker runs.
 
-All files are read before any of them is used, so the checked content is the used content: a key
-that does not match its certificate, because only one of them has been replaced so far, is never
-used.  A key that was read is kept in memory only.
+All files are read before any of them is used, and the same content is checked and used.  So a key
+that does not match its certificate, because only one of the files has been replaced so far, is
+never used.  Keys are stored in memory only.
 
-Invariants: messages made here name the setting, the cause and the remedy, and contain no
-passphrase; contexts do not change once created, so a connection keeps its first one.
+Invariants: error messages name the setting, the cause and the remedy, and contain no passphrase;
+contexts do not change once created, so a connection keeps its first context.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _SNI_SUFFIX: Final = ".pem"
 
 
 class BadCertificates(Exception):
-    """Certificates or keys cannot be used; the text names setting, cause and remedy."""
+    """Certificates or keys cannot be used; the text names the setting, the cause and the remedy."""
 
 
 @dataclass(frozen=True)
 class ServerTlsFiles:
-    """The files of certificates and keys, and the demands on clients; see the settings `tls_…`."""
+    """The files of certificates and keys, and the requirements on clients (settings `tls_…`)."""
 
     certificate: Path
     key: Path | None = None
@@ -55,7 +55,7 @@ class ServerTlsFiles:
 
 @dataclass(frozen=True)
 class _Pair:
-    """The bytes of one certificate and its key, and the settings that name them."""
+    """The contents of a certificate and its key, and their settings and paths for messages."""
 
     certificate: bytes
     key: bytes
@@ -70,11 +70,11 @@ class Material:
     pair: _Pair
     passphrase: bytes
     ca: bytes
-    #: By the server name that a client requests.
+    #: The certificates and keys by the server name that a client requests.
     by_name: Mapping[str, _Pair]
 
     def digest(self) -> bytes:
-        """Return a digest that changes with any of the contents."""
+        """Return a digest of all contents."""
         made = hashlib.sha256()
         pairs = [self.pair, *(pair for _, pair in sorted(self.by_name.items()))]
         parts = [part for pair in pairs for part in (pair.certificate, pair.key)]
@@ -116,7 +116,7 @@ def read_material(files: ServerTlsFiles) -> Material:
 
 
 def _read_names(folder: Path | None) -> dict[str, _Pair]:
-    """Return the pairs of `tls_sni_dir` by their file names."""
+    """Return the certificates and keys in `tls_sni_dir`, by server name."""
     if folder is None:
         return {}
     found: dict[str, _Pair] = {}
@@ -169,7 +169,7 @@ def _check_certificate(data: bytes, where: str) -> None:
 
 
 def make_context(files: ServerTlsFiles, material: Material) -> ssl.SSLContext:
-    """Return the context of new connections.  Raises: BadCertificates."""
+    """Return the TLS context for new connections.  Raises: BadCertificates."""
     context = _context_of(files, material, material.pair)
     if material.by_name:
         others = {
@@ -191,7 +191,7 @@ def _context_of(files: ServerTlsFiles, material: Material, pair: _Pair) -> ssl.S
     versions = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
     context.minimum_version = versions[files.version_min]
     context.set_ciphers(_CIPHERS)
-    # A client that renegotiates, or requests compression, costs more than its input.
+    # Renegotiation and compression would let a client cause more work than its input is worth.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE | ssl.OP_SINGLE_ECDH_USE
     context.num_tickets = 1
@@ -229,7 +229,7 @@ def _load_pair(context: ssl.SSLContext, pair: _Pair, passphrase: bytes) -> None:
         )
     try:
         with _in_memory(pair.certificate) as certificate, _in_memory(pair.key) as key:
-            # Without a passphrase OpenSSL would ask for one on the terminal.
+            # Without a passphrase, OpenSSL would prompt for one on the terminal.
             context.load_cert_chain(certificate, key, password=passphrase or b"none")
     except (ssl.SSLError, ValueError) as error:
         reason = getattr(error, "reason", None) or ""
@@ -252,7 +252,7 @@ def _load_pair(context: ssl.SSLContext, pair: _Pair, passphrase: bytes) -> None:
 
 @contextmanager
 def _in_memory(data: bytes) -> Iterator[str]:
-    """Yield a path with these contents: OpenSSL reads certificates only from files."""
+    """Yield the path of a file in memory, since OpenSSL reads certificates only from files."""
     descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
     try:
         with open(descriptor, "wb", closefd=False) as file:
@@ -275,26 +275,26 @@ class Certificates:
         material = read_material(files)
         self._context = make_context(files, material)
         self._digest = material.digest()
-        #: The last logged fault, so that it is not logged again.
+        #: The last logged fault, which is not logged again.
         self._told = ""
-        #: How often the certificates were replaced.
+        #: The number of times that the certificates were replaced.
         self.replaced = 0
 
     def context(self) -> ssl.SSLContext:
-        """Return the context of a new connection."""
+        """Return the TLS context for a new connection."""
         return self._context
 
     async def reload(self) -> bool:
-        """Read the files again, and use them if they are consistent; return whether they changed.
+        """Read the files again, and use them if they have changed and are valid; return whether so.
 
-        They are read in a thread, because they may be on a slow network.  A fault is logged once,
-        and the old certificates stay in use.
+        A thread reads the files, because they may be on a slow network.  A fault is logged once,
+        and the old certificates remain in use.
         """
         loop = asyncio.get_running_loop()
         try:
             found = await loop.run_in_executor(None, self._read_new, self._digest)
         except (BadCertificates, OSError) as fault:
-            # Reading needs descriptors, and there may be none for a moment.
+            # OSError, because descriptors may be short for a moment.
             text = str(fault)
             if text != self._told:
                 self._told = text
@@ -309,7 +309,7 @@ class Certificates:
         return True
 
     def _read_new(self, digest: bytes) -> tuple[ssl.SSLContext, bytes] | None:
-        """Return new context and digest if the files changed, or None.  Raises: BadCertificates."""
+        """Return a new context and digest, or None if nothing changed.  Raises: BadCertificates."""
         material = read_material(self._files)
         new = material.digest()
         return None if new == digest else (make_context(self._files, material), new)

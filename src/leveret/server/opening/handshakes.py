@@ -1,13 +1,15 @@
-"""TLS handshakes, computed in a thread outside the event loop.
+"""Computes TLS handshakes in a thread outside the event loop.
 
-A handshake costs up to a millisecond (RSA), and a peer starts one with a single packet.  In the
-event loop a flood of them would block everything; OpenSSL releases the GIL, so a thread uses
-another core.
+A handshake costs up to a millisecond (RSA), and a peer can start one with a single packet.  In the
+event loop, a flood of handshakes would block everything.  OpenSSL releases the GIL, so a thread
+uses another core.
 
-Addresses take turns, and within an address the newest and the oldest handshake alternate: a peer
-behind a flood waits for a few handshakes, even if the flood comes from its own address.
+Handshakes of different addresses alternate, and the newest and the oldest handshake of an address.
+So a peer that connects during a flood waits for only a few handshakes, even if the flood comes from
+its own address.
 
-Invariant: a connection waits at most once, and only its step in the thread uses its TLS object.
+Invariant: a connection has at most one step waiting or in progress, and only that step uses its TLS
+object.
 """
 
 from __future__ import annotations
@@ -19,42 +21,42 @@ from concurrent.futures import ThreadPoolExecutor
 
 
 class OpeningHandshake(ABC):
-    """One connection's handshake."""
+    """The handshake of one connection, which is computed in steps."""
 
     @abstractmethod
     def calculate(self) -> None:
-        """Process the received input; runs in the thread.  It must not raise."""
+        """Compute a step from the received input; runs in the thread and must not raise."""
 
     @abstractmethod
     def calculated(self) -> None:
-        """Act on the result; runs in the event loop."""
+        """Handle the result of the step; runs in the event loop."""
 
 
 class Handshakes:
-    """The waiting handshakes of one event loop."""
+    """The queue of handshake steps to compute, for one event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, "tls")
-        #: By address, in the order of turns; the oldest handshake of each first.
+        #: The waiting steps by address, in order; within an address, oldest first.
         self._waiting: dict[str, dict[OpeningHandshake, None]] = {}
         self._newest_next = True
         self._busy = False
         self._stopped = False
 
     def stop(self) -> None:
-        """Compute nothing more."""
+        """Drop the waiting steps and end the thread."""
         self._stopped = True
         self._waiting.clear()
         self._thread.shutdown(cancel_futures=True)
 
     def request(self, network: str, handshake: OpeningHandshake) -> None:
-        """Compute a step when it is the turn of the address."""
+        """Queue a step of a handshake."""
         self._waiting.setdefault(network, {})[handshake] = None
         self._go_on()
 
     def forget(self, network: str, handshake: OpeningHandshake) -> None:
-        """Drop the waiting step of a lost connection, if any."""
+        """Drop the waiting step of a lost connection, if it has one."""
         group = self._waiting.get(network)
         if group is not None:
             group.pop(handshake, None)
@@ -71,7 +73,7 @@ class Handshakes:
         handshake = next(reversed(group)) if newest else next(iter(group))
         del group[handshake]
         if group:
-            # The address's next turn comes after those of the others.
+            # The address moves to the end of the order.
             self._waiting[network] = group
         self._busy = True
         self._thread.submit(self._work, handshake)

@@ -1,8 +1,9 @@
-"""A connection between its accept and its own protocol, for example during a TLS handshake.
+"""The opening of a connection, between its accept and its own protocol, such as a TLS handshake.
 
-An opening has the connection's slot from the start.  It ends in time whatever the peer does, gives
-its slot to others when they need it, and counts by the address of its peer, like any connection
-that has not logged in.  The protocol above gets the connection once it is open, and no call before.
+An opening uses the slot of the connection.  As for any connection that has not logged in, it has a
+time limit, it may lose its slot to another connection, and the limits on its peer's address apply.
+The connection's own protocol, called the protocol above, is not called until the connection is
+open.
 """
 
 from __future__ import annotations
@@ -13,33 +14,33 @@ from typing import cast
 
 from leveret.session.admission import Admission, Slot
 
-#: Takes a level and a text.
+#: Logs a text; takes its level and the text.
 Say = Callable[[str, str], None]
 
-#: Puts an opening before the protocol of a connection that has a slot.
+#: Returns an opening step that precedes the protocol of a connection that has a slot.
 Open = Callable[[asyncio.Protocol, Slot, Admission], asyncio.Protocol]
 
 
 class Openings:
-    """The connections of one broker that are being opened."""
+    """The connections of one broker that are not open yet."""
 
     def __init__(self, seconds: float, say: Say) -> None:
-        """Limit each step of an opening to `seconds`; `say` takes lines for the log."""
+        """`seconds` limits each step of an opening; `say` logs a line."""
         self.loop = asyncio.get_running_loop()
         self.seconds = seconds
         self.say = say
         self.pending: set[OpeningStep] = set()
 
     def stop(self) -> None:
-        """Drop all of them."""
+        """Drop all connections that are not open yet."""
         for opening in tuple(self.pending):
             opening.abort()
 
 
 class OpeningStep(asyncio.Protocol):
-    """One step of an opening; `upper` gets the connection after it."""
+    """One step of an opening, after which the connection is passed to `upper`."""
 
-    #: The action that a slow peer failed to take, for the log.
+    #: The action that the peer must take, for the log.
     step = "open its connection"
 
     def __init__(
@@ -51,16 +52,16 @@ class OpeningStep(asyncio.Protocol):
         self.admission = admission
         #: The transport below; None until the socket is open.
         self.raw: asyncio.Transport | None = None
-        #: True once `upper` has the connection.
+        #: Whether the connection was passed to `upper`.
         self.is_open = False
-        #: True once the connection is lost, or was dropped before its socket was open.
+        #: Whether the connection is lost or was dropped.
         self.is_gone = False
         self._expel = slot.expel
         self._timer: asyncio.TimerHandle | None = None
         slot.expel = self._expelled
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to wait for the peer."""
+        """Start the time limit for the peer."""
         # uvloop's transports are not subclasses of asyncio's.
         self.raw = cast(asyncio.Transport, transport)
         openings = self.openings
@@ -71,7 +72,7 @@ class OpeningStep(asyncio.Protocol):
             self.raw.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Free the slot, or tell the protocol above."""
+        """Free the slot, or notify the protocol above if the connection is open."""
         self.is_gone = True
         if self.is_open:
             self.upper.connection_lost(exc)
@@ -80,7 +81,7 @@ class OpeningStep(asyncio.Protocol):
             self.admission.leave(self.slot)
 
     def opened(self) -> None:
-        """Pass the connection's slot to `upper`, which gets the connection now."""
+        """End the step, because the caller passes the connection to `upper` now."""
         self.is_open = True
         self._done()
         self.slot.expel = self._expel
@@ -92,9 +93,9 @@ class OpeningStep(asyncio.Protocol):
             self.raw.abort()
 
     def refuse(self, reason: str, answer: bytes = b"") -> None:
-        """Log the reason for a refusal, send the peer an answer, and close.
+        """Log the reason for a refusal, send an answer, and close the connection.
 
-        A peer that does not read is dropped after its time limit.
+        A peer that does not read is dropped at the time limit.
         """
         self.openings.say("warning", f"closing the connection of {self.peer}: {reason}")
         if self.raw is not None:
@@ -104,7 +105,7 @@ class OpeningStep(asyncio.Protocol):
 
     @property
     def peer(self) -> str:
-        """The peer's address, for the log."""
+        """The address of the peer, for the log."""
         name = self.raw.get_extra_info("peername") if self.raw is not None else None
         return f"{name[0]}:{name[1]}" if name else self.slot.network
 

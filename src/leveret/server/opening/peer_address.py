@@ -1,4 +1,4 @@
-"""Addresses of peers."""
+"""The check for loopback addresses."""
 
 from __future__ import annotations
 

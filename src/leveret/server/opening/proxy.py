@@ -1,9 +1,8 @@
-r"""The PROXY protocol 1 and 2: the step of an opening in which a proxy names the peer.
+r"""The PROXY protocol, versions 1 and 2: an opening step in which a proxy sends the peer's address.
 
-From then on, the peer named by the header counts: for logs and listings, for the limits on
-addresses, and for users who may only log in from the broker's machine.  Only a proxy on the
-broker's machine may name a loopback address: otherwise anyone who can reach the port could log in
-as guest.
+After the header, its address is that of the peer: for logs and lists, for the limits on addresses,
+and for users who can log in only from the broker's machine.  Only a proxy on the broker's machine
+may send a loopback address.  Otherwise anyone who can reach the port could log in as guest.
 
 Source: haproxy's doc/proxy-protocol.txt.
 
@@ -11,7 +10,7 @@ Source: haproxy's doc/proxy-protocol.txt.
     version 2:  12 bytes of signature, version and command, family, length of the rest; addresses,
                 ports, and further fields of type, length, value, which are ignored
 
-Invariant: anything but a complete, valid header is refused, never guessed.
+Invariant: input that does not begin with a complete, valid header is refused.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ _LINE_BYTES_MAX: Final = 107
 SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 _HEAD_BYTES: Final = 16
 
-#: Bytes of an address, by the family and transport of version 2 (TCP over IPv4 and over IPv6).
+#: The bytes of an address by the family and transport of version 2 (TCP over IPv4 and over IPv6).
 _ADDRESS_BYTES: Final = {0x11: 4, 0x21: 16}
 
 
 class ProxyConnection(OpeningStep):
-    """A connection whose peer is a proxy until its header has named another one."""
+    """A connection from a proxy, until its header has been read."""
 
     step = "send the header of the PROXY protocol"
 
@@ -49,7 +48,7 @@ class ProxyConnection(OpeningStep):
         slot: Slot,
         admission: Admission,
     ) -> None:
-        """`after` is the next step, if there is one."""
+        """`after` creates the next step of the opening, if there is one."""
         super().__init__(openings, upper, slot, admission)
         self._after = after
         self._data = b""
@@ -90,11 +89,11 @@ class ProxyConnection(OpeningStep):
 
 
 class BadHeader(Exception):
-    """The input does not begin with a valid header; the text says why."""
+    """The input does not begin with a valid header; the text gives the reason."""
 
 
 class ProxyHeader:
-    """A header of `size` bytes; `host` is empty if the proxy itself is the peer."""
+    """A header of `size` bytes; `host` is empty if the header has no address of a peer."""
 
     def __init__(self, size: int, host: str = "", port: int = 0) -> None:
         self.size = size
@@ -103,7 +102,7 @@ class ProxyHeader:
 
 
 def read_header(data: bytes) -> ProxyHeader | None:
-    """Return the header at the start of `data`, None if incomplete.  Raises: BadHeader."""
+    """Return the header at the start of `data`, or None if incomplete.  Raises: BadHeader."""
     if data[: len(SIGNATURE)] == SIGNATURE[: len(data)]:
         return _read_binary(data) if len(data) >= _HEAD_BYTES else None
     if data[: len(_LINE)] == _LINE[: len(data)]:
@@ -126,7 +125,7 @@ def _read_line(data: bytes) -> ProxyHeader | None:
         raise BadHeader("its line is not: PROXY, TCP4 or TCP6, two addresses, two ports")
     try:
         if b"%" in data[:end]:
-            # A scope after an IPv6 address could be any text; listings and the log would show it.
+            # A scope after an IPv6 address could be any text, and would appear in lists and logs.
             raise ValueError("a scope")
         host, _ = (family(word.decode("ascii")) for word in words[2:4])
         port, _ = (_port(word) for word in words[4:])
@@ -154,7 +153,7 @@ def _read_binary(data: bytes) -> ProxyHeader | None:
     if command == 0:
         return ProxyHeader(size)
     if data[13] == 0:
-        # The proxy does not know the peer: as in version 1, the connection counts as its own.
+        # The proxy does not know the peer; as in version 1, the proxy itself counts as the peer.
         return ProxyHeader(size)
     length = _ADDRESS_BYTES.get(data[13])
     if length is None:

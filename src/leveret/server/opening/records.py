@@ -1,11 +1,11 @@
-"""The TLS records in a peer's input, found before OpenSSL reads them.
+"""Finds the TLS records in a peer's input before OpenSSL reads them, and counts empty ones.
 
     type (1 byte) | version (2) | length (2) | `length` bytes          (RFC 8446, section 5.1)
 
-A record need not carry content: it may be a KeyUpdate, an alert, part of a handshake, or empty.
-OpenSSL processes such records silently, however many there are, so their cost can only be
-limited beforehand: input goes to OpenSSL a few records at a time, and a peer may send only a few
-that turn out to have no content.
+A record may have no content: it may be a KeyUpdate, an alert, part of a handshake, or empty.
+OpenSSL processes any number of such records silently, so their cost must be limited before.  Input
+is passed to OpenSSL a few records at a time, and a peer may send only a few records without
+content.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from leveret.limits import TLS_EMPTY_RECORDS_MAX
 
-#: The maximum size of one read or write of OpenSSL: its buffers keep the size of the largest one.
+#: The maximum size of one read or write of OpenSSL, whose buffers keep the size of the largest one.
 TLS_PIECE_BYTES: Final = 32_768
 
 
@@ -22,7 +22,7 @@ _HEAD_BYTES: Final = 5
 
 
 class Records:
-    """The records of one peer."""
+    """The records in the input of one peer."""
 
     def __init__(self) -> None:
         #: The number of complete records.
@@ -31,8 +31,8 @@ class Records:
         self._head = b""
         #: The number of missing bytes of the current record.
         self._left = 0
-        #: The count of records without content, which decreases with time, and when it was set
-        #: (seconds).
+        #: The count of records without content, which decreases with time, and the time at which it
+        #: was set (seconds).
         self._empty = 0.0
         self._counted_at = 0.0
 
@@ -71,7 +71,8 @@ class Records:
     def are_empty(self, count: int, now: float) -> bool:
         """Count records without content; return whether the peer has sent too many.
 
-        It may send `TLS_EMPTY_RECORDS_MAX` at once, and one more each second (`now` is in seconds).
+        A peer may send `TLS_EMPTY_RECORDS_MAX` at once, and one more each second.  `now` is a time
+        in seconds.
         """
         self._empty = max(0.0, self._empty - (now - self._counted_at)) + count
         self._counted_at = now

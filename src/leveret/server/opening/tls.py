@@ -1,15 +1,14 @@
-"""TLS on one connection: bytes of the peer in, bytes of the protocol above out, and back.
+"""TLS on one connection, between the socket's transport and the connection's own protocol.
 
-It uses OpenSSL over memory (`ssl.MemoryBIO`) instead of the event loop's own TLS, for three
-reasons: encrypted output goes to the transport at once, so that all output is in one buffer with
-the water marks of a plain connection; a read is decrypted completely, with one call of the
-protocol above; and the costly steps of a handshake run outside the event loop (`handshakes`).
+It uses OpenSSL over memory (`ssl.MemoryBIO`) instead of the event loop's TLS, for three reasons.
+Encrypted output is passed to the transport at once, so that all output is in one buffer with the
+water marks of a plain connection.  The input of one read is passed to the protocol above in one
+call.  The costly steps of a handshake run outside the event loop (`handshakes`).
 
 Invariants: the memory between OpenSSL and the socket is bounded by `TLS_PIECE_BYTES`; a handshake
-takes at most `TLS_HANDSHAKE_BYTES_MAX` and `TLS_HANDSHAKE_RECORDS_MAX` of input; at most
-`TLS_RECORDS_PER_TURN` records of one peer are decrypted before other connections get their turn;
-and a peer that sends more than `TLS_EMPTY_RECORDS_MAX` records without content is dropped
-(`records`).
+has at most `TLS_HANDSHAKE_BYTES_MAX` and `TLS_HANDSHAKE_RECORDS_MAX` of input; at most
+`TLS_RECORDS_PER_TURN` records of one peer are decrypted before other connections are served; a peer
+that sends more than `TLS_EMPTY_RECORDS_MAX` records without content is dropped (`records`).
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from leveret.wire.buffer import BytesWriter
 from leveret.wire.frames import write_method
 from leveret.wire.methods.connection import ConnectionClose
 
-#: Records of one peer decrypted before other connections get their turn: one with a byte takes 1
-#: µs.
+#: The maximum number of records of one peer that are decrypted before other connections are served;
+#: a record of one byte takes 1 µs.
 TLS_RECORDS_PER_TURN: Final = 512
 
 
@@ -41,7 +40,7 @@ _RECORD_BYTES: Final = 16_384
 #: The record type that every handshake begins with.
 _HANDSHAKE_RECORD: Final = 22
 
-#: OpenSSL's reasons for a failed handshake, and their meaning here.
+#: The texts for OpenSSL's reasons for a failed handshake.
 _REASONS: Final = {
     "UNSUPPORTED_PROTOCOL": "the client offers no TLS version that tls_version_min allows",
     "VERSION_TOO_LOW": "the client offers no TLS version that tls_version_min allows",
@@ -67,23 +66,23 @@ class Tls:
         context: Callable[[], ssl.SSLContext],
         login_name: LoginName,
     ) -> None:
-        """`context` returns the context for a new connection, which keeps it."""
+        """`context` returns the TLS context for a new connection."""
         self.openings = openings
         self.context = context
         self.login_name = login_name
         self.handshakes = Handshakes()
 
     def open(self, upper: asyncio.Protocol, slot: Slot, admission: Admission) -> TlsConnection:
-        """Put TLS before a protocol."""
+        """Return the TLS step that precedes a protocol."""
         return TlsConnection(self, upper, slot, admission)
 
     def stop(self) -> None:
-        """Compute no more handshakes."""
+        """Stop computing handshakes."""
         self.handshakes.stop()
 
 
 class TlsConnection(OpeningStep, OpeningHandshake):
-    """One connection, between its socket's transport below and its content's protocol above."""
+    """TLS on one connection, between the transport below and the protocol above."""
 
     step = "finish its TLS handshake"
 
@@ -96,7 +95,7 @@ class TlsConnection(OpeningStep, OpeningHandshake):
         self.records = Records()
         self._handshake_bytes = 0
         self._calculating = False
-        #: Whether the handshake has ended, and the exception if it failed.
+        #: Whether the handshake has ended, and the exception that made it fail.
         self._ended = False
         self._fault: Exception | None = None
         #: Input that is not decrypted yet.
@@ -109,7 +108,7 @@ class TlsConnection(OpeningStep, OpeningHandshake):
     # -- the handshake -----------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Take encrypted input."""
+        """Process encrypted input."""
         if self.is_open:
             if self._rest:
                 self._rest += data
@@ -126,7 +125,7 @@ class TlsConnection(OpeningStep, OpeningHandshake):
         self._continue()
 
     def _continue(self) -> None:
-        """Request the next step of the handshake, unless one is in progress."""
+        """Request the next step of the handshake, if there is input and no step in progress."""
         if self._calculating or not self._rest:
             return
         end = self.records.cut(self._rest, 0)
@@ -149,7 +148,7 @@ class TlsConnection(OpeningStep, OpeningHandshake):
         self.refuse(f"its TLS handshake has more than {limit}")
 
     def calculate(self) -> None:
-        """Continue the handshake; runs in the thread."""
+        """Compute a step of the handshake; runs in the thread."""
         try:
             self.object.do_handshake()
         except ssl.SSLWantReadError:
@@ -159,7 +158,7 @@ class TlsConnection(OpeningStep, OpeningHandshake):
         self._ended = True
 
     def calculated(self) -> None:
-        """Send the output of the step, and continue."""
+        """Send the output of the step, and continue or end the handshake."""
         self._calculating = False
         if self.is_gone or self.raw is None or self.raw.is_closing():
             return
@@ -174,18 +173,18 @@ class TlsConnection(OpeningStep, OpeningHandshake):
             self._finished()
 
     def _finished(self) -> None:
-        """Pass the connection to the protocol above: the handshake is done."""
+        """Pass the connection to the protocol above after the handshake."""
         self.opened()
         self.upper.connection_made(TlsTransport(self))
         if self.is_gone or self._closing:
             return
         data, self._rest = self._rest, b""
-        # Data after the handshake's last bytes may already be in OpenSSL's memory.
+        # Data after the end of the handshake may already be in OpenSSL's memory.
         self._decrypt(data)
         self._judge_reading()
 
     def _failed(self, fault: Exception) -> None:
-        """Log why a handshake failed; an alert tells the peer."""
+        """Log the reason for a failed handshake; the peer has received an alert."""
         reason = getattr(fault, "reason", None) or ""
         if isinstance(fault, ssl.SSLCertVerificationError):
             text = f"its certificate is rejected: {fault.verify_message} (tls_ca, tls_verify)"
@@ -194,7 +193,7 @@ class TlsConnection(OpeningStep, OpeningHandshake):
         self.refuse(f"TLS handshake failed: {text}")
 
     def _refuse_plain(self, data: bytes) -> None:
-        """Answer a peer without TLS in its own protocol."""
+        """Refuse a peer without TLS, with an answer in its own protocol."""
         assert self.raw is not None
         if data.startswith(b"AMQP"):
             text = "this port speaks TLS; use amqps://, or the port of plain AMQP"
@@ -206,7 +205,7 @@ class TlsConnection(OpeningStep, OpeningHandshake):
             self.refuse(f"it does not speak TLS; it began with {data[:8]!r}")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release everything."""
+        """Drop waiting work and input, and log a disconnect during the handshake."""
         if self._calculating:
             self._tls.handshakes.forget(self.slot.network, self)
         elif not self.is_open and not self._ended and self._handshake_bytes and not self.is_gone:
@@ -219,7 +218,7 @@ class TlsConnection(OpeningStep, OpeningHandshake):
     # -- input -------------------------------------------------------------------------------------
 
     def _decrypt(self, data: bytes) -> None:
-        """Pass the peer's decrypted input to the protocol above, up to the limit of one turn."""
+        """Decrypt input, up to a number of records, and pass it to the protocol above."""
         read, records, view, at = self.object.read, self.records, memoryview(data), 0
         parts: list[bytes] = []
         failed = ended = floods = False
@@ -256,7 +255,7 @@ class TlsConnection(OpeningStep, OpeningHandshake):
             self.openings.say("warning", f"{text} ({often})")
             self.abort()
         elif failed:
-            # Not logged: anybody on the network path can cause this at any time.
+            # Not logged, because anybody on the network path can cause this at any time.
             self.abort()
         elif ended:
             self.upper.eof_received()
@@ -265,7 +264,7 @@ class TlsConnection(OpeningStep, OpeningHandshake):
             self._go_on_later()
 
     def _go_on_later(self) -> None:
-        """Decrypt the rest after other connections had their turn; read nothing before that."""
+        """Pause reading, and decrypt the rest after other connections were served."""
         self._judge_reading()
         if self._reading and not self._scheduled:
             self._scheduled = True
@@ -287,7 +286,7 @@ class TlsConnection(OpeningStep, OpeningHandshake):
             self._judge_reading()
 
     def _judge_reading(self) -> None:
-        """Read the socket if the protocol above reads and no input is left over."""
+        """Read the socket if the protocol above reads and no input is left to decrypt."""
         if self._closing or self.raw is None:
             return
         if self._reading and not self._rest:
@@ -296,7 +295,7 @@ class TlsConnection(OpeningStep, OpeningHandshake):
             self.raw.pause_reading()
 
     def eof_received(self) -> bool | None:
-        """Handle an end of input without TLS's closing alert."""
+        """Handle an end of input without a closing alert."""
         if self.is_open and not self._closing:
             self.upper.eof_received()
         return False
@@ -304,7 +303,7 @@ class TlsConnection(OpeningStep, OpeningHandshake):
     # -- output ------------------------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Encrypt and send."""
+        """Encrypt and send data."""
         if self._closing or not data:
             return
         try:
@@ -325,23 +324,23 @@ class TlsConnection(OpeningStep, OpeningHandshake):
             self.raw.write(data)
 
     def pause_writing(self) -> None:
-        """Pause writing: the transport's write buffer is full."""
+        """Notify the protocol above that the transport's write buffer is full."""
         if self.is_open:
             self.upper.pause_writing()
 
     def resume_writing(self) -> None:
-        """Resume writing: the transport's write buffer has room again."""
+        """Notify the protocol above that the transport's write buffer has room again."""
         if self.is_open:
             self.upper.resume_writing()
 
     def close(self) -> None:
-        """Send the closing alert and close when everything is sent."""
+        """Send the closing alert, and close the connection once all output is sent."""
         if self._closing or self.raw is None:
             return
         self._closing = True
         self._rest = b""
         with contextlib.suppress(ssl.SSLError):
-            # It would wait for the peer's closing alert, which is not needed.
+            # Raises because the peer's closing alert, which is not needed, has not arrived.
             self.object.unwrap()
         self._flush()
         self.raw.close()
@@ -357,7 +356,7 @@ class TlsConnection(OpeningStep, OpeningHandshake):
         return self._closing or self.is_gone
 
     def login_name(self) -> str:
-        """Return the name in the client's verified certificate; empty without one."""
+        """Return the name in the client's verified certificate, or "" without one."""
         return self._tls.login_name.of(self.object)
 
 
@@ -371,7 +370,7 @@ class TlsTransport(asyncio.Transport):
         self._raw = connection.raw
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return information on the connection, by asyncio's names and our own."""
+        """Return information about the connection, by asyncio's names or `certificate_name`."""
         connection = self._connection
         if name == "ssl_object":
             return connection.object
@@ -382,11 +381,11 @@ class TlsTransport(asyncio.Transport):
         return self._raw.get_extra_info(name, default)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Encrypt and send."""
+        """Encrypt and send data."""
         self._connection.write(data)
 
     def get_write_buffer_size(self) -> int:
-        """Return the number of unsent bytes, encrypted."""
+        """Return the number of unsent encrypted bytes."""
         return self._raw.get_write_buffer_size()
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
@@ -410,7 +409,7 @@ class TlsTransport(asyncio.Transport):
         return self._raw.is_reading()
 
     def can_write_eof(self) -> bool:
-        """Return False: TLS does not close one direction alone here."""
+        """Return False, because closing one direction alone is not supported."""
         return False
 
     def is_closing(self) -> bool:
@@ -418,7 +417,7 @@ class TlsTransport(asyncio.Transport):
         return self._connection.is_closing
 
     def close(self) -> None:
-        """Close after everything is sent."""
+        """Close the connection once all output is sent."""
         self._connection.close()
 
     def abort(self) -> None:
@@ -436,7 +435,7 @@ class TlsTransport(asyncio.Transport):
 
 
 def _amqp_close(text: str) -> bytes:
-    """Return a connection.close for an AMQP client; its user sees the text."""
+    """Return a connection.close for AMQP clients, which show its text to the user."""
     writer = BytesWriter()
     write_method(writer, 0, ConnectionClose(320, f"CONNECTION_FORCED - {text}", 0, 0))
     return writer.getvalue()

@@ -66,7 +66,7 @@ async def stream(request: web.Request) -> web.Response:
 
 
 async def offset(request: web.Request) -> web.Response:
-    """Return the offset of the first message received at or after a time, or the next offset.
+    """Return the offset of the first message received at or after a time, or the end.
 
     With `before`, return the offset after the last message received before a time, or the first
     offset if no message was received before it.
