@@ -227,7 +227,7 @@ class Handles:
         engine.runner.run()
 
     async def delay(self, seconds: float) -> None:
-        """Delay all later input from clients by a time."""
+        """Delay all later input from clients by `seconds`."""
         self._parts.traffic.delay_seconds = seconds
 
     async def nack_next(self, count: int) -> None:

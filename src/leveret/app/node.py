@@ -148,8 +148,8 @@ class RunningBroker:
     async def reload(self, read: Callable[[], Settings] | None = None) -> None:
         """Reload the settings that `read` returns, and the certificates.
 
-        Without `read`, only the certificates are reloaded.  It raises ConfigError for invalid
-        settings.
+        `read` raises ConfigError for invalid settings.  Without `read`, only the certificates are
+        reloaded.
         """
         if read is not None:
             reload_settings(self._ground, self.engine, self.listeners, read)
@@ -224,7 +224,7 @@ class RunningBroker:
         return self.ending.exit_code
 
     async def kill(self) -> None:
-        """Stop like a killed process, without further output or syncs, or a record of a clean stop.
+        """Stop like a killed process: send and sync nothing more, and record no clean stop.
 
         If the broker has not started, only its resources are released.
         """

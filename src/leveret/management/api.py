@@ -398,7 +398,7 @@ def _refused(request: web.Request, refusal: AccessRefused) -> web.Response:
 
 
 def _whole(clock: Clock) -> Middleware:
-    """Return the middleware that reads the body of an unauthenticated request to its end first."""
+    """Return the middleware that first reads the whole body of an unauthenticated request."""
 
     @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:

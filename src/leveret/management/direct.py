@@ -32,7 +32,7 @@ class DirectChannel(Protocol):
     """A channel; an error that closes it is raised as AmqpError."""
 
     async def request(self, method: Method, *answers: type[Method]) -> DirectAnswer:
-        """Send a method and return its answer, which is a method of one of `answers`."""
+        """Send a method and return its answer, whose type is one of `answers`."""
 
     async def publish(
         self,

@@ -1,7 +1,7 @@
 """Conversion of field table values to JSON.
 
-Properties from a client may contain values that JSON cannot represent.  Definitions can contain
-bytes, timestamps and decimals of this kind.
+Properties from a client may contain values that JSON cannot represent.  In definitions, these are
+only bytes, timestamps and decimals.
 """
 
 from __future__ import annotations

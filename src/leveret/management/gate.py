@@ -1,7 +1,7 @@
 """The gate of the HTTP API on TCP: authentication and authorization of requests.
 
 Users and passwords are those of AMQP, as Basic credentials with each request (RFC 7617).  A correct
-password costs a slow hash once in some minutes, because the result is cached.  The refusal of a
+password costs a slow hash once every few minutes, because the result is cached.  The refusal of a
 wrong one is delayed as over AMQP, which slows down guessing.  A browser sends the password once, to
 `LOGIN`, and uses the cookie of a session after that (`login.sessions`).
 

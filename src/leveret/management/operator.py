@@ -1,6 +1,6 @@
 """The server's functions that routes use: set the time, wait for syncs, hash passwords, and more.
 
-The core has no clock and does no I/O.  Each caller sets its time first and executes its effects
+The core has no clock and does no I/O.  Each caller sets the core's time first and runs the effects
 afterwards, as the server does for each batch of input.
 """
 

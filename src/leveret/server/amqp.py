@@ -199,7 +199,7 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
             self._judge_reading()
 
     def _write_on(self) -> None:
-        """Write waiting output until the transport's buffer is full, as some copy the buffer."""
+        """Write waiting output until the transport is full, since some copy their whole buffer."""
         waiting = self._waiting
         while waiting and not self._full:
             part = waiting.popleft()
@@ -211,7 +211,7 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
             self._transport.write(part)
 
     def _judge_reading(self, insists: bool = False) -> None:
-        """Pause reading if the session has enough input or the peer does not read, or resume it.
+        """Pause reading if the session has enough input or the peer does not read; else resume it.
 
         If the session waits to be scheduled, `insists` decides.  It is set if the peer has sent
         more since then or filled a read.  Reading then pauses, because an event loop that reads as

@@ -124,7 +124,7 @@ class PasswordAuthenticator(Authenticator):
         return await waiting
 
     def begin(self, login: Login) -> None:
-        """Answer at once by a fast hash or the cache, or else after a thread has verified it."""
+        """Answer a login at once by a fast hash or the cache, or after a thread has verified it."""
         user = self._users.by_name.get(login.user)
         place = self._place(login.user, login.password)
         if user is not None and (user.verify_fast(login.password) or self._knows(place, user)):
@@ -146,7 +146,7 @@ class PasswordAuthenticator(Authenticator):
             self._loop.call_soon(self._turn_away, entry)
 
     def _turn_away(self, entry: PendingLogin) -> None:
-        """Answer the logins of a removed queue entry with "too many logins"."""
+        """Reject the logins of an entry that was removed from the full queue."""
         waiting = self.asked.get(entry.place, [])
         if entry.place in self._verifying:
             return

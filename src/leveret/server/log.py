@@ -2,10 +2,10 @@
 
 Callers choose the fields of an event; they never pass passwords or tokens to this module.
 
-Invariants: a line is one event and contains no raw control characters, whatever a client sent
-(they are escaped as in Python in text, and as in JSON in JSON); only tracebacks span several lines,
-and each of these is indented; the broker continues if the log cannot be written (its reader has
-ended, or the disk is full).
+Invariants: a line is one event and contains no raw control characters, whatever a client sent (text
+lines escape them as Python does, JSON lines as JSON does); only tracebacks span several lines, and
+each of these is indented; the broker continues if the log cannot be written (its reader has ended,
+or the disk is full).
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ queue for longer than any client waits.  A flood cannot block this queue:
 - Within a class, addresses alternate, and within an address, users do.  Every second time, the
   newest login is taken instead, because its client probably still waits, and an earlier flood is
   older.
-- Each user, each address and the whole queue have a limit.  Beyond it, the oldest login of the user
-  with the most waiting logins is rejected, at the address with the most.
+- Each user, each address and the whole queue have a limit.  Beyond the limit of a user, the oldest
+  login of that user is rejected; beyond that of an address, the oldest login of its user with the
+  most; beyond that of the queue, the same at the address with the most.
 
 So after a flood has arrived, a new login waits for a few hashes.  During a flood, it waits for one
 or two hashes per address of the flood.  A login with the same address and user as the flood cannot
@@ -65,7 +66,7 @@ class _Group:
             del self.users[entry.user]
 
     def take(self) -> PendingLogin:
-        """Take the newest entry, or alternately the newest entry of the next user."""
+        """Remove and return an entry: alternately the newest one, and the next user's newest."""
         newest = self._newest_next
         self._newest_next = not newest
         if newest:
@@ -87,7 +88,7 @@ class _Group:
 
 
 class _TurnQueue:
-    """One class of logins, in groups that alternate; every second entry is the newest instead."""
+    """One class of logins: groups that alternate, but every second entry is the newest of all."""
 
     def __init__(self, group_max: int) -> None:
         self._group_max = group_max
@@ -130,7 +131,10 @@ class _TurnQueue:
         return entry
 
     def take(self) -> PendingLogin:
-        """Take the newest entry, or alternately one of the next group; there must be an entry."""
+        """Remove and return an entry: alternately the newest one, and one of the next group.
+
+        There must be an entry.
+        """
         newest = self._newest_next
         self._newest_next = not newest
         if newest:

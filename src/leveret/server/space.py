@@ -70,7 +70,7 @@ class Space:
         self._free = self._disk.free()
 
     def wrote(self, size: int) -> None:
-        """Count written bytes, and measure the disk if they are many.  Raises: StorageFailure."""
+        """Count written bytes; measure the disk from time to time.  Raises: StorageFailure."""
         self._free -= size
         self._unmeasured += size
         if self._unmeasured >= _DISK_MEASURE_BYTES:

@@ -51,8 +51,8 @@ def check_session(request: web.Request) -> None:
 def is_page(request: web.Request) -> bool:
     """Return whether a script of a page sent a request, so the browser must not prompt for a login.
 
-    Scripts send `PAGE_HEADER` or are recognized by the browser's own headers, since an event stream
-    cannot send additional headers.
+    Scripts send `PAGE_HEADER`.  An event stream cannot send additional headers, so the browser's
+    own headers are checked too.
     """
     headers = request.headers
     return (
@@ -63,7 +63,7 @@ def is_page(request: web.Request) -> bool:
 
 
 def _is_ours(request: web.Request) -> bool:
-    """Return whether the browser's headers, if any, allow that the broker's own page sent it."""
+    """Return whether the broker's own page may have sent a request, by the browser's headers."""
     said = request.headers.get("Sec-Fetch-Site")
     if said is not None:
         return said in _OURS

@@ -82,7 +82,7 @@ def aggregated(
     series with an entry for each object are omitted.
     """
     values = all_values(broker, scrapes, counts, totals, endpoint)
-    # All values are of the same moment, before the answer begins.
+    # All values are taken at the same moment, before the answer begins.
     return _texts(broker, values, prefix, table.OF_OBJECTS if endpoint == PER_OBJECT else ())
 
 
@@ -314,7 +314,7 @@ def _object_values(broker: Broker, totals: WalkTotals) -> Values:
 
 
 def queue_deliveries(of: str, counts: QueueCounts) -> dict[str, int]:
-    """Return delivery counters with the names of queues or channels (`of`)."""
+    """Return the delivery counters of one queue or of all, named after `of` (queue, channel)."""
     return {
         f"{of}_get_ack_total": int(counts.got - counts.got_no_ack),
         f"{of}_get_total": int(counts.got_no_ack),

@@ -143,7 +143,7 @@ class StreamQueries:
         return self._count < STREAM_QUERIES_MAX and self._account.has_room()
 
     def _expire(self, user: str, now_ms: int, most: int = STREAM_QUERIES_PER_USER_MAX) -> None:
-        """Drop the silent queries of a user, and the least recently heard ones beyond `most`."""
+        """Drop the silent queries of a user, and those with the oldest reports beyond `most`."""
         ours = self._of_users.get(user, {})
         while ours:
             key = next(iter(ours))

@@ -83,7 +83,7 @@ def histogram(
 
 
 def _head(series: MetricSeries, prefix: str) -> list[str]:
-    """Return the lines HELP and TYPE."""
+    """Return the HELP and TYPE lines."""
     name = series.full_name(prefix)
     assert series.kind != COUNTER or name.endswith("_total")
     kind = "untyped" if series.kind == UNTYPED else series.kind

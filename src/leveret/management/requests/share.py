@@ -1,4 +1,4 @@
-"""The limit on the memory of all HTTP requests that are being read or answered, the share.
+"""Limits the memory of all HTTP requests that are being read or answered (the share).
 
 A user may have 64 requests open, with large bodies or large answers.  A body is booked by its
 announced length before it is read.  The data of an answer (message bodies, the rows of a sorted

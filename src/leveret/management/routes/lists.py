@@ -172,7 +172,7 @@ async def send_page(
 
 
 class RowWriter:
-    """Writes the rows of a list in slices, so that the JSON of the list is never all in memory."""
+    """Writes the rows of a list in slices, so that the whole JSON is never in memory."""
 
     def __init__(self, request: web.Request, wanted: PageQuery) -> None:
         self.response: Final = web.StreamResponse(headers=JSON_HEADERS)

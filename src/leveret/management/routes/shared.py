@@ -150,7 +150,7 @@ async def begins(request: web.Request, response: web.StreamResponse) -> bool:
 async def shared_response(
     request: web.Request, make: Callable[[], Awaitable[object]]
 ) -> web.Response:
-    """Return the result of `make` as JSON, or for a page in a browser a recent answer.
+    """Return the result of `make` as JSON; a page in a browser may get a recent answer instead.
 
     The result must be the same for all users with permission for the request.
     """

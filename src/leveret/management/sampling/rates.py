@@ -92,7 +92,7 @@ def _age(query: Mapping[str, str], name: str) -> Age | None:
 
 
 def rates_known(series: Samples | None, now_ms: int) -> bool:
-    """Return whether rates are known; only then, a rate of 0 means no activity."""
+    """Return whether rates are known, so that a rate of 0 means no activity."""
     return series is not None and series.has_rates(now_ms)
 
 

@@ -62,7 +62,7 @@ class RecentLog:
                 loop.call_soon_threadsafe(event.set)
 
     def after(self, number: int) -> tuple[int, list[LogLine]]:
-        """Return how many lines after a number were dropped, and the others."""
+        """Return the number of dropped lines after a line number, and the stored lines after it."""
         with self._lock:
             found = [line for line in self._lines if line.number > number]
         last = found[0].number - 1 if found else max(number, self._number)

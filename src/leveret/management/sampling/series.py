@@ -30,7 +30,7 @@ _RATE_MS_MIN: Final = 1_000
 
 
 class _Ring:
-    """The samples of one grain, oldest first; at most twice the number in the grain."""
+    """The samples of one grain, oldest first; at most twice as many as the grain requires."""
 
     def __init__(self, grain: Grain, width: int) -> None:
         self.step_ms, self.kept = grain

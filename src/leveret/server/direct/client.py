@@ -127,7 +127,7 @@ class DirectClients:
 
     @asynccontextmanager
     async def channel(self, user: str, vhost: str) -> AsyncIterator[DirectClient]:
-        """Open a channel to a vhost on behalf of a user for the body.
+        """Open a channel to a vhost on behalf of a user, and close it after the body.
 
         Raises: AmqpError for errors that an AMQP client would receive.
         """
@@ -302,7 +302,7 @@ class DirectClient(ClientSocket):
             await self._woken()
 
     async def _next(self) -> ServerMethod:
-        """Return the broker's next method.  Raises: AmqpError if it closes the channel or more."""
+        """Return the broker's next method.  Raises: AmqpError if it is a close."""
         while not self._answers:
             if self._ended:
                 raise ConnectionForced("the connection was closed")

@@ -285,16 +285,16 @@ class Certificates:
         return self._context
 
     async def reload(self) -> bool:
-        """Read the files again, and use them if they have changed and are valid; return whether so.
+        """Read the files again; return whether changed certificates are in use now.
 
-        A thread reads the files, because they may be on a slow network.  A fault is logged once,
-        and the old certificates remain in use.
+        A thread reads the files, because they may be on a slow network.  If they are not valid, the
+        fault is logged once, and the old certificates remain in use.
         """
         loop = asyncio.get_running_loop()
         try:
             found = await loop.run_in_executor(None, self._read_new, self._digest)
         except (BadCertificates, OSError) as fault:
-            # OSError, because descriptors may be short for a moment.
+            # Reading needs descriptors, and none may be free at the moment (OSError).
             text = str(fault)
             if text != self._told:
                 self._told = text

@@ -4,9 +4,9 @@ A handshake costs up to a millisecond (RSA), and a peer can start one with a sin
 event loop, a flood of handshakes would block everything.  OpenSSL releases the GIL, so a thread
 uses another core.
 
-Handshakes of different addresses alternate, and the newest and the oldest handshake of an address.
-So a peer that connects during a flood waits for only a few handshakes, even if the flood comes from
-its own address.
+Addresses alternate, and so do the newest and the oldest handshake of an address.  A peer that
+connects during a flood waits for only a few handshakes, even if the flood comes from its own
+address.
 
 Invariant: a connection has at most one step waiting or in progress, and only that step uses its TLS
 object.

@@ -1,4 +1,4 @@
-"""The opening of a connection, between its accept and its own protocol, such as a TLS handshake.
+"""The opening of a connection: the steps between its accept and its own protocol, such as TLS.
 
 An opening uses the slot of the connection.  As for any connection that has not logged in, it has a
 time limit, it may lose its slot to another connection, and the limits on its peer's address apply.

@@ -1,4 +1,4 @@
-"""The check for loopback addresses."""
+"""Recognizes loopback addresses."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 r"""The PROXY protocol, versions 1 and 2: an opening step in which a proxy sends the peer's address.
 
-After the header, its address is that of the peer: for logs and lists, for the limits on addresses,
-and for users who can log in only from the broker's machine.  Only a proxy on the broker's machine
-may send a loopback address.  Otherwise anyone who can reach the port could log in as guest.
+The address in the header replaces that of the proxy: in logs and lists, for the limits on
+addresses, and for users who can log in only from the broker's machine.  Only a proxy on the
+broker's machine may send a loopback address.  Otherwise anyone who can reach the port could log in
+as guest.
 
 Source: haproxy's doc/proxy-protocol.txt.
 

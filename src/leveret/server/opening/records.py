@@ -3,7 +3,7 @@
     type (1 byte) | version (2) | length (2) | `length` bytes          (RFC 8446, section 5.1)
 
 A record may have no content: it may be a KeyUpdate, an alert, part of a handshake, or empty.
-OpenSSL processes any number of such records silently, so their cost must be limited before.  Input
+OpenSSL processes any number of such records silently, so they must be limited before that.  Input
 is passed to OpenSSL a few records at a time, and a peer may send only a few records without
 content.
 """

@@ -140,7 +140,7 @@ async def _names_in_order(request: web.Request) -> list[Place]:
 
 
 async def detailed(request: web.Request) -> web.StreamResponse:
-    """Return all queues, or those of a vhost, like the list, which has all fields already."""
+    """Return all queues with all their fields, the same as `/api/queues`."""
     return await queues(request)
 
 

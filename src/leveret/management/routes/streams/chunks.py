@@ -142,7 +142,7 @@ async def _wait(stream: Stream, wish: _ChunksRequest) -> None:
 async def _send(
     source: ChunkSource, response: web.StreamResponse, stream: Stream, start: int, end: int
 ) -> None:
-    """Send the chunks between two offsets, except those that retention deletes before.
+    """Send the chunks between two offsets; skip chunks that retention deletes during the answer.
 
     Raises: ConnectionError if the stream is deleted before the end.
     """

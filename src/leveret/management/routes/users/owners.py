@@ -1,8 +1,8 @@
 """Transfers of owned objects: sinks, publisher names and the consumer names of streams.
 
 A transfer by an administrator takes effect at once.  The owner can only offer an object (202), and
-the other user accepts it with the same request (204).  Otherwise a user could receive, unasked, an
-object that refuses their messages or counts against their limits.
+the other user accepts it with the same request (204).  Otherwise a user could be given an object
+that refuses their messages or counts against their limits.
 
 The new owner is in the path, so that the log of administrative changes contains the name.
 """
