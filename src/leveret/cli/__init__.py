@@ -1,7 +1,7 @@
-"""The `leveret` command: parses arguments, calls, and prints.
+"""The `leveret` command: parses arguments, runs a command, and prints its results.
 
-Each command is in the module of its name, which is imported when the command is used: a broker
-must start in well under a second.
+Each command has a module of the same name, which is imported only when the command runs, because
+a broker must start in well under a second.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Connections for one command, by our blocking client; its errors end the command.
+"""Connections of a command, by the blocking client, whose errors end the command.
 
-A context, or the environment, names the authorities that a command trusts over TLS
-(`contexts.trust`); a URI names no file (`client.uri` explains why).
+A context or the environment names the authorities that a command trusts over TLS
+(`contexts.trust`).  A URI cannot name files (`client.uri` explains why).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from leveret.errors import AmqpError
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Turn errors between client and broker into Failure."""
+    """Convert errors of the client and the broker to Failure."""
     try:
         yield
     except AmqpError as error:
@@ -38,13 +38,13 @@ def failures() -> Iterator[None]:
 
 @contextmanager
 def open_channel(uri: str) -> Iterator[tuple[Connection, Channel]]:
-    """Open a connection with a channel, and close both at the end.  Raises: Failure."""
+    """Open a connection and a channel, and close both at the end.  Raises: Failure."""
     with failures(), open_connection(options.read_uri(uri), "leveret") as connection:
         yield connection, connection.channel()
 
 
 def open_connection(parameters: Parameters, name: str) -> Connection:
-    """Return a new connection, with `name` for listings.  Raises: Failure."""
+    """Return a new connection, which listings show as `name`.  Raises: Failure."""
     with failures():
         try:
             tls = amqp_tls(parameters)
@@ -57,7 +57,7 @@ def open_connection(parameters: Parameters, name: str) -> Connection:
 
 
 def no_tls(error: ssl.SSLError, parameters: Parameters) -> exits.Failure:
-    """Return the failure of a command without a TLS connection to the broker."""
+    """Return the failure of a command that cannot open a TLS connection to the broker."""
     where = f"{parameters.host}:{parameters.port}"
     if not isinstance(error, ssl.SSLCertVerificationError):
         text = f"no TLS with {where}: {error.reason or error}; amqp:// is without TLS"

@@ -71,7 +71,7 @@ def consume(
 
 
 def stream_options(offset: str, name: str, values: list[str], keys: list[str]) -> dict[str, object]:
-    """Return the consumer arguments for the stream options; empty without any."""
+    """Return the consumer arguments for the stream options; empty if none is set."""
     from leveret.client.streams import stream_arguments
 
     if not (offset or name or values or keys):
@@ -81,7 +81,7 @@ def stream_options(offset: str, name: str, values: list[str], keys: list[str]) -
 
 
 def _start(offset: str) -> int | str | datetime:
-    """Return the number, the time or the word of an offset option.  Raises: Failure."""
+    """Return the value of an offset option as a number, a time or a word.  Raises: Failure."""
     try:
         return int(offset)
     except ValueError:

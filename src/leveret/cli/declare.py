@@ -1,6 +1,6 @@
 """`leveret declare`: a queue, an exchange, a binding, a stream or a super stream.
 
-An identical declaration of an existing object changes nothing and succeeds.
+Declaring an existing object with the same properties succeeds and changes nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from leveret.cli import options
 from leveret.cli.printing import output
 from leveret.cli.suggesting import SafeGroup
 
-#: Queue arguments known to other parts or brokers, in addition to those of `broker.arguments`.
+#: Queue arguments that only other modules or brokers use, in addition to `arguments.KNOWN`.
 _KNOWN_TO_OTHERS: Final = (
     "x-super-stream-partitions",
     "x-stream-filter-size-bytes",
@@ -180,7 +180,7 @@ def _declare_queue(
 def _tell_near(key: str) -> None:
     """Warn about an unknown argument that resembles a known one.
 
-    Brokers accept and keep unknown arguments silently, without effect.
+    Brokers silently accept and store unknown arguments, which have no effect.
     """
     from leveret.broker.attributes.arguments import KNOWN
 

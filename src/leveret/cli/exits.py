@@ -12,7 +12,7 @@ from leveret.errors import AmqpError, in_plain_words
 OK: Final = 0
 #: Nothing to get, a check failed, damage was found, or the broker could not run.
 NOTHING: Final = 1
-#: A data directory or a backup that cannot be read, or that is used by a broker.
+#: A data directory or a backup cannot be read, or a broker uses it.
 UNUSABLE: Final = 2
 #: EX_USAGE: the command line is wrong.
 USAGE: Final = 64
@@ -38,22 +38,22 @@ NO_PERMISSION: Final = 77
 CONFIG: Final = 78
 #: Ended by SIGINT.
 INTERRUPTED: Final = 130
-#: The reader of the output has closed it, like `head`: the code that a shell shows for SIGPIPE.
+#: The reader of the output, such as `head`, has closed it: a shell's code for SIGPIPE.
 NOT_READ: Final = 141
 
 
 class Failure(Exception):
-    """Ends a command with one or more lines on standard error and an exit code."""
+    """Ends a command with an exit code and one or more lines on standard error."""
 
     def __init__(self, text: str, code: int, *more: str) -> None:
         super().__init__(text)
         self.code = code
-        #: A text may contain line feeds from outside: it is still printed as one line.
+        #: A text is printed as one line, even if it contains line feeds from outside.
         self.lines: Final = [line for line in (text, *more) if line]
 
 
 def refused(error: AmqpError) -> Failure:
-    """Return the failure of a command after a close by the broker."""
+    """Return the failure of a command after the broker closed the channel or the connection."""
     if error.code in {403, 530}:
         return Failure(str(error), NO_PERMISSION)
     return Failure(in_plain_words(str(error)), REFUSED if error.soft else PROTOCOL)

@@ -34,7 +34,7 @@ def get(
                 if not requeue:
                     message.ack()
         if requeue and taken:
-            # All at once, at the end: a message requeued earlier would be returned by the next get.
+            # All at the end, because the next get would return a message requeued earlier.
             channel.nack(multiple=True, requeue=True)
     return exits.OK if taken else exits.NOTHING
 

@@ -1,7 +1,7 @@
 """`leveret list`: listings of a broker, from its HTTP API.
 
-On the broker's machine no password is needed: only the user who runs the broker can connect to its
-socket.
+On the broker's machine no password is needed, because only the user who runs the broker can connect
+to its Unix socket.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Requests to a broker's HTTP API: by its Unix socket on this machine, by HTTP(S) on another."""
+"""Requests to a broker's HTTP API: over its Unix socket, or over HTTP(S) from other machines."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from leveret.cli.place import URI_VARIABLE
 from leveret.errors import in_plain_words
 from leveret.management.unix_socket import ForeignSocket, connect
 
-#: The largest answer of the HTTP API that a command reads: a list of 100,000 queues has some
-#: 200 MB.  The answering server may not be a broker.
+#: The largest answer that a command reads, since the server may not be a broker.  A list of 100,000
+#: queues has some 200 MB.
 CLI_ANSWER_BYTES_MAX: Final = 512 * 1024 * 1024
 
 
@@ -50,7 +50,7 @@ def ask(
     body: object = None,
     headers: Mapping[str, str] | None = None,
 ) -> object:
-    """Send a request with a JSON body; return the answer's JSON, None without.  Raises: Failure."""
+    """Send a request; return the answer's JSON, or None for an empty answer.  Raises: Failure."""
     status, reason, raw = answer_of(place, method, path, body, headers)
     if status in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
         raise exits.Failure(f"{place}: {_reason(raw)}", exits.NO_PERMISSION)
@@ -82,7 +82,7 @@ def answer_of(
 ) -> tuple[int, str, bytes]:
     """Send a request with a JSON body; return the status, its phrase and the answer's body.
 
-    Raises: Failure if there was no answer.
+    Raises: Failure if no answer arrives.
     """
     text = None if body is None else json.dumps(body)
     try:
@@ -143,7 +143,7 @@ def read_body(response: http.client.HTTPResponse, bytes_max: int = CLI_ANSWER_BY
 
 
 def _reason(raw: bytes, field: str = "reason") -> str:
-    """Return the reason in an error answer, from `field` or from another one."""
+    """Return the reason in an error answer, from `field`, from `reason` or the whole answer."""
     try:
         found = json.loads(raw)
     except (ValueError, RecursionError):

@@ -1,7 +1,6 @@
 """`leveret man`: print a manual page, or write all of them to a directory for man(1).
 
-The pages, in the language of man(7), are generated from the commands and their options, so that
-they are always current.
+The pages, in the format of man(7), are generated from the commands and their options.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from leveret.cli.options import write_file
 from leveret.cli.printing import output
 from leveret.sizes import counted
 
-#: All users of a machine may read the pages.
+#: All users of a machine can read the pages.
 _MODE: Final = 0o644
 
 #: The beginning of a line that man(7) would interpret as a request.
@@ -67,7 +66,7 @@ def man(
 
 
 def commands() -> dict[str, Any]:
-    """Return leveret and its commands by their command lines; each has a page."""
+    """Return `leveret` and its commands, by command line; each has a page."""
     from leveret.cli.root import app as root
     from leveret.cli.root import command_of
 
@@ -77,7 +76,7 @@ def commands() -> dict[str, Any]:
 
 
 def page_of(path: str, command: Any) -> str:
-    """Return the page of a command; `path` is its command line: `leveret list queues`."""
+    """Return the page of a command; `path` is its command line, such as `leveret list`."""
     name = path.replace(" ", "-")
     summary = _summary(command)
     lines = [
@@ -99,7 +98,7 @@ def page_of(path: str, command: Any) -> str:
 def roff(text: str) -> str:
     """Return a text escaped so that man(7) shows it unchanged."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
-    # By number, independent of the encoding in which a page is read.
+    # By code point, so that the encoding of the page does not matter.
     escaped = _FOREIGN.sub(lambda found: f"\\[u{ord(found[0]):04X}]", escaped)
     return _REQUEST.sub(r"\\&\1", escaped)
 

@@ -22,9 +22,9 @@ DEFAULT_URI = "amqp://guest:guest@localhost:5672/%2F"
 
 
 def _find_uri(context: typer.Context, value: str) -> str:
-    """Return the URI to connect to; if it is from a context, use the context's files too.
+    """Return the URI to connect to; for a context's URI, also use the context's TLS files.
 
-    `value` is from the option, its variable or the default.
+    `value` is the value of the option, of its variable, or the default.
 
     Raises: Failure.
     """
@@ -55,7 +55,7 @@ def set_variable(context: typer.Context, name: str, value: str) -> None:
 
 
 def uri_option(*names: str, help_text: str) -> Any:
-    """Return the option for a parameter `uri`, the broker to connect to."""
+    """Return the option for the parameter `uri`, the broker's address."""
     return typer.Option(
         *names, envvar=URI_VARIABLE, help=help_text, metavar="URI", callback=_find_uri
     )
@@ -68,7 +68,7 @@ Uri = Annotated[
 
 
 def _size(given: str | int) -> int:
-    """Return the bytes of a size; a default is already a number.  Raises: BadParameter."""
+    """Return a size in bytes; a default is already a number.  Raises: BadParameter."""
     if isinstance(given, int):
         return given
     try:
@@ -82,25 +82,25 @@ def size_option(*names: str, help_text: str) -> Any:
     return typer.Option(*names, parser=_size, metavar="SIZE", help=help_text)
 
 
-#: The form of a time, for messages.
+#: The format of a time, for error messages.
 TIME_FORM: Final = "a time such as 2026-01-31T12:00:00Z, 1970 or later (local without a zone)"
 
 
 def read_time(text: str) -> datetime | None:
-    """Return the time of a text, in UTC; None if it is invalid or before 1970.
+    """Return the time in a text, in UTC, or None if it is invalid or before 1970.
 
-    A time without a zone is local time.
+    A time without a zone is local.
     """
     try:
         time = datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
-        # Also for a time that leaves the calendar in UTC.
+        # The conversion to UTC can exceed the range of dates.
         return None
     return time if time.timestamp() >= 0 else None
 
 
 def read_file(path: Path, bytes_max: int) -> str:
-    """Return the text of a file.  Raises: Failure, also for an endless file."""
+    """Return the text of a file.  Raises: Failure, also if it has more than `bytes_max` bytes."""
     try:
         with path.open("rb") as file:
             data = file.read(bytes_max + 1)
@@ -116,7 +116,7 @@ def read_file(path: Path, bytes_max: int) -> str:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a text to a file, created for its owner only.  Raises: Failure."""
+    """Write a text to a file; only its owner can read a new file.  Raises: Failure."""
     try:
         path.touch(mode=0o600)
         path.write_text(text, encoding="utf-8")
@@ -136,7 +136,7 @@ def need_empty(path: Path) -> None:
 
 
 def read_json(text: str) -> object:
-    """Return the value of a JSON text.  Raises: ValueError with the reason."""
+    """Return the value of a JSON text.  Raises: ValueError."""
     try:
         found: object = json.loads(text)
     except RecursionError:
@@ -145,7 +145,7 @@ def read_json(text: str) -> object:
 
 
 def read_uri(uri: str) -> Parameters:
-    """Return the parameters of a connection.  Raises: Failure."""
+    """Return the connection parameters in a URI.  Raises: Failure."""
     from leveret.client.uri import parse_uri
 
     try:
@@ -155,7 +155,7 @@ def read_uri(uri: str) -> Parameters:
 
 
 def read_pairs(pairs: list[str], option: str, *, texts: bool = False) -> dict[str, object]:
-    """Return `KEY=VALUE` texts as a table; a value is JSON if valid, otherwise text.
+    """Return `KEY=VALUE` texts as a table; a value is parsed as JSON if valid, otherwise text.
 
     With `texts`, every value is text.
 

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 #: The longest timeout.
 SECONDS_MAX: Final = 86_400.0
 
-#: The frame in which a broker answers a protocol header: connection.start, on channel 0.
+#: The start of the frame that answers a protocol header: connection.start on channel 0.
 _KIND_AND_CHANNEL: Final = b"\x01\x00\x00"
 _CONNECTION_START: Final = b"\x00\x0a\x00\x0a"
 
-#: The request to a broker's management socket, and the beginning of a good answer.
+#: The request to a broker's management socket, and the beginning of a successful answer.
 _REQUEST: Final = b"GET /api/whoami HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 _GOOD_ANSWER: Final = b"HTTP/1.1 200 "
 
@@ -90,7 +90,7 @@ def _ask_amqp(parameters: Parameters, where: str, deadline: float) -> None:
 
 
 def _answer(parameters: Parameters, deadline: float) -> bytes:
-    """Return the beginning of a broker's answer to a protocol header, up to the method's ids.
+    """Return the beginning of the answer to a protocol header, up to the method's ids.
 
     Raises: OSError, including TimeoutError.
     """

@@ -1,11 +1,11 @@
-"""Choose the broker of a command: one on this machine, or one by its HTTP API or its URI.
+"""Choose the broker of a command, by options, environment variables, contexts or settings.
 
-A broker on this machine is named by its data directory or its settings file, another one by the
-address of its API, by its URI or by a context.  Only this module chooses between them.  In order
-of precedence, they come from
+A data directory or a settings file names a broker on this machine.  The address of an API, a URI or
+a context names any broker.  Only this module chooses between them.  In order of precedence, the
+broker is named by
 
-1. options, in any place: before the command (`root.py`), after the name of its group, or at
-   the end of the line.  If an option is given twice, the last one counts.  Options that name two
+1. options anywhere on the command line: before the command (`root.py`), after the name of its
+   group, or at the end.  If an option is given twice, the last one counts.  Options that name two
    brokers are refused;
 2. environment variables;
 3. the current context, and then the default settings.
@@ -65,7 +65,7 @@ CONTEXT_VARIABLE: Final = "LEVERET_CONTEXT"
 
 @dataclass(frozen=True)
 class BrokerOptions:
-    """The options with which a command names its broker; an empty one was not given."""
+    """The options that name a command's broker; an option that was not given is empty."""
 
     data_dir: Path | None = None
     config: Path | None = None
@@ -79,11 +79,11 @@ class BrokerOptions:
         return frozenset(each.name for each in fields(self) if getattr(self, each.name))
 
     def over(self, further: BrokerOptions) -> BrokerOptions:
-        """Return the options of both; these override those of `further`, which come earlier."""
+        """Return these options combined with `further`, which they override."""
         return replace(further, **{name: getattr(self, name) for name in self.said})
 
     def find_api(self) -> Path | Remote:
-        """Return the broker's API: a Unix socket, or an address.  Raises: Failure."""
+        """Return the Unix socket or the address of the broker's API.  Raises: Failure."""
         place = self.checked()
         if place.data_dir or place.config:
             return _settings(place.data_dir, place.config).management_socket
@@ -107,7 +107,7 @@ class BrokerOptions:
         return _settings(None, None).management_socket if is_further else self.find_api()
 
     def find_socket(self) -> Path | None:
-        """Return the management socket of the broker; None if AMQP is to be used.
+        """Return the management socket of the broker, or None if the command should use AMQP.
 
         The socket is used if options or variables name the data directory or the settings of a
         broker on this machine, or if nothing names a broker and the default directory has a socket.
@@ -150,13 +150,13 @@ class BrokerOptions:
 
 
 class _BrokerOptions:
-    """The options that name a broker and precede the command's own options."""
+    """The options that name a broker, from the part of the command line that has been parsed."""
 
     def __init__(self) -> None:
         self.before = BrokerOptions()
 
     def add(self, command: typer.Context, said: BrokerOptions) -> None:
-        """Add options to the line until the command ends; they override earlier ones."""
+        """Add options, which override earlier ones, until the command ends."""
         before = self.before
         self.before = said.over(before)
 
@@ -170,7 +170,7 @@ LINE: Final = _BrokerOptions()
 
 
 def option_of(name: str) -> str:
-    """Return the option of a field of `BrokerOptions`."""
+    """Return the option for a field of `BrokerOptions`."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -189,9 +189,9 @@ def _no_context() -> Context:
 
 
 def find_uri(given: str, default: str) -> tuple[str, Context]:
-    """Return the URI to connect to, and the context that its files come from, or an empty one.
+    """Return the URI to connect to, and the context of its TLS files, or an empty context.
 
-    `given` is the option at the end of the line.
+    `given` is the value of the option at the end of the command line.
 
     Raises: Failure.
     """
@@ -199,7 +199,7 @@ def find_uri(given: str, default: str) -> tuple[str, Context]:
     if place.context:
         named = contexts().get(place.context)
         if place.uri:
-            # It may name another broker, which must not get the certificate of the context.
+            # The URI may name another broker, which must not get the context's certificate.
             return place.uri, _no_context()
         return _uri_of(named, place.context), named
     if uri := place.uri or os.environ.get(URI_VARIABLE, ""):
@@ -212,9 +212,9 @@ def find_uri(given: str, default: str) -> tuple[str, Context]:
 
 
 def find_context() -> Context | None:
-    """Return the context with which a command connects, or None.
+    """Return the context that a command uses, or None.
 
-    A URI on the command line replaces that of the context.
+    A URI on the command line replaces the URI of the context.
 
     Raises: Failure.
     """
@@ -226,19 +226,19 @@ def find_context() -> Context | None:
 
 
 def _is_variable_set() -> bool:
-    """Return whether a variable other than that of the URI names a broker."""
+    """Return whether an environment variable other than `LEVERET_URI` names a broker."""
     names = (API_VARIABLE, CONTEXT_VARIABLE, *_HERE_VARIABLES)
     return any(os.environ.get(name) for name in names)
 
 
 def _check_variable() -> None:
-    """Refuse an unknown context of the environment, even if it is not used."""
+    """Check that the context named by the environment exists, even if it is unused."""
     if name := os.environ.get(CONTEXT_VARIABLE):
         contexts().get(name)
 
 
 def _context_without_options() -> tuple[Context | None, str]:
-    """Return the context of the environment, or else the current one, and its name.
+    """Return the context that the environment names, or else the current one, and its name.
 
     Raises: Failure.
     """
@@ -281,8 +281,8 @@ def _api_without_options() -> Path | Remote:
 def _settings(data_dir: Path | None, config: Path | None) -> Settings:
     """Return the settings of a broker on this machine, for its data directory and its socket.
 
-    For these two, an option, and the file that it names, take precedence over variables.  A socket
-    from a variable counts only if no option names the data directory.
+    For these two settings, options and the settings file of an option override variables.  A
+    variable sets the socket only if no option names another data directory.
 
     Raises: Failure.
     """
@@ -309,12 +309,15 @@ class PlaceGroup(SafeGroup):
     """A group whose commands also accept the group's options that name a broker."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments, with those options first, wherever they are before a `--`."""
+        """Parse the arguments, with the options that name a broker moved to the front."""
         return super().parse_args(ctx, _place_first(args))
 
 
 def _place_first(args: list[str]) -> list[str]:
-    """Return the arguments with the options that name a broker, and their values, first."""
+    """Return the arguments with the options that name a broker, and their values, at the front.
+
+    Arguments after `--` stay in their place.
+    """
     place: list[str] = []
     rest: list[str] = []
     left = iter(args)

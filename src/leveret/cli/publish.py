@@ -17,7 +17,7 @@ from leveret.limits import CLIENT_MESSAGE_BYTES_MAX
 if TYPE_CHECKING:
     from leveret.wire.properties import BasicProperties
 
-#: Numeric properties.
+#: The properties that are numbers.
 _NUMBERS: Final = ("delivery_mode", "priority", "timestamp")
 
 
@@ -79,7 +79,7 @@ def publish(
 
 
 def read_properties(pairs: list[str], headers: list[str], transient: bool) -> BasicProperties:
-    """Return the properties from the options.  Raises: Failure."""
+    """Return the message properties that the options set.  Raises: Failure."""
     from leveret.wire.properties import BasicProperties
 
     properties = BasicProperties(delivery_mode=1 if transient else 2)
@@ -94,7 +94,7 @@ def read_properties(pairs: list[str], headers: list[str], transient: bool) -> Ba
 
 
 def _number(name: str, value: object) -> int:
-    """Return the number in a property.  Raises: Failure."""
+    """Return the value of a numeric property.  Raises: Failure."""
     try:
         return int(str(value))
     except ValueError:
@@ -122,7 +122,7 @@ def _messages(body: bytes | None, file: Path | None, lines: bool) -> Iterator[by
 def _next(source: BinaryIO, name: str, lines: bool) -> bytes:
     """Return the next line, or the whole input.  Raises: Failure; OSError."""
     most = CLIENT_MESSAGE_BYTES_MAX
-    # A device such as /dev/zero never ends.
+    # The size is limited because a device such as /dev/zero never ends.
     data = source.readline(most + 1) if lines else source.read(most + 1)
     if len(data) > most:
         text = f"{name}: a message has at most {most} bytes; --lines publishes each line separately"

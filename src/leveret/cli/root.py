@@ -1,8 +1,8 @@
-"""The top of the command: all commands, and how each of them ends.
+"""The root of the command line: all commands, their common options, and their exit codes.
 
 Invariants: a command's module is imported only for the command, its help or the list of all
-commands; a failure is printed in lines on standard error, never as a traceback.  Text of the
-command line is UTF-8 before a command gets it; paths and bytes may be anything.
+commands.  A failure is printed as lines on standard error, never as a traceback.  Text arguments
+are checked to be UTF-8 before a command runs; paths and bodies may contain any bytes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ COMMANDS: Final = {
     "man": "leveret.cli.manual",
 }
 
-#: The options before a command that name its broker.
+#: Fields of `BrokerOptions` by which a command can name its broker.
 _BY_URI: Final = frozenset({"uri", "context"})
 _HERE: Final = frozenset({"data_dir", "config"})
 _BY_API: Final = _HERE | {"api", "context"}
@@ -86,7 +86,7 @@ Command = TyperCommand | TyperGroup
 
 
 class LazyCommands(MutableMapping[str, Any]):
-    """The commands by name, each imported on first use."""
+    """The commands by name; a command's module is imported on first use."""
 
     def __init__(self, places: dict[str, str]) -> None:
         self._places = places
@@ -118,14 +118,14 @@ class LazyCommands(MutableMapping[str, Any]):
 
 
 def command_of(app: typer.Typer) -> Command:
-    """Return the command of an app with one command, or the group of an app with several."""
+    """Return an app's only command, or the group of its commands."""
     command = cast("Command", typer.main.get_command(app))
     _take_utf8(command)
     return command
 
 
 def _take_utf8(command: Any) -> None:
-    """Make a command, and all its subcommands, refuse text that is not UTF-8."""
+    """Make a command and its subcommands refuse text that is not UTF-8."""
     for inner in getattr(command, "commands", {}).values():
         _take_utf8(inner)
     if command.callback is not None:
@@ -137,7 +137,7 @@ def _call(callback: Callable[..., Any], parameters: Sequence[Any], **values: Any
     for parameter in parameters:
         value = values.get(parameter.name)
         for text in value if isinstance(value, list | tuple) else (value,):
-            # Arguments from the system that are not UTF-8 contain surrogates.
+            # Python decodes arguments that are not UTF-8 to surrogates.
             if isinstance(text, str) and not _is_utf8(text):
                 name = parameter.metavar or parameter.name.upper()
                 if parameter.param_type_name == "option":
@@ -182,7 +182,7 @@ class Root(SafeGroup):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # typer would exit with 1 by itself.
+            # Otherwise, typer would exit with 1.
             raise Failure("", NOT_READ) from None
 
     def _code(
@@ -196,7 +196,7 @@ class Root(SafeGroup):
         try:
             result = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
             if sys.stdout is not None:
-                # Here a failed write is still reported.
+                # Flush here, where a failed write is still reported.
                 sys.stdout.flush()
         except Failure as failure:
             if failure.code == NOT_READ:
@@ -233,7 +233,7 @@ def _fail(code: int, *lines: str) -> int:
 
 
 def _escape(error: typer.TyperException) -> None:
-    """Escape the parts of a wrong command line that an error quotes."""
+    """Escape the parts of the command line that an error quotes."""
     for name in ("message", "option_name", "filename", "ui_filename", "param_hint"):
         text = getattr(error, name, None)
         if isinstance(text, str):
@@ -241,14 +241,14 @@ def _escape(error: typer.TyperException) -> None:
 
 
 def _refusal(error: OSError) -> str:
-    """Return the text for a failed system call: of a named file, or else of the output."""
+    """Return the text for a failed system call, which names the file or standard output."""
     if error.filename is None:
         return f"cannot write to standard output: {error.strerror or error}"
     return f"{os.fsdecode(error.filename)}: {error.strerror}"
 
 
 def _fault(fault: Exception) -> list[str]:
-    """Return a bug as one line, or with its traceback if the variable is set."""
+    """Return the text for a bug: one line, or a traceback if `LEVERET_TRACEBACK` is set."""
     if os.environ.get(TRACEBACK_VARIABLE):
         return "".join(traceback.format_exception(fault)).split("\n")
     frame = traceback.extract_tb(fault.__traceback__)[-1]
@@ -262,7 +262,7 @@ def _fault(fault: Exception) -> list[str]:
 
 
 def _write_no_more() -> None:
-    """Discard pending output, so that the process ends quietly."""
+    """Discard pending output, so that no further error is printed at exit."""
     with contextlib.suppress(OSError, ValueError):
         leave_broken_pipe()
 
@@ -278,7 +278,7 @@ app = typer.Typer(
 
 
 def version_text() -> str:
-    """Return version and build, as loaded: `leveret 0.1.0 (compiled, Python …)`."""
+    """Return the version and the loaded build, such as `leveret 0.1.0 (compiled, Python …)`."""
     import platform
 
     from leveret import __version__
@@ -313,7 +313,7 @@ def _root(
     LINE.add(context, said)
     said.checked()
     if broker:
-        # Check the name even if the command does not use it, so that no typo goes unnoticed.
+        # Report an unknown context even if the command does not use it.
         contexts().get(broker)
     usable = NAMED_BY.get(context.invoked_subcommand or "")
     if usable is not None and said.said and not said.said & usable:
@@ -326,10 +326,11 @@ def _root(
 
 
 def _open_streams() -> None:
-    """Replace closed standard streams, and make every text printable.
+    """Replace closed standard streams, and escape characters that a stream cannot encode.
 
-    Otherwise the next file or socket would get their numbers.  Writes to a closed standard output
-    and reads from a closed standard input fail; the log is discarded.
+    Otherwise, the next opened file or socket would get the number of a closed stream.  Writes to a
+    closed standard output and reads from a closed standard input fail.  The log is discarded if
+    standard error is closed.
     """
     for number, flags in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
@@ -341,7 +342,7 @@ def _open_streams() -> None:
     sys.stderr = sys.stderr or _stream(2, "w")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal, or a path, that is not UTF-8 is no reason to fail.
+            # Printing must not fail for an encoding other than UTF-8, or a path that is not UTF-8.
             stream.reconfigure(errors="backslashreplace")
 
 
@@ -352,5 +353,5 @@ def _stream(number: int, mode: str) -> TextIO:
 def main() -> None:
     """Run the command line of this process."""
     _open_streams()
-    # The name is the same for `python -m leveret`.
+    # Help shows the same name for `python -m leveret`.
     app(prog_name="leveret")

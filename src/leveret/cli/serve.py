@@ -1,7 +1,6 @@
-"""`leveret serve`: run a broker until it is told to stop.
+"""`leveret serve`: run a broker until SIGTERM or SIGINT.
 
-The flags are created from the settings, so that each setting has one, with its description as
-help.
+The flags are created from the settings, with the settings' descriptions as help.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def _absent(package: str) -> Iterator[None]:
 
 def app() -> typer.Typer:
     """Return the command, with a flag for each setting."""
-    # typer reads a function's signature; this one has a parameter for each setting.
+    # typer creates options from a function's signature; this one has a parameter per setting.
     parameters = [_parameter(setting) for setting in describe_settings() if setting.flag]
     serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     serve.__annotations__ = {p.name: p.annotation for p in parameters}
@@ -78,8 +77,8 @@ def app() -> typer.Typer:
 
 
 def _parameter(setting: Setting) -> inspect.Parameter:
-    """Return the parameter of a setting's flag; None means that the flag is not given."""
-    # A path may be any bytes, other values are UTF-8.
+    """Return the parameter for a setting's flag; its default, None, means "not given"."""
+    # A path may contain any bytes; other values must be UTF-8.
     kind: Any = Path | None if setting.kind == "path" else str | None
     names = [setting.flag]
     text = setting.description.replace("`", "")

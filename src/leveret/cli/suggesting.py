@@ -1,4 +1,4 @@
-"""Groups that suggest commands for an unknown one, but never a destructive command."""
+"""Command groups that suggest similar commands for an unknown one, but no destructive ones."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typer.core import TyperGroup
 from leveret.cli.exits import USAGE
 from leveret.cli.printing import output
 
-#: Prefixes of the names of destructive commands.
+#: The prefixes of destructive commands.
 _DESTROYING: Final = ("delete", "purge", "clear", "cancel", "rewind", "restore")
 
 
 class SafeGroup(TyperGroup):
-    """A group whose suggestions are safe to run unread."""
+    """A command group that never suggests a destructive command."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -25,14 +25,13 @@ class SafeGroup(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, or print the help if there are none."""
         if not args and self.no_args_is_help and not ctx.resilient_parsing:
-            # typer passes the help as the text of an error, in which control characters, such as
-            # line feeds, are escaped.
+            # typer would print the help as an error, in which line feeds are escaped.
             output.say_lines(ctx.get_help(), err=True)
             raise typer.Exit(USAGE)
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command named by the arguments.  Raises: typer's error for an unknown one."""
+        """Find the command that the arguments name.  Raises: typer's error if it is unknown."""
         try:
             return super().resolve_command(ctx, args)
         except typer.TyperException as error:

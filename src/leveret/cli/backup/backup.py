@@ -1,9 +1,9 @@
 """`leveret backup`: a consistent copy of a broker's data, whether the broker runs or not.
 
-Two things make it consistent: the order of copying (`store.listing`), and a hold that keeps the
-broker from removing files meanwhile.  It includes everything confirmed before the command began,
-since the hold begins with a sync.  A broker on another machine sends its files over HTTP
-(`remote`).
+The copy is consistent because files are copied in a fixed order (`store.listing`), and because a
+hold prevents the broker from removing files during the copy.  It includes everything confirmed
+before the command began, since the hold begins with a sync.  A broker on another machine sends its
+files over HTTP (`remote`).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _copy_remote(place: Remote, to: Path) -> Manifest:
 
 @contextmanager
 def failing() -> Iterator[None]:
-    """Turn errors of the disk into Failure."""
+    """Convert disk errors to Failure."""
     try:
         yield
     except DiskLocked as locked:
@@ -116,7 +116,7 @@ def _copy_held(data: Path, to: Path, link: bool, hold: BackupHold) -> Manifest:
 
 
 def _copy_stopped(data: Path, to: Path, link: bool) -> Manifest:
-    """Copy the files of a stopped broker, which cannot start meanwhile."""
+    """Copy the files of a stopped broker, which cannot start during the copy."""
     disk = ReadDisk(str(data))
     disk.lock(LOCK_PATH)
     manifest = _manifest(data)
@@ -127,7 +127,7 @@ def _copy_stopped(data: Path, to: Path, link: bool) -> Manifest:
 
 
 def _manifest(data: Path) -> Manifest:
-    """Return the manifest for a backup of a directory, still without files.  Raises: Failure."""
+    """Return a manifest without files for the backup of a directory.  Raises: Failure."""
     for copy in look_at_format(ReadDisk(str(data))):
         if copy is not None:
             return Manifest(__version__, copy.uuid.hex(), time.time_ns() // 1_000_000, 0)
@@ -137,7 +137,7 @@ def _manifest(data: Path) -> Manifest:
 def _copy_all(
     data: Path, to: Path, link: bool, manifest: Manifest, beat: Callable[[], None]
 ) -> None:
-    """Copy snapshots, journal and segments in this order."""
+    """Copy the format file, then the files of `FOLDERS` in their order; sync the directories."""
     disk = ReadDisk(str(data))
     total = sum(size for folder in FOLDERS for _, size in files_in(disk, folder))
     _prepare(to, 0 if link else total)
@@ -168,7 +168,7 @@ def _prepare(to: Path, total: int) -> None:
 
 @contextmanager
 def progress(doing: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yield a function that takes the number of bytes done; it draws a bar on a terminal."""
+    """Yield a function that adds copied bytes to a progress bar, which only a terminal shows."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

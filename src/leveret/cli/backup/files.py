@@ -2,8 +2,8 @@
 
     BACKUP/manifest.json     written last: a backup without it is incomplete
 
-Invariants: every file and name is synced before the manifest is; the manifest has a checksum of
-itself; no path in it leads out of the backup.
+Invariants: every file and name is synced before the manifest is written; the manifest contains a
+checksum of its own fields; no path in it leads out of the backup.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PATH: Final = re.compile(
 )
 
 BLOCK_BYTES: Final = 1024 * 1024
-#: With syncs this frequent, a copy never delays the broker's syncs for long.
+#: The number of bytes between syncs of a copy, small enough not to delay the broker's syncs.
 _SYNC_BYTES: Final = 4 * 1024 * 1024
 #: Linux's ioctl for a file that shares the blocks of another (linux/fs.h).
 _FICLONE: Final = 0x40049409
@@ -39,7 +39,7 @@ _FICLONE: Final = 0x40049409
 
 @dataclass(frozen=True)
 class Copied:
-    """A file in a backup: its path there, its bytes and their checksum."""
+    """A file in a backup: its path in the backup, its size and its checksum."""
 
     path: str
     bytes: int
@@ -90,12 +90,12 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def _digest(found: dict[str, Any]) -> str:
-    """Return the checksum of a manifest, over its other fields."""
+    """Return the checksum of a manifest's fields."""
     return xxh3_128(json.dumps(found, sort_keys=True).encode()).hexdigest()
 
 
 class Copier:
-    """Copies files from one directory to another.  `beat` gets the number of newly copied bytes."""
+    """Copies files from one directory to another, and calls `beat` with the bytes of each block."""
 
     def __init__(
         self, source: Path, target: Path, beat: Callable[[int], None], *, links: bool = False
@@ -106,9 +106,11 @@ class Copier:
         self._links = links
 
     def copy(self, path: str, size: int, *, link: bool = False) -> Copied:
-        """Copy the first `size` bytes of a file, durably; `link` allows a hard link.
+        """Copy the first `size` bytes of a file and sync the copy; `link` allows a hard link.
 
-        If the file system supports it, the copy shares the blocks of its source.  Raises: OSError.
+        If the file system supports it, the copy shares its blocks with the source.
+
+        Raises: OSError.
         """
         source, target = self._source / path, self._target / path
         if link and self._links:
@@ -126,7 +128,7 @@ class Copier:
         return Copied(path, size, digest)
 
     def _hash(self, reading: int, size: int) -> str:
-        """Return the checksum of a file's first bytes."""
+        """Return the checksum of a file's first `size` bytes."""
         hasher = xxh3_128()
         for block in _blocks_of(reading, size):
             hasher.update(block)
@@ -144,7 +146,7 @@ def write_blocks(writing: int, blocks: Iterable[bytes], beat: Callable[[int], No
         position += len(block)
         if position - synced >= _SYNC_BYTES:
             os.fdatasync(writing)
-            # Synced pages need not displace the broker's pages in the page cache.
+            # Synced pages must not displace the broker's pages in the page cache.
             os.posix_fadvise(writing, 0, position, os.POSIX_FADV_DONTNEED)
             synced = position
         beat(len(block))
@@ -152,7 +154,7 @@ def write_blocks(writing: int, blocks: Iterable[bytes], beat: Callable[[int], No
 
 
 def _blocks_of(reading: int, size: int) -> Iterator[bytes]:
-    """Yield a file's first bytes.  Raises: OSError, also if there are fewer."""
+    """Yield the first `size` bytes of a file.  Raises: OSError, also if the file is shorter."""
     position = 0
     while position < size:
         block = os.pread(reading, min(BLOCK_BYTES, size - position), position)
@@ -170,7 +172,7 @@ def make_folders(directory: Path) -> None:
 
 
 def sync_folders(directory: Path) -> None:
-    """Make all names in a store's directory durable.  Raises: OSError."""
+    """Sync a store's directory, its folders and its parent.  Raises: OSError."""
     for folder in FOLDERS:
         sync_folder(directory / folder)
     sync_folder(directory)
@@ -178,7 +180,7 @@ def sync_folders(directory: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a directory durable.  Raises: OSError."""
+    """Sync a directory, so that the names in it are durable.  Raises: OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -193,7 +195,7 @@ def create(path: Path) -> Any:
 
 
 def _clone(reading: int, writing: int) -> bool:
-    """Make a file share the blocks of another; return False if the file system cannot."""
+    """Make a file share the blocks of another; return whether the file system supports this."""
     try:
         fcntl.ioctl(writing, _FICLONE, reading)
     except OSError:
@@ -202,7 +204,7 @@ def _clone(reading: int, writing: int) -> bool:
 
 
 def _write(descriptor: int, block: bytes) -> None:
-    """Write all of a block."""
+    """Write a whole block."""
     left = memoryview(block)
     while left:
         left = left[os.write(descriptor, left) :]

@@ -1,4 +1,4 @@
-"""Hold a running broker's files while they are copied, by `POST /api/backup` on its socket."""
+"""The hold on a running broker's files during a backup: `POST /api/backup` on its Unix socket."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ class NoBroker(Exception):
 
 
 class BackupHold:
-    """A hold on the broker's files while they are copied; `answer` is the broker's first answer.
+    """A request during which the broker removes no files; `answer` is the broker's first answer.
 
-    It ends with `end`, with the context, or with this process.  Raises: NoBroker; Failure.
+    The hold ends with `end`, at the end of the context, or with this process.
+
+    Raises: NoBroker; Failure.
     """
 
     def __init__(self, socket: Path) -> None:
@@ -67,7 +69,7 @@ class BackupHold:
         self.close()
 
     def close(self) -> None:
-        """Disconnect: the broker notices, and releases the files."""
+        """Disconnect, upon which the broker releases the files."""
         self._connection.close()
 
     def beat(self) -> None:
@@ -92,7 +94,7 @@ class BackupHold:
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:
-        """Turn errors of the connection into Failure."""
+        """Convert connection errors to Failure."""
         try:
             yield
         except (OSError, ValueError, http.client.HTTPException) as error:

@@ -1,11 +1,11 @@
 """The files of a broker on another machine, sent over HTTP (`/api/backups` of its API).
 
-The broker keeps all files while they are read here.  A lost connection is opened again, and the
-file continues from there.  The received files are compared with the checksums of the sent ones
-before the manifest makes them a backup.
+The broker removes no files during the backup.  After a lost connection, the client reconnects and
+continues the file at the same position.  The checksums of all received files are compared with the
+broker's before the manifest is written.
 
 Invariants: files are only written below the directory of the backup, whatever paths a broker sends;
-a broker is told that the backup is over, if it can be reached.
+at the end, the backup is deleted on the broker, if it can be reached.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from leveret.cli.backup.files import BLOCK_BYTES, PATH, Copied, Manifest, create
 from leveret.cli.contexts.remote import Remote
 from leveret.cli.management_client import ask, read_body
 
-#: The pauses before further requests for a file that makes no progress.
+#: The pauses before repeated requests for a file of which no further bytes arrive.
 _PAUSES_SECONDS: Final = (0.0, 1.0, 5.0)
 
 _ID: Final = re.compile(r"[0-9a-f]{32}")
@@ -54,7 +54,7 @@ class _Told(msgspec.Struct):
 class RemoteBackup:
     """A backup that a broker provides for this process; `files` are its paths and sizes.
 
-    It ends with the context.  Raises: Failure.
+    The end of the context deletes it on the broker.  Raises: Failure.
     """
 
     def __init__(self, place: Remote) -> None:
@@ -63,7 +63,7 @@ class RemoteBackup:
         self._path = f"/api/backups/{told.id}"
         self._connection = place.connection()
         self.files: Final = [(each.path, each.bytes) for each in told.files]
-        #: The manifest, still without files.
+        #: The manifest, without files until the caller sets them.
         self.manifest: Final = Manifest(
             told.product_version, told.uuid, told.time_ms, told.durable_group
         )
@@ -78,12 +78,12 @@ class RemoteBackup:
         trace: TracebackType | None,
     ) -> None:
         self._connection.close()
-        # A broker that does not receive this releases its files by itself.
+        # Without this request, the broker releases its files after some time.
         with contextlib.suppress(exits.Failure):
             ask(self._place, "DELETE", self._path)
 
     def copy(self, to: Path, beat: Callable[[int], None]) -> list[Copied]:
-        """Write all files below a directory, durably; return them.  Raises: Failure; OSError."""
+        """Write and sync all files below a directory; return them.  Raises: Failure; OSError."""
         copied: list[Copied] = []
         for path, size in self.files:
             with create(to / path) as writing:
@@ -93,7 +93,7 @@ class RemoteBackup:
         return copied
 
     def check(self, copied: list[Copied]) -> None:
-        """Check that the broker kept its files until now, and that they arrived undamaged.
+        """Check that the broker still holds its files, and that they arrived undamaged.
 
         Raises: Failure.
         """
@@ -122,7 +122,7 @@ class RemoteBackup:
         return exits.Failure(text, exits.PROTOCOL)
 
     def _blocks(self, path: str, size: int) -> Iterator[bytes]:
-        """Yield a file's bytes, over as many requests as it takes.  Raises: Failure."""
+        """Yield a file's bytes; repeat the request after a lost connection.  Raises: Failure."""
         at = 0
         failures = 0
         while at < size:
@@ -144,7 +144,7 @@ class RemoteBackup:
                 time.sleep(_PAUSES_SECONDS[max(0, failures - 1)])
 
     def _request(self, path: str, at: int) -> http.client.HTTPResponse:
-        """Request a file from a position on.  Raises: OSError; HTTPException; Failure."""
+        """Request a file from position `at`.  Raises: OSError; HTTPException; Failure."""
         where = f"{self._place.prefix}{self._path}/files/{quote(path, safe='')}?offset={at}"
         self._connection.request("GET", where, headers=self._place.headers())
         response = self._connection.getresponse()

@@ -1,4 +1,4 @@
-"""`leveret restore`: turn a backup into a data directory, and verify every byte of it."""
+"""`leveret restore`: create a data directory from a backup, and verify every byte of it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _files_of(backup: Path, force: bool) -> tuple[list[Copied], list[str]]:
 
 
 def _copy(backup: Path, data: Path, files: list[Copied]) -> list[str]:
-    """Copy all files; return their faults."""
+    """Copy all files; return a description of each fault."""
     faults: list[str] = []
     with progress("restoring", sum(each.bytes for each in files)) as advance:
         copier = Copier(backup, data, advance)
@@ -87,7 +87,7 @@ def _copy(backup: Path, data: Path, files: list[Copied]) -> list[str]:
             if not source.is_file():
                 faults.append(f"{each.path} is missing")
                 continue
-            # A linked file may have grown since; the additional bytes do not belong to the backup.
+            # A hard link may have grown since; the additional bytes do not belong to the backup.
             size = min(each.bytes, source.stat().st_size)
             if size < each.bytes:
                 faults.append(f"{each.path} has {size} of {counted(each.bytes, 'byte')}")
@@ -100,7 +100,7 @@ def _copy(backup: Path, data: Path, files: list[Copied]) -> list[str]:
 
 
 def _name_format(data: Path) -> None:
-    """Make the directory a store: the last step, after everything else is synced."""
+    """Make the directory a store by renaming the format file, after everything else is synced."""
     sync_folders(data)
     with contextlib.suppress(FileNotFoundError):
         (data / f"{FORMAT_PATH}.new").rename(data / FORMAT_PATH)
@@ -108,7 +108,7 @@ def _name_format(data: Path) -> None:
 
 
 def _remove(data: Path) -> None:
-    """Remove the copied files; the directory stays."""
+    """Remove the copied files, but not the directory."""
     for folder in FOLDERS:
         for path in (data / folder).iterdir():
             path.unlink()

@@ -13,7 +13,7 @@ from leveret.cli.printing import output
 from leveret.cli.printing.rows import print_rows
 from leveret.cli.suggesting import SafeGroup
 
-#: Shown for a password, and for an address that cannot be parsed: it may contain a password.
+#: Shown instead of a password, and of an invalid address, which may contain a password.
 _SET: Final = "(set)"
 _UNREADABLE: Final = "(cannot be read)"
 

@@ -1,4 +1,4 @@
-"""Contexts: a user's own names for brokers on other machines, in one file.
+"""Contexts: a user's names for brokers on other machines, stored in one file.
 
     current = "prod"
 
@@ -8,9 +8,8 @@
     user = "admin"
     password_file = "/home/ann/.leveret-prod"
 
-The file is `contexts.toml` in the directory `leveret` of the user's configuration directory
-(`XDG_CONFIG_HOME`, by default `~/.config`).  It may contain passwords, so it is refused if other
-users can read it.
+The file is `leveret/contexts.toml` in the user's configuration directory (`XDG_CONFIG_HOME`, by
+default `~/.config`).  It may contain passwords, so it is refused if other users can read it.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True)
 class Context:
-    """One broker; empty fields are not set."""
+    """The addresses and the credentials for one broker; an empty field is not set."""
 
     #: The HTTP API, such as https://host:15671.
     api: str = ""
@@ -66,7 +65,7 @@ class Contexts:
 
     @classmethod
     def load(cls, path: Path | None = None) -> Self:
-        """Read the file; a missing file has no contexts.  Raises: Failure."""
+        """Read the file; without a file there are no contexts.  Raises: Failure."""
         place = path or default_path()
         try:
             with place.open("rb") as file:
@@ -87,7 +86,7 @@ class Contexts:
             raise Failure(f"{place}: {error}", CONFIG) from None
 
     def get(self, name: str) -> Context:
-        """Return a context.  Raises: Failure for an unknown one."""
+        """Return a context.  Raises: Failure for an unknown name."""
         if name not in self.by_name:
             known = ", ".join(sorted(self.by_name)) or "none"
             text = f"no context {name!r} in {self.path}; known: {known}"
@@ -95,7 +94,7 @@ class Contexts:
         return self.by_name[name]
 
     def save(self) -> None:
-        """Replace the file atomically, with read access only for its owner.  Raises: Failure."""
+        """Replace the file atomically; only its owner can read it.  Raises: Failure."""
         lines = [f"current = {json.dumps(self.current, ensure_ascii=False)}\n"]
         for name, context in sorted(self.by_name.items()):
             lines.append(f"\n[context.{json.dumps(name, ensure_ascii=False)}]\n")

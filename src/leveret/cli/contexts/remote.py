@@ -1,4 +1,4 @@
-"""The HTTP API of a broker on another machine: address, user, and trusted authorities."""
+"""The HTTP API of a broker on another machine: its address, the user, and the TLS files."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import ssl
 
 #: The password of the user who calls the API.
-PASSWORD_VARIABLE: Final = "LEVERET_API_PASSWORD"  # noqa: S105 (it is the name of one)
+PASSWORD_VARIABLE: Final = "LEVERET_API_PASSWORD"  # noqa: S105 (the name of a variable)
 
-#: The time limit for connecting and for each piece of an answer.
+#: The time limit for connecting, and for each read of an answer.
 SECONDS_MAX: Final = 30.0
 
 _PORTS: Final = {"http": 15672, "https": 15671}
@@ -27,7 +27,7 @@ _PORTS: Final = {"http": 15672, "https": 15671}
 
 @dataclass(frozen=True)
 class Remote:
-    """An API by HTTP or HTTPS; its text form omits the password."""
+    """An API over HTTP or HTTPS; its text form omits the password."""
 
     scheme: str
     host: str
@@ -72,7 +72,7 @@ class Remote:
         return f"{self.scheme}://{host}:{self.port}{self.prefix}"
 
     def connection(self) -> http.client.HTTPConnection:
-        """Return a connection that is not open yet.  Raises: Failure for unusable files."""
+        """Return a connection that is not yet open.  Raises: Failure for unusable TLS files."""
         if self.scheme == "http":
             return http.client.HTTPConnection(self.host, self.port, timeout=SECONDS_MAX)
         return http.client.HTTPSConnection(
@@ -92,12 +92,12 @@ class Remote:
 
 
 def _wrong(why: str) -> Failure:
-    """Return the error for an address, without quoting it: it may contain a password."""
+    """Return the error for an address; it does not quote the address, which may have a password."""
     return Failure(f"the address of the API is not valid: {why}", USAGE)
 
 
 def _password(context: Context) -> str:
-    """Return the user's password; the default for guest is `guest`.  Raises: Failure."""
+    """Return the user's password, by default `guest` for the user guest.  Raises: Failure."""
     if given := os.environ.get(PASSWORD_VARIABLE):
         return given
     if context.password_file:

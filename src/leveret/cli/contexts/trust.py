@@ -1,8 +1,8 @@
 """The authorities that a command trusts over TLS, and its certificate: PEM files.
 
-For AMQP the files are named by the variables below, which a context of the command line sets for
-its own URI.  Without them a command trusts the authorities of the system, or those of the file
-named by OpenSSL's variable `SSL_CERT_FILE`.
+For AMQP, environment variables name the files; a context sets them for its own URI.  Without them,
+a command trusts the system's authorities, or those in the file that OpenSSL's variable
+`SSL_CERT_FILE` names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from leveret.cli.exits import CONFIG, Failure
 from leveret.client.uri import Parameters
 
-#: The fields of a context, and their variables for AMQP.
+#: The environment variables for AMQP, by the field of a context.
 VARIABLES: Final = {
     "ca_file": "LEVERET_CA_FILE",
     "certificate_file": "LEVERET_CERTIFICATE_FILE",
@@ -23,7 +23,7 @@ VARIABLES: Final = {
 
 
 def tls_of(ca_file: str, certificate_file: str, key_file: str) -> ssl.SSLContext:
-    """Return a client's TLS context for files, each of which may be empty.  Raises: Failure."""
+    """Return a client's TLS context; each file name may be empty.  Raises: Failure."""
     try:
         made = ssl.create_default_context(cafile=ca_file or None)
     except OSError as error:
@@ -39,7 +39,7 @@ def tls_of(ca_file: str, certificate_file: str, key_file: str) -> ssl.SSLContext
 
 
 def amqp_tls(parameters: Parameters) -> ssl.SSLContext | None:
-    """Return the TLS context of an AMQP connection, None without TLS.  Raises: Failure."""
+    """Return the TLS context of an AMQP connection, or None for `amqp://`.  Raises: Failure."""
     if not parameters.tls:
         return None
     return tls_of(*(os.environ.get(variable, "") for variable in VARIABLES.values()))

@@ -1,8 +1,8 @@
 """`leveret ctl`: operate a running broker, with the commands of rabbitmqctl.
 
-Everything goes through the broker's HTTP API.  On the broker's machine it is used over its Unix
-socket, without a password, by the user who runs the broker only; from other machines over HTTPS,
-with a context.  Each concept has a file with its commands.
+All commands use the broker's HTTP API.  On the broker's machine they connect to its Unix socket
+without a password, which only the user who runs the broker can do.  From other machines they
+connect over HTTPS, with a context.  Each concept has a module with its commands.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Shared parts of the commands of `leveret ctl`: the broker, paths, options."""
+"""Shared by the commands of `leveret ctl`: requests to the broker, and common options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from leveret.cli.options import read_json
 from leveret.cli.place import BrokerOptions
 from leveret.limits import SHORT_STRING_BYTES_MAX
 
-#: The number of characters that an error quotes of a name that is too long.
+#: The number of characters of a too long name that an error quotes.
 _QUOTED = 40
 
 Vhost = Annotated[str, typer.Option("--vhost", "-p", help="The vhost.")]
@@ -25,7 +25,7 @@ Format = Annotated[Literal["table", "json", "tsv"], typer.Option("--format", hel
 
 @dataclass(frozen=True)
 class BrokerAddress:
-    """The broker of a command."""
+    """The broker that a command calls."""
 
     place: BrokerOptions
     #: Whether the command, such as a shell, also connects to this broker over AMQP.
@@ -39,7 +39,10 @@ class BrokerAddress:
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> object:
-        """Send a request for a path of these names; return the answer's JSON.  Raises: Failure."""
+        """Send a request, and return the answer's JSON.  Raises: Failure.
+
+        `path` has the names below `/api/`, not yet quoted.
+        """
         from leveret.cli.management_client import ask
 
         where = "/api/" + "/".join(quote(_name(part), safe="") for part in path)
@@ -51,7 +54,7 @@ class BrokerAddress:
     def show(
         self, form: Literal["table", "json", "tsv"], columns: Sequence[str], *path: str
     ) -> None:
-        """Print a listing.  Raises: Failure."""
+        """Print the listing at a path of the API.  Raises: Failure."""
         from leveret.cli.printing.rows import print_rows
 
         found = self.ask("GET", *path)
@@ -61,7 +64,7 @@ class BrokerAddress:
 
 
 def _name(text: str) -> str:
-    """Return a name if it is valid in a path.  Raises: Failure."""
+    """Return a name if it is UTF-8 and not too long.  Raises: Failure."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -78,7 +81,7 @@ def _name(text: str) -> str:
 
 
 def target(context: typer.Context) -> BrokerAddress:
-    """Return the broker named by the group's options."""
+    """Return the broker that the group's options name."""
     return cast("BrokerAddress", context.obj)
 
 

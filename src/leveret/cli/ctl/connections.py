@@ -1,7 +1,7 @@
 """Close the connections of clients.
 
-A connection is named as in listings, `1.2.3.4:5 -> 1.2.3.4:5672`, or without spaces in angle
-brackets, `<1.2.3.4:5->1.2.3.4:5672>`, where scripts for RabbitMQ expect the id of a process.
+A connection is named as in listings, `1.2.3.4:5 -> 1.2.3.4:5672`, or in angle brackets without
+spaces, `<1.2.3.4:5->1.2.3.4:5672>`, for scripts that pass RabbitMQ a process id.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DELAY_MS_MAX: Final = 3_600_000
 
 
 def id_of(name: str) -> str:
-    """Return the name of a connection or a channel as one word."""
+    """Return the name of a connection or a channel in angle brackets, without spaces."""
     return f"<{name.replace(' ', '')}>"
 
 
@@ -66,7 +66,7 @@ def close_all_connections(
         try:
             broker.ask("DELETE", "connections", name, headers=why)
         except exits.Failure as failure:
-            # The connection has ended by itself.
+            # The client has already closed the connection.
             if failure.code == exits.REFUSED:
                 continue
             raise
@@ -85,7 +85,10 @@ def _names(broker: BrokerAddress, *path: str) -> list[str]:
 
 
 def _header(reason: str) -> dict[str, str]:
-    """Return the header with the reason.  Raises: Failure if no header or reply can carry it."""
+    """Return the header with the reason.  Raises: Failure if the reason has too many bytes.
+
+    A reason with control characters is refused, too.
+    """
     if not reason.isprintable() or len(reason.encode()) > SHORT_STRING_BYTES_MAX:
         text = f"REASON must be a line of at most {SHORT_STRING_BYTES_MAX} bytes"
         raise exits.Failure(text, exits.USAGE)

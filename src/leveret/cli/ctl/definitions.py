@@ -13,7 +13,7 @@ from leveret.cli.options import read_file, write_file
 from leveret.cli.printing import output
 from leveret.sizes import counted
 
-#: The largest file, as accepted by the API (`management.bodies`, slow to import).
+#: The largest accepted file; the limit of `management.bodies`, which is slow to import.
 _FILE_BYTES_MAX: Final = 20 * 1024 * 1024
 
 OneVhost = Annotated[str, typer.Option("--vhost", "-p", help="Only of this vhost.")]
@@ -29,7 +29,7 @@ def export_definitions(
     if file is None:
         output.say_json(found, indent=1)
         return
-    # Created for its owner only: the passwords of hashes can be guessed.
+    # Only its owner can read the file, because passwords can be guessed from their hashes.
     write_file(file, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -51,7 +51,7 @@ def import_definitions(
 
 
 def _one_of(what: str) -> str:
-    """Return the singular of a kind of definition: `queues`, `policies`."""
+    """Return the singular of a kind of definition, such as `queue` or `policy`."""
     return f"{what[:-3]}y" if what.endswith("ies") else what[:-1]
 
 

@@ -1,4 +1,4 @@
-"""Queues and their waiting messages."""
+"""Delete and purge queues, browse and rewind their messages; list and cancel delayed messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def delete_queue(
 
 
 def purge_queue(context: typer.Context, queue: Queue, vhost: Vhost = "/") -> None:
-    """Drop the waiting messages of a queue; unacked ones stay."""
+    """Drop the ready messages of a queue, but not the unacked ones."""
     target(context).ask("DELETE", "queues", vhost, queue, "contents")
 
 
@@ -107,7 +107,7 @@ def cancel_delayed(
 
 
 def milliseconds(text: str) -> int:
-    """Return the ms since 1970 of a time; a time without a zone is local."""
+    """Return a time in ms since 1970; a time without a zone is local.  Raises: Failure."""
     if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX:
         return int(text)
     time = read_time(text)

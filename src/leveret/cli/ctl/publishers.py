@@ -1,4 +1,4 @@
-"""Publishers with deduplication: highest numbers in a queue, and owners of their names."""
+"""Publisher deduplication: each publisher's highest publishing id in a queue, and its owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sinks: their owners, destinations, last batches, and the contents of their staging queues."""
+"""Sinks: their owners, destinations and last batches, and the sizes of their staging queues."""
 
 from __future__ import annotations
 

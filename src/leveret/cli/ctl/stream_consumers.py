@@ -1,4 +1,4 @@
-"""The names under which a stream stores offsets of consumers, and their owners."""
+"""The consumer names under which a stream stores offsets, and the owners of the names."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from leveret.escaping import escaped
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One claim, the result, and whether the claim holds."""
+    """A claim, the measured result, and whether the claim holds."""
 
     claim: str
     found: str

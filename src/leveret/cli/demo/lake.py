@@ -1,4 +1,4 @@
-"""The Spark part of the demo: archive the stream to Parquet, report on it, and check both."""
+"""Spark in the demo: archive the stream to Parquet, report on it, and check both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from leveret.cli.demo.topology import EXCHANGE, STREAM
 if TYPE_CHECKING:
     from leveret.pipelines.report.result import Report
 
-#: The whole run takes seconds, so the window is one second.
+#: The window of the report; the whole run takes only seconds.
 _WINDOW: Final = "1 second"
 
 
@@ -34,7 +34,7 @@ class Archived:
 
 @dataclass(frozen=True, slots=True)
 class DemoLake:
-    """The results of Spark: archive and report."""
+    """Spark's results: the archived rows and the report."""
 
     rows: tuple[Archived, ...]
     batches: int
@@ -44,8 +44,8 @@ class DemoLake:
 def run_spark(uri: str, directory: Path) -> DemoLake:
     """Archive the stream into `directory`, read it back, and report on it.  Raises: Spark's errors.
 
-    The report is on the archive and is also written to `report.html`; the output of the JVM goes
-    to `spark.log`.
+    The report reads the archive and is also written to `report.html`.  The JVM writes its output to
+    `spark.log`.
     """
     from leveret.pipelines.archive.job import archive
     from leveret.pipelines.report.job import report
@@ -72,9 +72,9 @@ def run_spark(uri: str, directory: Path) -> DemoLake:
 
 @contextmanager
 def _standard_error_to(path: Path) -> Iterator[None]:
-    """Redirect the standard error of processes started in the block to a file, for good.
+    """Redirect the standard error of processes started in the block to a file.
 
-    Spark's JVM prints warnings that a user of the demo cannot act on.
+    They keep it after the block.  Spark's JVM prints warnings of no use to a user of the demo.
     """
     sys.stderr.flush()
     kept = os.dup(2)

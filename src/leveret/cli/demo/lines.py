@@ -1,10 +1,10 @@
 """The messages of the demo: lines of log files, each with its source and its severity.
 
-A line is bytes: it need not be UTF-8, and only the line feed after it is removed, so that the
-joined lines are the file again.
+A line is bytes and need not be UTF-8.  Only the line feed after it is removed, so joining the lines
+restores the file.
 
-The files in `logs/` are shipped with Leveret.  Programs at work for an invented shop wrote them for
-this purpose: a web server, Celery, PostgreSQL and RabbitMQ, with deliberate failures.
+The files in `logs/` are shipped with Leveret.  A web server, Celery, PostgreSQL and RabbitMQ wrote
+them while they ran a fictional shop, with deliberate failures.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from leveret.cli import exits
 #: The logs shipped with Leveret; they contain lines for each of the demo's queues.
 SHIPPED: Final = Path(__file__).with_name("logs")
 
-#: The maximum number of lines; the demo must end in minutes.  If lines are skipped, it says so.
+#: The maximum number of lines, because the demo must end in minutes.  It reports skipped lines.
 LINES_MAX: Final = 100_000
 
 #: Larger files are skipped.
 FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 
-#: A severity is near the start of a line; further on it is part of the message.
+#: A severity is near the start of a line; such a word further on is part of the text.
 _HEAD_BYTES: Final = 140
 
 _WORDS: Final = {
@@ -54,7 +54,7 @@ _ANDROID: Final = {
 }
 _NAMES: Final = b"|".join(_WORDS)
 
-#: Capitals anywhere, small letters in brackets, or a single word between a comma and spaces.
+#: A name in capitals, or in any case in brackets or between a comma and two spaces.
 _SEVERITY: Final = re.compile(
     rb"\b(" + _NAMES + rb")\b|\[((?i:" + _NAMES + rb"))\]|, ((?i:" + _NAMES + rb"))  "
 )
@@ -73,7 +73,7 @@ class DemoMessage:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The lines of all files in order, and a description of their origin."""
+    """The lines of all files in order, a description of their origin, and the sources' names."""
 
     lines: tuple[DemoMessage, ...]
     origin: str
@@ -81,9 +81,9 @@ class Input:
 
 
 def read_input(directory: Path | None) -> Input:
-    """Return the lines of `directory`, by default those shipped with Leveret.
+    """Return the lines of the files in `directory`, by default those shipped with Leveret.
 
-    Raises: Failure if there are none.
+    Raises: Failure if the directory contains no text files.
     """
     found = _read(SHIPPED if directory is None else directory)
     if not found.lines:
@@ -94,7 +94,7 @@ def read_input(directory: Path | None) -> Input:
 
 
 def severity(body: bytes) -> str:
-    """Return the severity in a line, `unknown` if it has none."""
+    """Return the severity in a line, or `unknown` if it has none."""
     if logcat := _LOGCAT.match(body):
         return _ANDROID[logcat[1]]
     found = _SEVERITY.search(body[:_HEAD_BYTES])
@@ -104,12 +104,12 @@ def severity(body: bytes) -> str:
 
 
 def source_name(path: Path) -> str:
-    """Return the word in routing keys for a file."""
+    """Return the word for a file in routing keys."""
     return re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-") or "log"
 
 
 def split_lines(data: bytes) -> list[bytes]:
-    """Return the lines of a file without the line feeds between them."""
+    """Return the lines of a file without their line feeds."""
     lines = data.split(b"\n")
     return lines[:-1] if lines[-1] == b"" else lines
 
@@ -144,13 +144,13 @@ def _text_files(directory: Path) -> Iterator[tuple[Path, bytes]]:
             data = path.read_bytes()
         except OSError:
             continue
-        # Journals, archives and databases have zeros near the start.
+        # Binary files, such as archives and databases, have zeros near the start.
         if b"\0" not in data[:65_536]:
             yield path, data
 
 
 def _unused(name: str, taken: Iterable[str]) -> str:
-    """Return a name that is not in use."""
+    """Return `name`, with a number appended if it is taken."""
     used = set(taken)
     number = 2
     unused = name
@@ -161,5 +161,5 @@ def _unused(name: str, taken: Iterable[str]) -> str:
 
 
 def _line(source: str, number: int, body: bytes) -> DemoMessage:
-    """Return a line as a message."""
+    """Return the message for a line."""
     return DemoMessage(f"{source}-{number}", source, f"{source}.{severity(body)}", body)

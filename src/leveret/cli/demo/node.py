@@ -1,4 +1,4 @@
-"""A broker in its own process, which can be killed and restarted on the same data."""
+"""The demo's broker, in its own process, which can be killed and restarted on the same data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import IO, Final
 
 from leveret.cli import exits
 
-#: The time limit of a start, with recovery, and of a stop.
+#: The time limit for a start, including recovery, and for a stop.
 SECONDS_MAX: Final = 60.0
 
 _LISTENING: Final = re.compile(r"listening on amqp://127\.0\.0\.1:(\d+)")
@@ -22,7 +22,7 @@ _LOG_LINES_SHOWN: Final = 20
 
 
 class DemoBroker:
-    """The broker; `running` is set while it accepts connections."""
+    """The broker process; `running` is set while it accepts connections."""
 
     def __init__(self, directory: Path) -> None:
         self._data_dir = directory / "data"

@@ -31,13 +31,13 @@ from leveret.cli.demo.traffic import BATCH, Client, DemoPublisher, Worker, wait_
 from leveret.client.blocking import connect
 from leveret.escaping import escaped
 
-#: The time limit for the messages through broker, crash and workers.
+#: The time limit for publishing and consuming all messages, with the crash.
 _TRAFFIC_SECONDS_MAX: Final = 120.0
 
-#: The maximum disk space for the broker's data, the archive and the rest, with the shipped lines.
+#: The maximum disk space that a run with the shipped lines uses.
 _DISK_MB: Final = 100
 
-#: The number of printed keys of the report.
+#: The maximum number of routing keys printed from the report.
 _KEYS_SHOWN: Final = 10
 
 #: The exit code of a process killed by SIGKILL.
@@ -83,7 +83,7 @@ def _workplace(output: Path | None) -> Path:
 
 
 def _leave(console: Console, place: Path, *, whole: bool, spark: bool) -> None:
-    """Keep all files, or only the report, and print where they are."""
+    """Keep all files or only the report, and print their location."""
     report = place / "report.html"
     if whole:
         kept = ", ".join(sorted(path.name for path in place.iterdir()))
@@ -150,7 +150,7 @@ def _move(
     checks: Checks,
     console: Console,
 ) -> None:
-    """Run publisher and workers, and kill the broker on the way."""
+    """Run the publisher and the workers; kill and restart the broker meanwhile."""
     total = len(publisher.lines)
     kill_at = max(total // 3, 1)
     clients: list[Client] = [publisher, *workers]
@@ -204,7 +204,7 @@ def _check_traffic(publisher: DemoPublisher, workers: list[Worker], checks: Chec
 
 
 def _check_worker(worker: Worker, sent_again: set[str], checks: Checks) -> None:
-    """Compare the messages of one queue with the expected ones: one check per queue."""
+    """Compare the messages of one queue with the expected ones, in one check."""
     came, wanted = len(worker.seen), len(worker.expected)
     repeats = worker.deliveries - worker.wrong - came
     found = f"{came:,}" if came == wanted else f"{came:,}, not {wanted:,}"

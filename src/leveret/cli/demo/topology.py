@@ -1,7 +1,7 @@
-"""The topology: a topic exchange, work queues bound by patterns, and a stream of everything.
+"""The demo's topology: a topic exchange, work queues bound by patterns, and a stream of all lines.
 
-The expected lines of each queue are computed here by a regular expression, not by the broker's own
-matcher, so that the demo would notice a wrong route.
+The expected lines of each queue are computed with a regular expression, not with the broker's
+matcher, so that the demo detects a wrong route.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ STREAM: Final = "logs.all"
 
 @dataclass(frozen=True, slots=True)
 class WorkQueue:
-    """A queue and the patterns that bind it."""
+    """A queue and its binding keys."""
 
     name: str
     binding_keys: tuple[str, ...]
 
     def takes(self, routing_key: str) -> bool:
-        """Return whether a message with this key should arrive here."""
+        """Return whether a message with this routing key belongs in the queue."""
         return any(_pattern(key).fullmatch(routing_key) for key in self.binding_keys)
 
 
 def work_queues(sources: tuple[str, ...]) -> tuple[WorkQueue, ...]:
-    """Return the queues: by severity, by source, and one that two patterns match."""
+    """Return the queues: by severity, by source (with two overlapping patterns), and for all."""
     first = sources[0]
     return (
         WorkQueue("alerts", ("*.error", "*.fatal")),
@@ -42,7 +42,7 @@ def work_queues(sources: tuple[str, ...]) -> tuple[WorkQueue, ...]:
 
 
 def declare(channel: Channel, queues: tuple[WorkQueue, ...]) -> None:
-    """Declare everything as durable, so that it survives the crash."""
+    """Declare the exchange, the stream and the queues as durable, to survive the crash."""
     channel.exchange_declare(EXCHANGE, "topic", durable=True)
     channel.queue_declare(STREAM, durable=True, arguments={"x-queue-type": "stream"})
     channel.queue_bind(STREAM, EXCHANGE, "#")
@@ -53,14 +53,14 @@ def declare(channel: Channel, queues: tuple[WorkQueue, ...]) -> None:
 
 
 def expected(queue: WorkQueue, lines: tuple[DemoMessage, ...]) -> dict[str, DemoMessage]:
-    """Return the lines that a queue should get, by message id."""
+    """Return the lines that a queue should receive, by message id."""
     keys = {line.routing_key for line in lines}
     taken = {key for key in keys if queue.takes(key)}
     return {line.message_id: line for line in lines if line.routing_key in taken}
 
 
 def _pattern(binding_key: str) -> re.Pattern[str]:
-    """Return a topic pattern as a regular expression; `#` may only be at the end."""
+    """Return the regular expression for a topic pattern, in which `#` can only be the last word."""
     if binding_key == "#":
         return re.compile(r".*")
     text = re.escape(binding_key).replace(r"\*", r"[^.]+")

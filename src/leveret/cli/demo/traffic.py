@@ -1,8 +1,8 @@
-"""The clients of the demo: one that publishes with confirms, and one worker for each queue.
+"""The clients of the demo: a publisher with confirms, and one worker for each queue.
 
-Each runs in a thread with its own connection, and reconnects when it loses the broker.  An
-unconfirmed publish is sent again, so a message may be in a queue twice; its message id shows that,
-and every repeat must have such a reason.
+Each runs in a thread with its own connection, and reconnects when it loses the broker.  The
+publisher sends unconfirmed messages again, so a queue may contain a message twice.  Message ids
+show repeats, and every repeat must have been sent again or be marked as redelivered.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from leveret.client.message import Message
 from leveret.errors import AmqpError
 from leveret.wire.properties import BasicProperties
 
-#: Publishes that wait for their confirms together.
+#: The number of publishes before the publisher waits for their confirms.
 BATCH: Final = 500
 
 #: The maximum number of unacked deliveries of a worker.
 PREFETCH: Final = 500
 
-#: Lost connections after which a client gives up; the planned crash is one.
+#: A client gives up after this many lost connections; the planned crash is one of them.
 _LOSSES_MAX: Final = 5
 
 #: How long a worker waits for the next message before it checks whether it has all of them.
@@ -39,7 +39,7 @@ _LOST: Final = (ClientError, AmqpError, OSError)
 
 
 class Client(threading.Thread):
-    """A client that works over a connection, and over a new one after a loss."""
+    """A client thread, which opens a new connection when the current one is lost."""
 
     def __init__(self, name: str, node: DemoBroker) -> None:
         super().__init__(name=name, daemon=True)
@@ -52,14 +52,14 @@ class Client(threading.Thread):
         """Do the remaining work.  Raises: the exceptions of a lost connection."""
 
     def lost(self) -> None:
-        """Note that the work in progress may or may not have been done."""
+        """React to a lost connection; the outcome of the work in progress is unknown."""
 
     def give_up(self) -> None:
         """Make the client end soon."""
         self._given_up.set()
 
     def run(self) -> None:
-        """Work until everything is done; otherwise `error` has the reason."""
+        """Work until everything is done; on failure, set `error`."""
         losses = 0
         while not self._given_up.is_set():
             if not self._node.running.wait(SECONDS_MAX):
@@ -76,15 +76,14 @@ class Client(threading.Thread):
                 if losses == _LOSSES_MAX:
                     self.error = error
                     return
-                # Until the system has noticed that the broker was killed, its old port refuses at
-                # once.
+                # `running` may still be set while the killed broker's port refuses connections.
                 self._given_up.wait(_IDLE_SECONDS)
             else:
                 return
 
 
 class DemoPublisher(Client):
-    """Publishes all lines, in order, each until it is confirmed."""
+    """Publishes all lines in order, and sends unconfirmed ones again after a lost connection."""
 
     def __init__(self, node: DemoBroker, lines: tuple[DemoMessage, ...]) -> None:
         super().__init__("demo publisher", node)
@@ -95,11 +94,11 @@ class DemoPublisher(Client):
         #: Lines that were sent more than once.
         self.sent_again: set[str] = set()
         self.finished = threading.Event()
-        #: Set after the crash; the last batch waits for it, however few lines there are.
+        #: Set after the crash, for which the last batch waits, however few lines there are.
         self.crashed = threading.Event()
 
     def work(self, channel: Channel) -> None:
-        """Publish batch by batch; a batch counts when all of it is confirmed."""
+        """Publish in batches; a batch counts once all of its messages are confirmed."""
         channel.confirm_select()
         while self.confirmed < len(self.lines) and not self._given_up.is_set():
             for place, line in enumerate(self._batch(), self.confirmed + 1):
@@ -120,7 +119,7 @@ class DemoPublisher(Client):
         return self.lines[self.confirmed : self.confirmed + BATCH]
 
     def lost(self) -> None:
-        """Note that the current batch will be sent again."""
+        """Record that the current batch will be sent again."""
         self.sent_again |= {line.message_id for line in self._batch()}
 
 
@@ -183,7 +182,7 @@ class Worker(Client):
 
 
 def wait_for(clients: list[Client], seconds: float, each: Callable[[], None]) -> None:
-    """Wait until all clients have ended, calling `each` meanwhile; give up after `seconds`."""
+    """Call `each` repeatedly until all clients have ended; stop them after `seconds`."""
     deadline = time.monotonic() + seconds
     while any(client.is_alive() for client in clients) and time.monotonic() < deadline:
         each()

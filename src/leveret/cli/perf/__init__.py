@@ -72,7 +72,7 @@ def perf(
 
 
 def _check(plan: Plan, flag: list[str]) -> None:
-    """Refuse an impossible plan.  Raises: Failure."""
+    """Check the values of the options.  Raises: Failure."""
     for name in flag:
         if name not in _FLAGS:
             raise exits.Failure(f"-f takes persistent or mandatory, not {name!r}", exits.USAGE)

@@ -1,4 +1,4 @@
-"""The options of `leveret perf`, with the letters of RabbitMQ's PerfTest if it has the option."""
+"""The options of `leveret perf`, with the letters of RabbitMQ's PerfTest for the same options."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from leveret.cli import options
 
-#: The maximum number of connections of a kind: each uses its own port.
+#: The maximum number of publishing or of consuming connections, each of which uses a port.
 SIDES_MAX = 65_535
 
 Uri = Annotated[

@@ -1,7 +1,7 @@
-"""A connection of a load: a handshake method by method, and then direct use of the socket.
+"""A connection of a load: it performs the handshake; then the load uses the socket directly.
 
-It is not the client library: a load writes frames that were encoded beforehand and only counts the
-answers, so nothing may be between it and the socket.  One channel, number 1, is open.
+It does not use the client library, which would add its own cost: a load writes frames that were
+encoded beforehand, and only counts the answers.  Only channel 1 is open.
 
 Source: AMQP 0-9-1 section 2.2.4 (the handshake).
 """
@@ -33,10 +33,10 @@ from leveret.wire.methods.connection import (
 )
 from leveret.wire.methods.decode import decode_method
 
-#: The time limit for the handshake, a declaration or the close.
+#: The time limit for each reply in the handshake, to a declaration and to the close.
 REPLY_SECONDS_MAX: Final = 30.0
 
-#: The size of one read; more than the kernel returns at once by default.
+#: The size of one read; by default, the kernel returns less at once.
 READ_BYTES: Final = 262_144
 
 #: The channel that a load uses.
@@ -54,7 +54,7 @@ def frames_of(*methods: Method, channel: int = CHANNEL) -> bytes:
 
 
 def error_in(method: Method) -> AmqpError | None:
-    """Return the error in a close; None for any other method."""
+    """Return the error in a close method, or None for any other method."""
     if isinstance(method, (ConnectionClose, ChannelClose)):
         soft = isinstance(method, ChannelClose)
         return error_for(method.reply_code, method.reply_text, soft)
@@ -62,7 +62,7 @@ def error_in(method: Method) -> AmqpError | None:
 
 
 def _secured(sock: socket.socket, parameters: Parameters) -> ssl.SSLSocket:
-    """Return the socket with TLS and a verified certificate.  Raises: Failure."""
+    """Return the socket after the TLS handshake, with a verified certificate.  Raises: Failure."""
     try:
         context = amqp_tls(parameters)
         assert context is not None
@@ -77,7 +77,7 @@ def _secured(sock: socket.socket, parameters: Parameters) -> ssl.SSLSocket:
 class PerfConnection:
     """A connection with an open channel; after the handshake the caller uses `sock`.
 
-    Only one thread may read and write it, as a socket with TLS requires.
+    Only one thread may use it, because a TLS socket requires this.
     """
 
     def __init__(self, parameters: Parameters) -> None:
@@ -125,7 +125,7 @@ class PerfConnection:
         tune = self._receive(ConnectionTune)
         self.frame_max = tune.frame_max
         self._reader.frame_max = tune.frame_max
-        # No heartbeats: a load has no time for them, and notices a dead broker anyway.
+        # Without heartbeats: a load does not send them, and notices a dead broker anyway.
         agreed = ConnectionTuneOk(channel_max=tune.channel_max, frame_max=tune.frame_max)
         opening = ConnectionOpen(virtual_host=parameters.vhost)
         self.send(frames_of(agreed, opening, channel=0))

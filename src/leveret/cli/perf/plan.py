@@ -7,7 +7,7 @@ from typing import Final
 
 from leveret.client.uri import Parameters
 
-#: The size of the sender's time at the start of a body.
+#: The size of the publish time at the start of a body.
 STAMP_BYTES: Final = 8
 
 
@@ -40,5 +40,5 @@ class LoadPlan:
 
     @property
     def body_bytes(self) -> int:
-        """The size of a body, with room for the sender's time if latencies are measured."""
+        """The size of a body, with space for the publish time if latencies are measured."""
         return max(self.size, STAMP_BYTES) if self.latency else self.size

@@ -10,7 +10,7 @@ QUANTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
 
 def _moved(totals: LoadTotals) -> tuple[str, ...]:
-    """Return the counts that lines show; confirms only if there are any."""
+    """Return the names of the counts to print; confirms only if there are any."""
     if totals.confirmed or totals.nacked:
         return ("published", "confirmed", "delivered")
     return ("published", "delivered")
@@ -62,7 +62,7 @@ def as_json(result: Result) -> dict[str, object]:
 
 
 def broker_of(result: Result) -> str:
-    """Return the broker's name, version and platform, as it reports them."""
+    """Return the broker's name, version and platform from its server properties."""
     product = [result.server_properties.get(name) for name in ("product", "version", "platform")]
     return " ".join(str(part) for part in product if part)
 

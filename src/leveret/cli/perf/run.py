@@ -1,4 +1,4 @@
-"""Run a load: all its sockets in one loop, a line of rates every second, totals at the end."""
+"""Run a load: serve all its sockets in one loop, report rates every second, and return totals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from leveret.wire.methods.queue import (
 
 REPORT_SECONDS: Final = 1.0
 
-#: How often to check a side that only waits for its rate.
+#: The interval at which a side that waits for its rate is checked.
 _RATE_SECONDS: Final = 0.001
 
 
@@ -123,7 +123,7 @@ class Load:
         self._stopped = True
 
     def _loop(self) -> None:
-        """Serve the sockets until the plan is done."""
+        """Serve the sockets until the plan is done or its time is over."""
         last = LoadTotals()
         while not self._stopped and not self._done():
             self._turn()
@@ -136,7 +136,7 @@ class Load:
                 last = totals
 
     def _turn(self) -> None:
-        """Serve every ready socket, waiting at most a moment for one."""
+        """Serve all ready sockets; wait at most 0.1 s for one."""
         timeout = 0.1
         for side in self._events:
             if self._register(side) and side.waits_for_its_rate:
@@ -149,7 +149,7 @@ class Load:
                 side.write()
 
     def _register(self, side: Side) -> bool:
-        """Register the events that a side needs; return whether it is held back."""
+        """Register a side's events; return whether it does not wait for both reads and writes."""
         wanted = selectors.EVENT_READ if side.wants_to_read else 0
         if side.wants_to_write:
             wanted |= selectors.EVENT_WRITE
@@ -165,7 +165,7 @@ class Load:
         return wanted != selectors.EVENT_READ | selectors.EVENT_WRITE
 
     def _done(self) -> bool:
-        """Whether every side with a limit has reached it, and at least one has a limit."""
+        """Return whether every limited side has reached its limit, and at least one is limited."""
         plan = self._plan
         if plan.producer_messages and not all(side.done for side in self.producers):
             return False
@@ -179,7 +179,7 @@ class Load:
         return not self.consumers or delivered + returned >= published
 
     def _totals(self) -> LoadTotals:
-        """Return the figures so far."""
+        """Return the current totals."""
         settled = sum(side.scanner.settled for side in self.producers)
         nacked = sum(int(side.scanner.nacked) for side in self.producers)
         return LoadTotals(
@@ -193,7 +193,7 @@ class Load:
         )
 
     def _finish(self) -> None:
-        """Close all connections properly, consumers first: they ack their last deliveries."""
+        """Close all connections gracefully; consumers, which ack their last deliveries, first."""
         for side in (*self.consumers, *self.producers):
             if self._events.pop(side):
                 self._selector.unregister(side.sock)

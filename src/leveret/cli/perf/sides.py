@@ -1,10 +1,10 @@
 """The two sides of a load: a producer that repeats one message, and a consumer that acks.
 
-Each has a socket that never blocks.  A message is encoded once; publishing passes the same bytes to
-the kernel, so the load generator costs next to nothing compared to the broker.
+Each has a non-blocking socket.  A message is encoded once, and each publish sends the same bytes,
+so the load generator costs little compared to the broker.
 
 Invariants: a producer never has more unconfirmed publishes than its window, and never exceeds its
-rate; a consumer acks each delivery once, and the rest of an incomplete `ack_every` at its end.
+rate.  A consumer acks each delivery once, and at its end the remaining deliveries.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from leveret.wire.methods.connection import ConnectionClose, ConnectionCloseOk
 from leveret.wire.methods.decode import decode_method
 from leveret.wire.properties import BasicProperties
 
-#: The size of a batch of copies of the message, written with one call.
+#: The size of a batch of copies of the message, which one call sends.
 _BATCH_BYTES: Final = 131_072
 
 #: Reads or writes of one socket before the next socket is served.
@@ -49,8 +49,8 @@ _CALLS_PER_TURN: Final = 4
 #: The same for reads with TLS, each of which returns one record of at most 16 KiB.
 _RECORDS_PER_TURN: Final = 64
 
-#: The errors of a call that would block.  With TLS a read may have to write, and a write to read,
-#: when the broker changes the keys; the next call of either continues.
+#: The errors of a call that would block.  With TLS, a read may need to write, and a write to read,
+#: when the broker changes the keys.  The next read or write continues.
 _LATER: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -66,17 +66,17 @@ class Side:
         self._started = 0.0
         tls = isinstance(self.sock, ssl.SSLSocket)
         self._reads_max = _RECORDS_PER_TURN if tls else _CALLS_PER_TURN
-        # A shorter read has emptied the socket.  With TLS only an empty read shows that.
+        # A shorter read has emptied the socket.  With TLS, only a read that would block shows this.
         self._short_bytes = 0 if tls else READ_BYTES // 4
 
     def start(self, started: float) -> None:
-        """Begin at the time `started`; from here on the socket never blocks.  Raises: Failure."""
+        """Set the start time, and make the socket non-blocking.  Raises: Failure."""
         self._started = started
         self.sock.setblocking(False)
 
     @property
     def wants_to_read(self) -> bool:
-        """Whether the side takes more input now."""
+        """Whether the side can read more input now."""
         return True
 
     @property
@@ -86,7 +86,7 @@ class Side:
 
     @property
     def waits_for_its_rate(self) -> bool:
-        """Whether a rate may hold the side back."""
+        """Whether a rate limits the side."""
         return False
 
     def write(self) -> None:
@@ -94,9 +94,10 @@ class Side:
         self.flush()
 
     def read(self) -> None:
-        """Read and count input.  Raises: Failure when the broker closed or cancelled.
+        """Read and count input.  Raises: Failure if the broker closed or cancelled.
 
-        A read is longer than a TLS record, so that no data stays where the selector cannot see it.
+        A read is longer than a TLS record, so that no decrypted data, which the selector does not
+        report, remains in the TLS buffer.
         """
         for _ in range(self._reads_max):
             try:
@@ -146,7 +147,7 @@ class Side:
         return True
 
     def finish(self, last: bytes = b"") -> None:
-        """Send pending output and `last`, close the connection and wait for the answer."""
+        """Send pending output and `last`, close the connection, and wait for the reply."""
         closing = frames_of(ConnectionClose(reply_code=200, reply_text="bye"), channel=0)
         self.sock.settimeout(REPLY_SECONDS_MAX)
         try:
@@ -181,7 +182,7 @@ class PublishingSide(Side):
 
     @property
     def waits_for_its_rate(self) -> bool:
-        """Whether a rate may hold the producer back."""
+        """Whether a rate limits the producer."""
         return self._plan.rate > 0
 
     @property
@@ -193,7 +194,7 @@ class PublishingSide(Side):
         return not self._plan.window or self.scanner.settled >= self.published
 
     def _room(self) -> int:
-        """Return the number of messages that may be sent now."""
+        """Return the number of messages that can be sent now."""
         plan = self._plan
         room = self._batch_max
         if plan.window:
@@ -226,7 +227,7 @@ class PublishingSide(Side):
 
 
 def _message(plan: LoadPlan, frame_max: int) -> tuple[bytes, bytes]:
-    """Return the frames of one publish: the bytes before and after the stamp in the body."""
+    """Return the frames of one publish, split into the bytes before and after the publish time."""
     properties = BasicProperties(delivery_mode=2 if plan.persistent else None).encode()
     body = b"x" * plan.body_bytes
     head = BytesWriter()
@@ -271,7 +272,7 @@ class ConsumingSide(Side):
 
     @property
     def wants_to_read(self) -> bool:
-        """Whether the consumer takes more input now."""
+        """Whether the consumer can read more input now."""
         if self.done:
             return False
         rate = self._plan.consumer_rate
@@ -279,7 +280,7 @@ class ConsumingSide(Side):
 
     @property
     def waits_for_its_rate(self) -> bool:
-        """Whether a rate may hold the consumer back."""
+        """Whether a rate limits the consumer."""
         return self._plan.consumer_rate > 0
 
     def take(self, piece: bytes) -> None:

@@ -1,1 +1,1 @@
-"""The Spark jobs as commands, `leveret pipeline`: a file for each job."""
+"""The commands of `leveret pipeline`, with a module for each Spark job."""

@@ -1,4 +1,4 @@
-"""`leveret pipeline deadletter` and `republish`: analyse dead letters, and publish some again."""
+"""`leveret pipeline deadletter` and `republish`: analyse dead letters, and publish them again."""
 
 from __future__ import annotations
 

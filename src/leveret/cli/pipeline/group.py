@@ -1,7 +1,6 @@
-"""`leveret pipeline`: the Spark jobs, each run once with its own session.
+"""`leveret pipeline`: runs a Spark job once, with its own session.
 
-For other uses (a cluster, a schedule, a continuous query), call the functions of
-`leveret.pipelines`; this package has the interactive commands, with a file for each job.
+For other uses, such as a schedule or a continuous query, call the functions of `leveret.pipelines`.
 """
 
 from __future__ import annotations

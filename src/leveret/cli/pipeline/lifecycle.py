@@ -1,4 +1,4 @@
-"""`leveret pipeline lifecycle`: the life of messages, from the broker's events."""
+"""`leveret pipeline lifecycle`: the stages of messages, from the broker's events."""
 
 from __future__ import annotations
 

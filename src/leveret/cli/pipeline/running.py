@@ -1,6 +1,6 @@
-"""Shared parts of the jobs' commands: options, Spark session, progress lines, and failures.
+"""Shared by the commands of the jobs: options, the Spark session, progress lines, and failures.
 
-Progress goes to standard error and results to standard output, so that a result can be piped on.
+Progress goes to standard error and results to standard output, so that results can be piped.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ NoDedup = Annotated[
     typer.Option("--no-dedup", help="For brokers without deduplication, such as RabbitMQ."),
 ]
 
-#: The errors of a job without a broker, and without a file.
+#: The errors of a job that cannot reach the broker, or does not find a file.
 _NO_BROKER: Final = re.compile(r"Connection(Lost|\w*Error)|TimeoutError|gaierror|cannot connect")
 _NO_FILE: Final = re.compile(r"PATH_NOT_FOUND|FileNotFound|does not exist")
 
 #: A line of a Python traceback that names the exception: `leveret.client.errors.Refused: …`.
 _NAMED: Final = re.compile(r"leveret(?:\.\w+)+: |[A-Za-z_][\w.]*(?:Error|Exception): ")
 
-#: The class of an exception of Leveret, and its reply code: its text says it all.
+#: The class and the reply code of one of Leveret's exceptions, which are removed from its text.
 _CLASS: Final = re.compile(r"leveret(?:\.\w+)+: (?:\d{3} [A-Z_]+ - )?")
 
 
@@ -93,9 +93,9 @@ def say(line: str) -> None:
 
 
 def trusted(uri: str) -> dict[str, str]:
-    """Return the TLS file options of source and sink, from the context or the environment.
+    """Return the options with TLS files for source and sink, from the context or the environment.
 
-    They are empty for a URI without TLS.  Files are relative to the current directory of the
+    They are empty for a URI without TLS.  Relative paths start at the current directory of the
     command, not of Spark.
     """
     from leveret.cli.contexts.trust import VARIABLES
@@ -112,9 +112,9 @@ def trusted(uri: str) -> dict[str, str]:
 
 
 def trusted_there(to: str | None, uri: str) -> dict[str, str]:
-    """Return the same options for the broker that a job publishes to; None means that of `uri`.
+    """Return the same options for the broker that a job publishes to, by default that of `uri`.
 
-    The files of a context belong to its own broker: another one must not get its certificate.
+    The TLS files of a context are only for its own broker; no other broker may get its certificate.
     """
     from leveret.cli.place import find_context
     from leveret.client import parse_uri
@@ -175,14 +175,14 @@ def _submitted() -> bool:
 
 
 def _master(given: str | None) -> str | None:
-    """Return Spark's master; None leaves it to spark-submit."""
+    """Return Spark's master, or None if spark-submit chooses it."""
     return given if given is not None or _submitted() else "local[*]"
 
 
 def cause(error: Exception) -> str:
-    """Return the error without the calls that led to it.
+    """Return an error's text without tracebacks.
 
-    A worker's exception arrives as text with several tracebacks; the last line that names an
+    The text of a worker's exception contains several tracebacks; the last line that names an
     exception belongs to the innermost one.
     """
     lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]

@@ -1,1 +1,1 @@
-"""What commands print: text, rows and messages, for people and for programs."""
+"""The output of commands: text, rows and messages, for people and for programs."""

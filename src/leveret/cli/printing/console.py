@@ -1,4 +1,4 @@
-"""Standard output for rich: as wide as the terminal, or without a limit into a pipe."""
+"""Standard output for rich: as wide as the terminal, or without line breaks in a pipe or a file."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Final
 
 from rich.console import Console
 
-#: In a pipe a row is one line of any length.
+#: The width if standard output is not a terminal, so that each row is one line.
 _PIPE_COLUMNS: Final = 100_000
 
 
 class StandardOutput(Console):
-    """Standard output; its close is handled like in every command."""
+    """Standard output, with the same handling of a closed pipe as in all commands."""
 
     def __init__(self) -> None:
         super().__init__(width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
 
     def on_broken_pipe(self) -> None:
-        """End the command like others.  Raises: BrokenPipeError."""
+        """Let the command handle the closed pipe.  Raises: BrokenPipeError."""
         raise BrokenPipeError

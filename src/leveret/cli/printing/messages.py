@@ -1,7 +1,7 @@
 """Print messages: the body as received, or the whole message as one line of JSON.
 
-A terminal gets a body as one line with its control characters escaped, because any publisher may
-have chosen them.  A pipe and a file get its bytes.
+On a terminal a body is one line with escaped control characters, because publishers are not
+trusted.  In a pipe or a file it is written unchanged.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Format = Annotated[
 
 @contextmanager
 def printing() -> Iterator[Callable[[Message, Literal["body", "json"]], None]]:
-    """Yield a function that prints a message and returns once it was read.
+    """Yield a function that prints a message, and waits until a pipe's reader has read it.
 
-    If the reader is gone, the block ends quietly, without further messages.
+    If the reader has exited, the block ends without an error.
     """
     pipe = OutputPipe()
     shown = sys.stdout.isatty()
@@ -53,7 +53,7 @@ def printing() -> Iterator[Callable[[Message, Literal["body", "json"]], None]]:
 
 
 def as_line(body: bytes) -> bytes:
-    """Return a body for a terminal: one line, with its control characters escaped."""
+    """Return a body as one line for a terminal, with escaped control characters."""
     return escaped(body.decode("utf-8", "backslashreplace")).encode()
 
 

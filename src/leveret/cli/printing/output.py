@@ -1,7 +1,7 @@
-"""The output functions of the commands: the only place where text is printed.
+"""The functions that print the output of commands.
 
-Names and other text from a broker, a message or a file is escaped here (`escaping`), so a printed
-line stays one line and moves no cursor.  JSON keeps its meaning.
+They escape all text (`escaping`), since names from a broker, a message or a file could contain line
+feeds or move the cursor.  Escaped JSON has the same value.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def say_json(value: object, *, indent: int | None = None) -> None:
 
 
 def announce(text: str) -> None:
-    """Print a line at once; ignore errors, since the log says the same."""
+    """Print and flush a line; ignore errors, since the log contains it, too."""
     try:
         sys.stdout.write(escaped(text) + "\n")
         sys.stdout.flush()
     except OSError:
-        # The rest of its buffer would fail again at exit.
+        # Otherwise, flushing the rest of the buffer would fail again at exit.
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115

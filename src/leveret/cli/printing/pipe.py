@@ -1,7 +1,7 @@
-"""Standard output as a pipe: waits for its reader, and handles a closed pipe.
+"""Standard output as a pipe: wait for its reader, and handle a closed pipe.
 
-A pipe buffers 64 KiB, so written data may not have been read yet, and `leveret consume q | head -3`
-would ack everything in the buffer.  So a message is acked only when its last byte has been read.
+A pipe buffers 64 KiB of unread data, so `leveret consume q | head -3` could ack messages that
+`head` never reads.  A message is therefore acked only after its last byte has been read.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import sys
 import termios
 from typing import Final
 
-#: How often the pipe is checked without a pause before `_WAIT_MS` pauses begin.
+#: The number of checks of the pipe without a pause, before each check waits for `_WAIT_MS`.
 _QUICK_LOOKS: Final = 200
 _WAIT_MS: Final = 1
 
 
 class OutputPipe:
-    """Standard output; unless it is a pipe, written data counts as read."""
+    """Standard output; if it is not a pipe, written data counts as read."""
 
     def __init__(self) -> None:
         self._fd = sys.stdout.fileno()
@@ -30,7 +30,7 @@ class OutputPipe:
         self._poll.register(self._fd, 0)
 
     def wait_until_read(self) -> None:
-        """Wait until everything is read.  Raises: BrokenPipeError if the reader has exited."""
+        """Wait until the pipe is empty.  Raises: BrokenPipeError if the reader has exited."""
         looks = 0
         while self._is_pipe and self._unread():
             gone = self._poll.poll(_WAIT_MS if looks > _QUICK_LOOKS else 0)

@@ -1,4 +1,4 @@
-"""Print rows: as a table for people, as JSON or tab-separated values for programs."""
+"""Print rows as a table for people, or as JSON or tab-separated values for programs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def print_rows(
     elif form == "tsv":
         output.say_columns(*chosen)
         for row in rows:
-            # A backslash is doubled, so that escapes can be reversed.
+            # Backslashes are doubled, so that a program can reverse the escapes.
             cells = [text(field(row, column)).replace("\\", "\\\\") for column in chosen]
             output.say_columns(*cells)
     else:
@@ -42,12 +42,12 @@ def print_rows(
 
 
 def with_times(row: Row) -> Row:
-    """Return a row of the HTTP API with its times, in ms since 1970, as ISO 8601."""
+    """Return a row of the HTTP API with its times converted from ms since 1970 to ISO 8601."""
     return {name: _time(value) if name in _TIMES else value for name, value in row.items()}
 
 
 def _time(ms: object) -> object:
-    """Return a time as `2026-11-22T18:00:00.000Z`; unchanged if it is beyond the calendar."""
+    """Return a time as `2026-11-22T18:00:00.000Z`, or unchanged if it is not a valid date."""
     if not isinstance(ms, int):
         return ms
     try:
@@ -58,7 +58,7 @@ def _time(ms: object) -> object:
 
 
 def _no_column(column: str, rows: Sequence[Row]) -> exits.Failure:
-    """Return the failure for a column that no row has, with the nearest and all known names."""
+    """Return the failure for a column that no row has, with similar and known names."""
     known = list(dict.fromkeys(name for row in rows for name in _names(row)))
     near = difflib.get_close_matches(column, known, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
@@ -67,7 +67,7 @@ def _no_column(column: str, rows: Sequence[Row]) -> exits.Failure:
 
 
 def _names(row: Row) -> Iterator[str]:
-    """Yield the names of the columns of a row; fields of inner objects are joined by a dot."""
+    """Yield the column names of a row, such as `queue.name` for a field of an inner object."""
     for name, value in row.items():
         if isinstance(value, Mapping) and value:
             yield from (f"{name}.{inner}" for inner in _names(value))
@@ -76,7 +76,7 @@ def _names(row: Row) -> Iterator[str]:
 
 
 def holds(row: Row, column: str) -> bool:
-    """Return whether a row has a field; a dot leads into an object."""
+    """Return whether a row has a field, such as `name` or `queue.name`."""
     head, _, rest = column.partition(".")
     if column in row:
         return True
@@ -85,7 +85,7 @@ def holds(row: Row, column: str) -> bool:
 
 
 def field(row: Row, column: str) -> object:
-    """Return a field of a row, None if it is missing."""
+    """Return a field of a row, or None if it is missing."""
     if column in row:
         return row[column]
     head, _, rest = column.partition(".")
@@ -94,21 +94,21 @@ def field(row: Row, column: str) -> object:
 
 
 def text(value: object) -> str:
-    """Return a value as a cell."""
+    """Return the text of a cell for a value."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
-    """Print a table, with numbers aligned right."""
+    """Print a table, with numbers aligned to the right."""
     from rich.table import Table
     from rich.text import Text
 
     from leveret.cli.printing.console import StandardOutput
 
     def cell(shown: str) -> Text:
-        # Text, not markup: names may contain anything.
+        # Not markup, since names can contain brackets.
         return Text(escaped(shown))
 
     table = Table(box=None, pad_edge=False, header_style="bold")

@@ -1,5 +1,5 @@
 """`leveret rabbitmqctl`: the commands of rabbitmqctl and rabbitmq-diagnostics, for scripts.
 
-Changes are made by the commands of `leveret ctl`; lists and checks print the same as RabbitMQ's
-tools.
+Commands that change something call those of `leveret ctl`.  Lists and checks print the same output
+as RabbitMQ's tools.
 """

@@ -1,4 +1,4 @@
-"""The checks, and other commands on the state of a broker: each ends with 0, or with a reason."""
+"""Health checks and other commands about a broker's state; on failure they print the reason."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ping(line: CommandLine, broker: BrokerAddress) -> int:
 
 
 def check_running(line: CommandLine, broker: BrokerAddress) -> int:
-    """Check whether a broker has started: it answers once it has."""
+    """Check whether a broker has started; before that, it does not answer."""
     if not line.flags & {"quiet", "silent"}:
         output.say(f"RabbitMQ on node {node_of(broker)} is fully booted and running")
     else:
@@ -55,7 +55,7 @@ def check_health(line: CommandLine, broker: BrokerAddress) -> int:
 
 
 def checking(*path: str, passed: str) -> Callable[[CommandLine, BrokerAddress], int]:
-    """Return a command for a health check of the API; `{0}` is its first argument."""
+    """Return a command for a health check of the API; `{0}` stands for its argument."""
 
     def check(line: CommandLine, broker: BrokerAddress) -> int:
         needed = "{0}" in path
@@ -168,13 +168,13 @@ def listeners_of(broker: BrokerAddress) -> list[dict[str, object]]:
 
 
 def alarms_of(node: Row) -> list[str]:
-    """Return the alarms of a node, by RabbitMQ's names."""
+    """Return the active alarms of a node, by RabbitMQ's names."""
     names = {"mem_alarm": "memory", "disk_free_alarm": "disk"}
     return [name for field, name in names.items() if node.get(field) is True]
 
 
 def one_of(broker: BrokerAddress, *path: str) -> Row:
-    """Return an object of the API, or the first of a list.  Raises: Failure."""
+    """Return an object of the API, or the first object of a list.  Raises: Failure."""
     found = broker.ask("GET", *path)
     if isinstance(found, list) and found:
         found = found[0]
@@ -183,7 +183,7 @@ def one_of(broker: BrokerAddress, *path: str) -> Row:
     return found
 
 
-#: The purposes of listeners, in the words of RabbitMQ's tools.
+#: The purposes of listeners, as RabbitMQ's tools print them.
 _PURPOSES: Final = {
     "amqp": "AMQP 0-9-1 and AMQP 1.0",
     "amqp/ssl": "AMQP 0-9-1 and AMQP 1.0 over TLS",

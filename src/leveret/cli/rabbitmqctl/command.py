@@ -1,4 +1,4 @@
-"""`leveret rabbitmqctl COMMAND`: parse a line like RabbitMQ's tools, and run its command."""
+"""`leveret rabbitmqctl COMMAND`: parse a command line like RabbitMQ's tools, and run it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from leveret.cli import exits
 from leveret.cli.printing import output
 
-#: For `alias rabbitmqctl=…`: RabbitMQ's tools take options before and after the command.
+#: RabbitMQ's tools accept options before and after the command, so `options` parses them.
 _SETTINGS: Final = {
     "ignore_unknown_options": True,
     "allow_interspersed_args": False,
@@ -58,7 +58,7 @@ def rabbitmqctl(
 
 
 def _run_same(context: typer.Context, name: str, vhost: str | None, arguments: list[str]) -> None:
-    """Run a command of `leveret ctl`.  Raises: its exceptions."""
+    """Run the command of `leveret ctl` with the same name.  Raises: the command's exceptions."""
     from leveret.cli import ctl
     from leveret.cli.root import command_of
 
@@ -76,7 +76,7 @@ def _run_same(context: typer.Context, name: str, vhost: str | None, arguments: l
 
 
 def _with_streams(name: str, arguments: list[str]) -> list[str]:
-    """Return the arguments with standard input and output for the file name `-`."""
+    """Return the arguments, with the file name `-` replaced by standard input or output."""
     files = [word for word in arguments if word != "--"]
     if name == "export_definitions" and files == [_STREAM]:
         return []
@@ -88,7 +88,7 @@ def _with_streams(name: str, arguments: list[str]) -> list[str]:
 
 
 def _unknown(name: str, known: list[str]) -> exits.Failure:
-    """Return the failure for an unknown command; destructive commands are not suggested."""
+    """Return the failure for an unknown command; it never suggests a destructive command."""
     harmless = [one for one in known if one.startswith(("list_", "check_", "add_", "set_"))]
     near = difflib.get_close_matches(name, harmless, 1)
     hint = f" Did you mean {near[0]!r}?" if near else ""

@@ -1,4 +1,4 @@
-"""Rows in the formats of RabbitMQ's tools: tab-separated fields, JSON, CSV, or a table."""
+"""Print rows in the formats of RabbitMQ's tools: tab-separated fields, JSON, CSV, or a table."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, Final
 from leveret.cli.printing import output
 from leveret.cli.rabbitmqctl.options import CommandLine
 
-#: The separators of fields are not escaped; control characters in names are.
+#: Backslashes in fields are doubled, because control characters are printed as escapes.
 _ESCAPED_BACKSLASH: Final = ("\\", "\\\\")
 
 
 def print_rows(
     line: CommandLine, rows: Sequence[Mapping[str, object]], columns: Sequence[str]
 ) -> None:
-    """Print these columns of the rows in the format of the command line."""
+    """Print columns of the rows in the format that the command line selects."""
     if line.formatter == "json":
         output.say_json([{column: row.get(column) for column in columns} for row in rows])
     elif line.formatter == "csv":
@@ -50,7 +50,7 @@ def _print_csv(
 
 
 def cell(value: object) -> str:
-    """Return a value in the form that RabbitMQ's tools use in a column."""
+    """Return the text of a value as RabbitMQ's tools print it in a column."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -63,7 +63,7 @@ def cell(value: object) -> str:
 
 
 def term(value: Any) -> str:
-    """Return an inner value in Erlang's form: strings in quotes."""
+    """Return an inner value as an Erlang term, with strings in quotes."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, list):

@@ -21,10 +21,10 @@ Row = Mapping[str, object]
 
 @dataclass(frozen=True)
 class Listing:
-    """One list: its path in the API, and its columns.
+    """A list: its path in the API, and its columns.
 
-    In `path`, `{vhost}` stands for the command's vhost, and `{0}` for its first argument.  `named`
-    contains the columns that have another name in the API or are computed from its fields.
+    In `path`, `{vhost}` stands for the command's vhost, and `{0}` for its argument.  `named` has
+    the columns with another name in the API, or computed from its fields.
     """
 
     path: tuple[str, ...]
@@ -193,9 +193,9 @@ def print_list(line: CommandLine, broker: BrokerAddress) -> int:
 
 
 def _only(listing: Listing, columns: tuple[str, ...]) -> dict[str, str] | None:
-    """Return the query that selects only these columns, or None if that is not possible.
+    """Return the query that selects only these columns, or None if the API cannot select them.
 
-    A row for a queue has two kilobytes, and there may be very many rows.
+    It keeps answers small: the row of a queue has two kilobytes, and a list can have many rows.
     """
     names = [listing.named.get(column, column) for column in columns]
     wanted = ",".join(name for name in names if isinstance(name, str))

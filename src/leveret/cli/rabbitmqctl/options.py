@@ -1,4 +1,4 @@
-"""The common options of RabbitMQ's commands, in any place on the line."""
+"""The common options of RabbitMQ's commands, accepted anywhere on the command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leveret.cli import exits
 from leveret.cli.contexts.kept import Contexts
 from leveret.cli.place import BrokerOptions
 
-#: Options with a value, and their names here.
+#: The options with a value, and their keys in `CommandLine.values`.
 _VALUES: Final = {
     "-p": "vhost",
     "--vhost": "vhost",
@@ -32,7 +32,7 @@ _VALUES: Final = {
     "--context": "context",
 }
 
-#: Options without a value.
+#: The options without a value, and their names in `CommandLine.flags`.
 _FLAGS: Final = {
     "-q": "quiet",
     "--quiet": "quiet",
@@ -73,7 +73,7 @@ class CommandLine:
 
     @property
     def banner(self) -> bool:
-        """Whether to print lines about the command itself."""
+        """Whether to print a line that announces the command's output."""
         return not self.flags & {"quiet", "silent"} and self.formatter not in {"json", "csv"}
 
     @property
@@ -95,7 +95,7 @@ class CommandLine:
         return seconds
 
     def place(self) -> BrokerOptions:
-        """Return the broker of the command.  Raises: Failure."""
+        """Return the options that name the command's broker.  Raises: Failure."""
         data_dir, config = self.values.get("data_dir"), self.values.get("config")
         context = self.values.get("context", "")
         if "node" in self.values and not context:
@@ -115,7 +115,7 @@ def read_line(words: list[str]) -> CommandLine:
     for word in left:
         name, equals, value = word.partition("=")
         if word == "--":
-            # The rest is for the command, which must also know that it contains no options.
+            # `--` stays, so that the command does not parse options in the rest either.
             line.arguments += ["--", *left]
         elif name in _VALUES:
             line.values[_VALUES[name]] = value if equals else _next(left, name)
@@ -142,10 +142,9 @@ def _next(left: Iterator[str], name: str) -> str:
 
 
 def _context_of(node: str) -> str:
-    """Return the context for a node's name; none for this machine's own node.
+    """Return the context for a node's name, or "" if the node is on this machine.
 
-    A script may be meant for another broker than this machine's, so an unknown name must not select
-    the local broker.
+    An unknown name is refused, because a script for another broker must not change the local one.
 
     Raises: Failure.
     """

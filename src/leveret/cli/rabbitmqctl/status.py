@@ -1,6 +1,6 @@
 """`status`, `cluster_status` and versions, in the JSON of RabbitMQ's tools.
 
-Other formats of `status` are those of `leveret status`.
+In other formats, `status` prints the same as `leveret status`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def status(line: CommandLine, broker: BrokerAddress) -> int:
 
 
 def cluster_status(line: CommandLine, broker: BrokerAddress) -> int:
-    """Print the only node."""
+    """Print the state of the cluster, which has a single node."""
     node = one_of(broker, "nodes")
     name, cluster = str(node.get("name", "")), one_of(broker, "cluster-name").get("name")
     if line.formatter == "json":
@@ -89,9 +89,9 @@ def cluster_status(line: CommandLine, broker: BrokerAddress) -> int:
 
 
 def version(line: CommandLine, broker: BrokerAddress) -> int:
-    """Print the same as `server_version`, or the default if no broker answers.
+    """Print the same as `server_version`, or the default version if no broker answers.
 
-    RabbitMQ's tools print their own version, and so need no broker.
+    RabbitMQ's tools print their own version, which needs no broker.
     """
     from leveret.session.settings import RABBITMQ_VERSION
 
@@ -105,13 +105,13 @@ def version(line: CommandLine, broker: BrokerAddress) -> int:
 
 
 def server_version(_line: CommandLine, broker: BrokerAddress) -> int:
-    """Print the version of RabbitMQ that a broker reports."""
+    """Print the RabbitMQ version that a broker reports."""
     output.say(str(one_of(broker, "overview").get("rabbitmq_version", "")))
     return exits.OK
 
 
 def erlang_version(_line: CommandLine, broker: BrokerAddress) -> int:
-    """Print the runtime of a broker."""
+    """Print the Erlang version that a broker reports."""
     output.say(str(one_of(broker, "overview").get("erlang_full_version", "")))
     return exits.OK
 

@@ -1,4 +1,4 @@
-"""The table of commands: the counterparts of the commands of RabbitMQ's tools."""
+"""The commands of RabbitMQ's tools, and their counterparts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leveret.cli.rabbitmqctl import checks, status, users
 from leveret.cli.rabbitmqctl.lists import LISTS, print_list
 from leveret.cli.rabbitmqctl.options import CommandLine
 
-#: Commands that `leveret ctl` has under the same name, with the same arguments in the same order.
+#: Commands with the same name and arguments in `leveret ctl`.
 SAME: Final = (
     "add_user",
     "delete_user",
@@ -43,7 +43,7 @@ SAME: Final = (
     "close_all_connections",
 )
 
-#: Commands that read, with output in RabbitMQ's words.
+#: Commands that only read, with the output of RabbitMQ's tools.
 ASKING: Final[dict[str, Callable[[CommandLine, BrokerAddress], int]]] = {
     **dict.fromkeys(LISTS, print_list),
     "status": status.status,

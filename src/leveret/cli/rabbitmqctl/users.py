@@ -39,7 +39,7 @@ def authenticate_user(line: CommandLine, broker: BrokerAddress) -> int:
 
 
 def _http_of(broker: BrokerAddress) -> Remote:
-    """Return the API of a broker on TCP, where users log in.  Raises: Failure."""
+    """Return the address of a broker's API over TCP, which requires a login.  Raises: Failure."""
     place = broker.place.find_api()
     if isinstance(place, Remote):
         return place

@@ -1,1 +1,1 @@
-"""The process that is a broker: how it is set up, watched over and ended."""
+"""The process of a broker: its setup, its heap, its service manager and its end."""

@@ -1,11 +1,11 @@
-"""Tunes the heap of the C library, which holds objects of more than 512 bytes, for a broker.
+"""Tunes the heap of the C library, from which Python allocates objects of more than 512 bytes.
 
 glibc allocates blocks of less than `MAPPED_BYTES` from one heap.  When the end of the heap is free,
-glibc trims all of it at once: an ack of 300 messages of 1.5 MB blocked the event loop for 29 ms,
-because the system has to reclaim each page.  So automatic trimming is turned off, and
+glibc trims all of it at once, and the system has to reclaim each page: an ack of 300 messages of
+1.5 MB blocked the event loop for 29 ms.  Therefore automatic trimming is turned off, and
 `Heap.give_back` trims the heap in pieces.
 
-Without glibc, nothing is changed.
+Without glibc, nothing changes.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import operator
 import time
 from typing import Final, final
 
-#: Memory blocks of this size or more are mapped separately; smaller ones are reused.
+#: Blocks of at least this size are mapped separately; smaller ones are allocated from the heap.
 MAPPED_BYTES: Final = 8 * 1024 * 1024
 #: The size of the pieces in which the heap is trimmed; each takes about a millisecond.
 PIECE_BYTES: Final = 2 * MAPPED_BYTES
-#: How much of the heap's free end is kept for new blocks.
+#: The size of the heap's free end that is not trimmed, for new blocks.
 KEPT_BYTES: Final = 2 * MAPPED_BYTES
 
 #: The parameters of `mallopt` (malloc.h), and their default values.
@@ -30,8 +30,8 @@ _M_TOP_PAD: Final = -2
 _M_MMAP_THRESHOLD: Final = -3
 _NEVER: Final = -1
 _TOP_PAD_BYTES: Final = 128 * 1024
-#: The maximum free end that the heap can be told to keep, because `mallopt` takes an int; and the
-#: block allocated from it if more may be free.
+#: The maximum free end that `mallopt`, which takes an int, can preserve; and the size of the
+#: blocks that are allocated from a larger free end.
 _KEPT_BYTES_MAX: Final = 1 << 30
 _FILLER_BYTES: Final = 1 << 29
 #: The maximum duration of an attempt that trims nothing.
@@ -60,18 +60,18 @@ class Heap:
         self._free.restype = None
         self._sbrk.argtypes = [ctypes.c_ssize_t]
         self._sbrk.restype = ctypes.c_void_p
-        # By default glibc begins to keep larger blocks after the first one: 19 MiB for the hash of
-        # each thread that verified a password.
+        # By default, glibc raises this threshold when a larger block is freed, and then retains
+        # such blocks: 19 MiB for each thread that has verified a password.
         self._mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES)
         self._mallopt(_M_TRIM_THRESHOLD, _NEVER)
         self._begin: Final = self._end()
 
     def give_back(self) -> bool:
-        """Return a piece of the heap's end to the system; return whether there may be more.
+        """Return a piece of the heap's end to the system; return whether more may be free.
 
-        The size of the free end is unknown, so the heap is told to keep ever less of it, beginning
-        with more than possible: the first time that it is trimmed, it is by at most `PIECE_BYTES`.
-        An attempt takes about 2 us.
+        The size of the free end is unknown.  Each attempt makes glibc preserve `PIECE_BYTES` less
+        of it, beginning with more than can be free, so the first attempt that trims the heap trims
+        at most `PIECE_BYTES`.  An attempt takes about 2 us.
         """
         end = self._end()
         fillers: list[int] = []
@@ -82,7 +82,7 @@ class Heap:
             kept = max(kept - PIECE_BYTES, KEPT_BYTES)
             before, looked = looked, time.perf_counter()
             if looked - before > _LOOK_SECONDS_MAX:
-                # Another thread may have freed so much that the search must start again.
+                # Another thread may have freed memory meanwhile, so the search must start again.
                 others_ran = True
                 break
             self._shorten(kept)
@@ -91,22 +91,23 @@ class Heap:
         return others_ran or self._end() < end
 
     def _free_at_most(self, end: int, fillers: list[int]) -> int:
-        """Return the maximum size of the heap's free end, at most the size that can be kept.
+        """Return the maximum size of the heap's free end, at most `_KEPT_BYTES_MAX`.
 
-        `fillers` allocate the rest meanwhile; they are never written to, so they cost nothing.
+        The blocks in `fillers` occupy the rest of the free end until the caller frees them.  They
+        are never written, so they use no memory.
         """
         most = end - self._begin
         while most > _KEPT_BYTES_MAX:
             filler = self._malloc(_FILLER_BYTES)
             if filler is None or filler > end:
-                # The end had less free: the block was mapped above the heap, or refused.
+                # The free end was smaller, so the block was mapped above the heap, or refused.
                 self._free(filler)
                 most = _FILLER_BYTES
             else:
                 fillers.append(filler)
                 most = min(most, end - filler - _FILLER_BYTES)
         if fillers and most <= _FILLER_BYTES:
-            # The last one may have taken the piece that is to be trimmed.
+            # The last filler may occupy the piece to be trimmed.
             self._free(fillers.pop())
             most += _FILLER_BYTES
         return most
@@ -121,8 +122,8 @@ class Heap:
             (self._mallopt, _M_TRIM_THRESHOLD, _NEVER),
             (self._mallopt, _M_TOP_PAD, _TOP_PAD_BYTES),
         )
-        # Between two calls, Python may run other threads, and these would make the heap grow by
-        # `kept`, or trim it at once; `starmap` makes all calls without a switch.
+        # If another thread ran between two calls, it could grow the heap by `kept` or trim all of
+        # it; `starmap` makes all calls without a thread switch.
         collections.deque(itertools.starmap(operator.call, calls), maxlen=0)
 
     def _end(self) -> int:
@@ -130,7 +131,7 @@ class Heap:
 
 
 def make_heap() -> Heap | None:
-    """Configure the heap of this process, which is still small; return None if impossible."""
+    """Configure the heap of this process early, while it is small; return None without glibc."""
     try:
         return Heap()
     except (AttributeError, OSError):

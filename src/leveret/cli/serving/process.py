@@ -1,7 +1,7 @@
 """The process of a broker: its setup by `leveret serve`, and its end.
 
-Only this module changes the whole process: its umask, its limit on descriptors, signal handlers,
-the allocator, the switch interval and the garbage collector.
+Only this module changes settings of the whole process: its umask, its limit on descriptors, signal
+handlers, the allocator, the switch interval and the garbage collector.
 """
 
 from __future__ import annotations
@@ -35,23 +35,24 @@ from leveret.server.opening.certificates import BadCertificates
 from leveret.store.disk import DiskLocked, StorageFailure
 from leveret.wire.buffer import BUILD
 
-#: Compiled code yields the GIL only in calls; this limits the delay of the loop by a busy thread.
+#: Limits the time for which a busy thread delays the event loop; compiled code releases the GIL
+#: only in calls.
 SWITCH_INTERVAL_SECONDS: Final = 0.0001
 
-#: Young objects that start a collection, and how many collections of one generation start one of
-#: the next.  Messages are not tracked, so garbage is rare, but deleted queues are garbage in
-#: cycles: 50,000 such objects took 30 to 40 ms, in which no client was served, and as many live
-#: ones, such as the bindings of an exchange, 15 ms.
+#: The number of young objects that starts a garbage collection, and the numbers of collections of
+#: one generation that start a collection of the next.  Messages are not tracked, so garbage is
+#: rare, but deleted queues are cyclic garbage.  While 50,000 such objects were collected, no client
+#: was served for 30 to 40 ms; 50,000 live objects, such as an exchange's bindings, took 15 ms.
 GC_THRESHOLD: Final = 2_000
 GC_YOUNG_COLLECTIONS: Final = 5
 GC_MIDDLE_COLLECTIONS: Final = 5_000
 
-#: How often the end of the heap is trimmed, and the pause between two pieces of it.
+#: The interval at which the end of the heap is trimmed, and the pause between two pieces.
 HEAP_SECONDS: Final = 1.0
 HEAP_PIECE_SECONDS: Final = 0.01
 
-#: Creates the broker from settings, parts and a function to call on a failure, like
-#: `RunningBroker`.
+#: Creates a broker, such as `RunningBroker`, from settings, parts and a function to call on a
+#: failure.
 MakeNode = Callable[[Settings, Parts, Callable[[int], None]], RunningBroker]
 
 
@@ -60,11 +61,11 @@ def run(
     make_node: MakeNode = RunningBroker,
     read: Callable[[], Settings] | None = None,
 ) -> int:
-    """Run a broker until it is told to stop; return the process's exit code.
+    """Run a broker until a stop request or a failure; return the process's exit code.
 
     0 means a graceful stop, 1 a failed or unusable storage or invalid definitions,
-    `INTERNAL_ERROR` an unexpected exception.  `make_node` creates the broker, and `read` reads the
-    settings again on SIGHUP; it raises ConfigError.
+    `INTERNAL_ERROR` an unexpected exception.  `make_node` creates the broker.  `read` reads the
+    settings again on SIGHUP, and raises ConfigError if they are invalid.
     """
     os.umask(0o077)
     descriptors.raise_limit()
@@ -179,8 +180,8 @@ def _tell_limits(node: RunningBroker) -> None:
 
 
 async def _start(node: RunningBroker) -> None:
-    """Start a broker, and exclude its first objects from later collections."""
-    # Recovery creates no garbage, so collections would only take time.
+    """Start a broker, and exclude its initial objects from later garbage collections."""
+    # Recovery creates no garbage.
     gc.disable()
     try:
         await node.start()
@@ -192,21 +193,21 @@ async def _start(node: RunningBroker) -> None:
 
 
 def _end_soon(code: int) -> None:
-    """End the process with `code` after `FAILED_SECONDS`, even if a part of it hangs."""
+    """End the process with `code` after `FAILED_SECONDS`, even if the event loop hangs."""
     timer = threading.Timer(FAILED_SECONDS, os._exit, (code,))
     timer.daemon = True
     timer.start()
 
 
 async def _give_back(heap: Heap) -> None:
-    """Return free memory to the system while the broker runs."""
+    """Return free memory to the system periodically."""
     while True:
         more = heap.give_back()
         await asyncio.sleep(HEAP_PIECE_SECONDS if more else HEAP_SECONDS)
 
 
 def _run(main: Coroutine[Any, Any, int], wish_uvloop: bool) -> int:
-    """Run `main` on uvloop if it is wanted and installed, otherwise on asyncio."""
+    """Run `main` on uvloop if the settings select it and it is installed, otherwise on asyncio."""
     if wish_uvloop:
         try:
             import uvloop

@@ -1,8 +1,8 @@
-"""Notifications for a service manager: that the broker has started, is alive, and stops.
+"""Notifies a service manager that the broker has started, is alive, or stops.
 
 The protocol is that of sd_notify(3), used by systemd and others: datagrams of lines such as
-`READY=1` to the Unix socket in `NOTIFY_SOCKET`.  If that is not set, nothing is sent, and a
-manager that does not listen does not make a broker fail.
+`READY=1` to the Unix socket in `NOTIFY_SOCKET`.  Without this variable nothing is sent.  A failed
+notification is ignored.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ PINGS_PER_PERIOD: Final = 3
 
 
 class ServiceManager:
-    """The service manager of this process; none if `environment` names none."""
+    """The service manager of this process, if `environment` names one."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         address = environment.get("NOTIFY_SOCKET", "")
-        #: A name that begins with @ is in the abstract namespace, without a file.
+        #: An address that begins with @ is in the abstract namespace, without a file.
         self._address: Final = "\0" + address[1:] if address.startswith("@") else address
         #: The watchdog period in seconds; 0 for none.
         self.watchdog_seconds: Final = _watchdog_seconds(environment) if address else 0.0
 
     def notify(self, *lines: str) -> None:
-        """Send lines such as `READY=1`; errors are ignored."""
+        """Send lines such as `READY=1`; ignore errors."""
         if not self._address:
             return
         with (
@@ -56,7 +56,7 @@ class ServiceManager:
 
 
 def _watchdog_seconds(environment: Mapping[str, str]) -> float:
-    """Return the period in `WATCHDOG_USEC`, if it is for this process."""
+    """Return the period in `WATCHDOG_USEC`, or 0 if it is not set for this process."""
     process = environment.get("WATCHDOG_PID", "")
     microseconds = environment.get("WATCHDOG_USEC", "")
     if process not in ("", str(os.getpid())) or not microseconds.isdecimal():

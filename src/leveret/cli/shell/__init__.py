@@ -1,4 +1,4 @@
-"""`leveret shell`: commands to one broker over one connection, typed at a prompt or piped in."""
+"""`leveret shell`: run commands over one connection, from a prompt or from a pipe."""
 
 from __future__ import annotations
 

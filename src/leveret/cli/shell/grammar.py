@@ -1,7 +1,7 @@
 """The grammar of the shell's commands: words and options, split as by a Unix shell.
 
-A line is split at spaces outside of quotes.  Options may be in any place; after `--` every word is
-an argument.  The same table is used for parsing, for help and for completion.
+A line is split at spaces outside quotes.  Options may be anywhere before `--`, after which every
+word is an argument.  Parsing, help and completion use the same table of commands.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Kind = Literal["text", "queue", "exchange", "command"]
 #: The number of characters of a word that an error quotes.
 _QUOTED_MAX: Final = 60
 
-#: The longest time in seconds that an option takes: a year.
+#: The maximum value of an option in seconds: a year.
 _SECONDS_MAX: Final = 365 * 24 * 3600
 
 
@@ -33,7 +33,7 @@ class Word:
     name: str
     kind: Kind = "text"
     required: bool = True
-    #: Whether it takes all further words, too.
+    #: Whether the argument also takes all further words.
     many: bool = False
     choices: tuple[str, ...] = ()
 
@@ -70,7 +70,7 @@ class Given:
     options: dict[str, list[str]] = field(default_factory=dict)
 
     def word(self, name: str) -> str:
-        """Return a word, empty if it was not given."""
+        """Return a word, or "" if it was not given."""
         return self.words.get(name, [""])[0]
 
     def all_words(self, name: str) -> list[str]:
@@ -105,7 +105,7 @@ class Given:
         return number
 
     def seconds(self, option: str) -> float:
-        """Return a time in seconds, 0 if it was not given.  Raises: Failure."""
+        """Return the value of an option in seconds, by default 0.  Raises: Failure."""
         text = self.text(option, "0")
         try:
             seconds = float(text)
@@ -140,14 +140,14 @@ class ShellCommand:
         return next((one for one in self.options if one.name == name), None)
 
     def word_at(self, place: int) -> Word | None:
-        """Return the argument at a position, or None if there are too many."""
+        """Return the argument at a position, or None if the command has fewer arguments."""
         if place < len(self.words):
             return self.words[place]
         return self.words[-1] if self.words and self.words[-1].many else None
 
 
 def shown(text: str) -> str:
-    """Return a word as quoted in an error."""
+    """Return a word in quotes, shortened for an error message."""
     return repr(text) if len(text) <= _QUOTED_MAX else f"{text[:_QUOTED_MAX]!r}…"
 
 
@@ -155,7 +155,7 @@ def split(line: str) -> list[str]:
     """Return the words of a line.  Raises: Failure for an unclosed quote."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
     lexer.whitespace_split = True
-    lexer.commenters = ""  # `#` is a binding key
+    lexer.commenters = ""  # `#` is a wildcard in binding keys, not a comment
     try:
         return list(lexer)
     except ValueError:
@@ -165,7 +165,7 @@ def split(line: str) -> list[str]:
 
 
 def find(commands: Sequence[ShellCommand], words: Sequence[str]) -> tuple[ShellCommand, list[str]]:
-    """Return the command that the words begin with, and its arguments.  Raises: Failure."""
+    """Return the command at the beginning of `words`, and its arguments.  Raises: Failure."""
     for size in (2, 1):
         path = " ".join(words[:size])
         for command in commands:
@@ -202,7 +202,7 @@ def parse(command: ShellCommand, arguments: Sequence[str]) -> Given:
 
 
 def _take_option(command: ShellCommand, given: Given, text: str, rest: Iterator[str]) -> None:
-    """Take an option and its value."""
+    """Parse an option and its value.  Raises: Failure."""
     name, equals, value = text.partition("=")
     option = command.option(name)
     if option is None:
@@ -224,11 +224,11 @@ def _take_option(command: ShellCommand, given: Given, text: str, rest: Iterator[
 
 
 def _check_choice(command: ShellCommand, name: str, choices: tuple[str, ...], value: str) -> None:
-    """Refuse a value that is not one of the choices, if there are any."""
+    """Check that a value is one of the choices, if there are any.  Raises: Failure."""
     if choices and value not in choices:
         raise _wrong(command, f"{name} must be one of {', '.join(choices)}, not {shown(value)}")
 
 
 def _wrong(command: ShellCommand, text: str) -> exits.Failure:
-    """Return the failure of a line, with the usage of its command."""
+    """Return the failure of a line, with the command's usage."""
     return exits.Failure(text, exits.USAGE, f"usage: {command.usage}")

@@ -1,7 +1,7 @@
 """The history of the prompt: the newest lines, in a file that only its owner can read.
 
-Lines with a URI that contains a password, and lines that begin with a space, are not stored.  If
-the file cannot be read or written, only the history is lost.
+Lines with a password in a URI, and lines that begin with a space, are not stored.  Errors in
+reading or writing the file are ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import BinaryIO, Final
 
 from prompt_toolkit.history import History
 
-#: Lines of the shell's history that are kept for the next start.
+#: The maximum number of lines that the next shell loads.
 _HISTORY_LINES_MAX: Final = 1_000
 
 
@@ -23,7 +23,7 @@ _PASSWORD: Final = re.compile(r"://[^/\s]*:[^/\s]*@")
 
 
 def history_path() -> Path:
-    """Return the path of the history, in the user's state directory."""
+    """Return the path of the history file, in the user's state directory."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(base) / "leveret" / "shell_history"
 
@@ -60,7 +60,7 @@ class FileHistory(History):
             return
 
     def _open(self, flags: int) -> BinaryIO:
-        """Open the file, created for its owner only.  Raises: OSError."""
+        """Open or create the file, which only its owner can read.  Raises: OSError."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(self._path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         os.fchmod(descriptor, 0o600)

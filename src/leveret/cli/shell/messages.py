@@ -1,4 +1,4 @@
-"""The shell's commands on messages: publish, get, consume, browse, rewind."""
+"""The shell's commands for messages: publish, get, consume, browse, rewind."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from leveret.client.blocking import Consumer
     from leveret.client.message import Message
 
-#: How often a consume checks for Ctrl-C.
+#: The interval at which `consume` and `browse` check for Ctrl-C.
 _LOOK_SECONDS: Final = 0.2
 
-#: The prefetch of a consume.
+#: The prefetch of `consume`.
 _PREFETCH: Final = 100
 
 _QUEUE: Final = Word("QUEUE", "queue")
@@ -67,7 +67,7 @@ def _get(session: ShellState, given: Given) -> int:
                 if not given.flag("--requeue"):
                     message.ack()
         if given.flag("--requeue") and taken:
-            # All at once, at the end: a message requeued earlier would be returned by the next get.
+            # All at the end, because the next get would return a message requeued earlier.
             channel.nack(multiple=True, requeue=True)
     if not taken:
         output.say("no message", err=True)
@@ -117,7 +117,8 @@ def _browse(session: ShellState, given: Given) -> int:
         raise exits.Failure(text, exits.REFUSED)
     number = 0
     with session.channel() as channel, session.stoppable():
-        # Without acks, the client keeps everything that arrived before the broker's final cancel.
+        # With `no_ack`, the client still returns the messages that arrived before the broker's
+        # final cancel.
         consumer = channel.consume(
             queue, no_ack=True, arguments={"x-browse": True}, inactivity_timeout=_LOOK_SECONDS
         )

@@ -1,6 +1,6 @@
-"""The prompt: editing, completion and history with prompt_toolkit; each line is run and reported.
+"""The prompt: reads lines with prompt_toolkit, with completion and history, and runs them.
 
-Ctrl-C ends the running command, not the shell; Ctrl-D on an empty line ends the shell.
+Ctrl-C ends the running command, not the shell.  Ctrl-D on an empty line ends the shell.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ except ImportError as error:
 if TYPE_CHECKING:
     from leveret.cli.shell.session import ShellState
 
-#: The maximum number of names offered for completion, more than anyone reads.
+#: The maximum number of names offered for completion.
 _COMPLETIONS_MAX: Final = 1_000
 
 
-#: How long completion reuses an answer of the broker with names of queues and exchanges.
+#: The time for which completion reuses the broker's list of queues or exchanges.
 _FRESH_SECONDS: Final = 2.0
 
 
@@ -120,18 +120,18 @@ class NameCompleter(Completer):
             yield from self._values(word.kind, word.choices)
 
     def _values(self, kind: Kind, choices: tuple[str, ...]) -> Iterator[str]:
-        """Yield the values of a word or an option."""
+        """Yield the possible values of a word or an option."""
         yield from choices
         if kind == "command":
             yield from (command.path for command in COMMANDS)
         elif kind in ("queue", "exchange"):
             for name in self._listed(kind):
-                # Do not offer a name that would change the display of the terminal.
+                # Do not offer names with control characters.
                 if name.isprintable():
                     yield shlex.quote(name)
 
     def _listed(self, kind: Literal["queue", "exchange"]) -> list[str]:
-        """Return the names of a kind, from an answer of the last two seconds."""
+        """Return the names of queues or exchanges, at most two seconds old."""
         when, names = self._names.get(kind, (float("-inf"), []))
         if time.monotonic() - when > _FRESH_SECONDS:
             names = self._session.names(kind)
@@ -140,7 +140,7 @@ class NameCompleter(Completer):
 
 
 def _command_of(words: list[str]) -> ShellCommand | None:
-    """Return the command with which the words begin, or None if they do not name one yet."""
+    """Return the command at the beginning of `words`, or None if it is incomplete."""
     for command in COMMANDS:
         path = command.path.split()
         if words[: len(path)] == path:

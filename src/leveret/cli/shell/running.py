@@ -1,7 +1,7 @@
-"""Run lines: find the command, parse its arguments, and report failures.
+"""Run the shell's lines: find the command, parse its arguments, and report failures.
 
-Invariant: every failure of a line, whatever the line contains, is printed in lines and has an exit
-code; only the loss of standard output, and Ctrl-C in a pipe, end the shell.
+Invariant: every failure, whatever the line contains, is printed as lines and has an exit code.
+Only a closed standard output, or Ctrl-C without a prompt, ends the shell.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def run_line(session: ShellState, line: str) -> int:
 
 
 def run_lines(session: ShellState, source: BinaryIO, *, keep_going: bool) -> int:
-    """Run the lines of a pipe; return the code of the first failed line, or of the last line.
+    """Run the lines of a pipe; return the exit code of the first failed line, or of the last line.
 
     Without `keep_going`, stop after the first failed line.
     """
@@ -95,7 +95,7 @@ def report(failure: exits.Failure, where: str = "") -> None:
 
 
 def _lines(source: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a pipe; a line that is too long is cut one byte beyond the limit."""
+    """Yield the lines of a pipe; truncate too long lines to one byte more than the limit."""
     while raw := source.readline(SHELL_LINE_BYTES_MAX + 1):
         yield raw
         if len(raw) > SHELL_LINE_BYTES_MAX:
@@ -109,7 +109,7 @@ def _decoded(raw: bytes) -> str:
         text = f"a line has at most {SHELL_LINE_BYTES_MAX} bytes; leveret publish takes files"
         raise exits.Failure(text, exits.USAGE)
     try:
-        # A backslash at the end of a line must not escape the line end.
+        # Otherwise, a backslash at the end of a line would escape the line feed.
         return raw.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
         raise exits.Failure("the line is not UTF-8", exits.USAGE) from None

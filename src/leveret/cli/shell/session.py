@@ -1,12 +1,12 @@
-"""The shell's side of the broker: one connection, which is replaced when lost, and names.
+"""The state of a shell: its connection to the broker, and requests to the broker's API.
 
 Each command has its own channel, so that a refused command does not affect others.  The connection
-has no heartbeats, because nothing serves it while the prompt waits.  Before each command the shell
-checks whether the connection was lost, says so, and replaces it.  A command fails if the connection
-is lost during it, because the broker may or may not have done it.
+has no heartbeats, because nothing serves it while the prompt waits.  Before each command, the shell
+checks the connection, and reports and replaces a lost one.  If the connection is lost during a
+command, the command fails, because the broker may or may not have executed it.
 
-Listings and names come from the broker's API: from its Unix socket if the connection is to this
-machine, or from the address of a context or an option.
+Listings and names come from the broker's API, over its Unix socket for a connection to this
+machine, or from the address that a context or an option names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from leveret.client.blocking import Channel, Connection
     from leveret.client.uri import Parameters
 
-#: The resources of the API that list names of a kind.
+#: The paths of the API that list queues and exchanges.
 _LISTED: Final = {"queue": "queues", "exchange": "exchanges"}
 
 
@@ -57,13 +57,13 @@ class ShellState:
 
     @property
     def address(self) -> str:
-        """The address of the connection, without the user."""
+        """The host and the port of the broker."""
         return f"{self.parameters.host}:{self.parameters.port}"
 
     # -- the connection ----------------------------------------------------------------------------
 
     def connect(self) -> Connection:
-        """Return the connection, a new one if none is open or it was lost.  Raises: Failure."""
+        """Return the open connection, or a new one if there is none.  Raises: Failure."""
         if self._connection is not None:
             reason = _lost(self._connection)
             if reason is None:
@@ -95,7 +95,7 @@ class ShellState:
                 raise exits.Failure(text, exits.UNAVAILABLE) from None
 
     def abandon(self) -> None:
-        """Abort the connection, because a command was interrupted inside of a call."""
+        """Abort the connection after a command was interrupted in a call."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(ClientError, AmqpError, OSError):
@@ -105,7 +105,7 @@ class ShellState:
 
     @contextlib.contextmanager
     def stoppable(self) -> Iterator[None]:
-        """Make Ctrl-C set `stopped` instead of interrupting; without a prompt it ends the shell."""
+        """At a prompt, make Ctrl-C set `stopped` instead of raising KeyboardInterrupt."""
         self._stopped = False
         if not self.interactive:
             yield
@@ -139,7 +139,7 @@ class ShellState:
         return self.target
 
     def names(self, kind: Literal["queue", "exchange"]) -> list[str]:
-        """Return the names of the vhost's queues or exchanges; none if the API does not answer."""
+        """Return the names of the vhost's queues or exchanges, or [] if the API does not answer."""
         try:
             found = self.api_target().ask("GET", _LISTED[kind], self.parameters.vhost)
         except (exits.Failure, ValueError):
@@ -150,7 +150,7 @@ class ShellState:
 
 
 def _lost(connection: Connection) -> str | None:
-    """Return the reason for a lost connection, or None if it is open."""
+    """Return the reason for the loss of a connection, or None if it is open."""
     try:
         connection.process(0)
     except (ClientError, AmqpError, OSError) as error:

@@ -1,4 +1,4 @@
-"""The shell's commands on queues, exchanges and bindings: declare, delete, purge, bind, list."""
+"""The shell's commands for queues, exchanges and bindings: declare, delete, purge, bind, list."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _declare_exchange(session: ShellState, given: Given) -> int:
 
 def _delete_queue(session: ShellState, given: Given) -> int:
     with session.channel() as channel:
-        # A broker silently accepts the delete of a missing queue; a user wants an error.
+        # A broker silently accepts the deletion of a missing queue, but a user expects an error.
         channel.queue_declare(given.word("QUEUE"), passive=True)
         count = channel.queue_delete(
             given.word("QUEUE"),

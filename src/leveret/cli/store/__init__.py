@@ -1,1 +1,1 @@
-"""Data directories without their broker: `leveret store`."""
+"""`leveret store`: commands that read a data directory without its broker."""

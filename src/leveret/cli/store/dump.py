@@ -1,4 +1,4 @@
-"""`leveret store dump`: prints records as lines of JSON."""
+"""`leveret store dump`: print records as lines of JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from leveret.store.survey.dump import Dump, Fields, queues_of
 from leveret.store.survey.identity import identify
 from leveret.wire.properties import BasicProperties, decode_properties
 
-#: Binary fields that usually contain text.
+#: Fields of bytes that usually contain text.
 _TEXTS: Final = ("exchange", "routing_key", "consumer", "publisher")
 
 
@@ -27,7 +27,7 @@ def print_dump(
     if identity.seed is None and parts != ["segments"]:
         text = "no valid seed for this directory; give --uuid, or --segments, which need no seed"
         raise exits.Failure(text, exits.UNUSABLE)
-    # Segments need no seed.
+    # Without a seed, only segments are read.
     dump = Dump(disk, identity.seed or 0)
     sources: dict[str, Callable[[], Iterator[Fields]]] = {
         "state": dump.state,
@@ -45,7 +45,7 @@ def print_dump(
 
 
 def _ids(dump: Dump, queue: str) -> set[object]:
-    """Return the ids of queues with this name; if there are none, it may itself be an id.
+    """Return the ids of the queues with this name, or the id that `queue` itself contains.
 
     Raises: Failure.
     """
@@ -61,7 +61,7 @@ def _ids(dump: Dump, queue: str) -> set[object]:
 
 
 def _defined(fields: Fields, queue: str) -> Iterator[object]:
-    """Yield the id of each queue of this name that a record defines."""
+    """Yield the ids of the queues with this name that a record defines."""
     definition = fields.get("definition")
     known = definition if isinstance(definition, dict) else {}
     if fields.get("define") == "queue" and known.get("name") == queue:
@@ -91,7 +91,7 @@ def as_json(fields: Mapping[str, object], bodies: bool) -> dict[str, object]:
 
 
 def _text_or_base64(name: str, value: bytes) -> dict[str, object]:
-    """Return bytes as text, or in base64 under another name."""
+    """Return a field as text, or in base64 under the name `<name>_base64`."""
     try:
         return {name: value.decode()}
     except UnicodeDecodeError:

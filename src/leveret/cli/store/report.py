@@ -1,4 +1,4 @@
-"""The results of a survey, for people and as JSON."""
+"""Print the results of a survey, for people or as JSON."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def print_lost(survey: Survey) -> None:
 
 
 def lost_messages(survey: Survey) -> int:
-    """Return the number of lost messages of existing queues, as in the rows of the queues."""
+    """Return the number of lost messages of existing queues, which the queues' rows show."""
     return sum(int(queue.lost) for queue in survey.holdings.living())
 
 
@@ -108,7 +108,7 @@ def _lost(survey: Survey) -> str:
 
 
 def _stop(survey: Survey) -> str:
-    return "stopped in order" if survey.clean_stop else "not stopped in order"
+    return "stopped cleanly" if survey.clean_stop else "not stopped cleanly"
 
 
 def _line(damage: Damage) -> str:
@@ -116,7 +116,7 @@ def _line(damage: Damage) -> str:
 
 
 def _damage(damage: Damage) -> dict[str, object]:
-    """Return a damaged place; `lost` is -1 if it is unknown."""
+    """Return a damaged place as a JSON object; `lost` is -1 if the loss is unknown."""
     return {
         "file": damage.path,
         "position": int(damage.position),

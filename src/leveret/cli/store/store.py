@@ -1,6 +1,6 @@
 """`leveret store`: examine a data directory, and salvage a damaged one.
 
-The directory is only read.  No broker may run on it, except with `--running`.
+The commands only read the directory.  No broker may run on it, except with `--running`.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _where(context: typer.Context, data_dir: DataDir = None, config: Config = No
 
 
 def _directory(context: typer.Context) -> Path:
-    """Return the data directory of the settings.  Raises: Failure."""
+    """Return the data directory that the settings name.  Raises: Failure."""
     place: BrokerOptions = context.obj
     return place.settings().data_dir
 

@@ -1,4 +1,4 @@
-"""The work of `leveret store`: open a directory for reading, and survey it with progress."""
+"""The operations of `leveret store`: open a directory, survey it with a progress bar, write one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DRAW_SECONDS: Final = 0.1
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Turn errors of the disk into Failure."""
+    """Convert disk errors to Failure."""
     try:
         yield
     except DiskLocked as locked:
@@ -37,7 +37,7 @@ def readable() -> Iterator[None]:
 
 
 def open_store(directory: Path, *, locked: bool) -> ReadDisk:
-    """Return a directory for reading; `locked` keeps brokers out.  Raises: StorageFailure."""
+    """Open a directory for reading; `locked` excludes brokers.  Raises: StorageFailure."""
     disk = ReadDisk(str(directory))
     if locked:
         disk.lock(LOCK_PATH)
@@ -45,7 +45,7 @@ def open_store(directory: Path, *, locked: bool) -> ReadDisk:
 
 
 def read_uuid(text: str) -> bytes:
-    """Return the uuid of an option, empty without one.  Raises: Failure."""
+    """Return the uuid in an option, or b"" if it is not given.  Raises: Failure."""
     try:
         raw = bytes.fromhex(text.replace("-", ""))
     except ValueError:
@@ -57,14 +57,15 @@ def read_uuid(text: str) -> bytes:
 
 @contextmanager
 def held(directory: Path, *, running: bool) -> Iterator[Callable[[], None]]:
-    """Keep a running broker from removing files; yield a function to be called often."""
+    """Prevent a running broker from removing files, while the caller calls the yielded function."""
     if not running:
         yield _nothing
         return
     try:
         hold = BackupHold(directory / MANAGEMENT_SOCKET)
     except NoBroker:
-        # Its socket is elsewhere, or no broker runs: if a file is removed, the command ends.
+        # No broker runs, or its socket has another path.  The command then fails if the broker
+        # removes a file.
         yield _nothing
         return
     with hold:
@@ -72,7 +73,7 @@ def held(directory: Path, *, running: bool) -> Iterator[Callable[[], None]]:
 
 
 def run_survey(survey: Survey, doing: str, beat: Callable[[], None]) -> None:
-    """Run a survey to its end, with a bar on a terminal.  Raises: StorageFailure."""
+    """Run a survey to its end, with a progress bar on a terminal.  Raises: StorageFailure."""
     console = Console(stderr=True)
     if not sys.stderr.isatty():
         for _ in survey.run():
@@ -92,11 +93,11 @@ def run_survey(survey: Survey, doing: str, beat: Callable[[], None]) -> None:
 
 
 def _nothing() -> None:
-    """Do nothing without a broker."""
+    """Do nothing; there is no broker to hold."""
 
 
 def write_new(saved: Salvage, to: Path) -> None:
-    """Write a salvage to a new directory.  Raises: StorageFailure."""
+    """Write the salvaged data to a new directory.  Raises: StorageFailure."""
     disk = RealDisk(str(to))
     disk.lock(LOCK_PATH)
     for _ in write_salvage(disk, saved, secrets.token_bytes(16), time.time_ns() // 1_000_000):

@@ -1,1 +1,1 @@
-"""What a broker does now: `leveret status` for once, `leveret top` again and again."""
+"""The current state of a broker: `leveret status` prints it once, `leveret top` repeatedly."""

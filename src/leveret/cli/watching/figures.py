@@ -1,4 +1,4 @@
-"""Numbers in human form: sizes, times, rates."""
+"""Format numbers for people: sizes, times, counts, rates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def size(count: float) -> str:
-    """Return bytes with a unit: `12.3 MiB`."""
+    """Return a number of bytes with a unit, such as `12.3 MiB`."""
     unit = 0
     while count >= 1024 and unit < len(_UNITS) - 1:
         count /= 1024
@@ -17,7 +17,7 @@ def size(count: float) -> str:
 
 
 def span(milliseconds: float) -> str:
-    """Return a time in its two largest units: `3 d 4 h`."""
+    """Return a time in its two largest units, such as `3 d 4 h`."""
     seconds = int(milliseconds // 1000)
     parts = [seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60, seconds % 60]
     named = [f"{part} {unit}" for part, unit in zip(parts, ("d", "h", "min", "s"), strict=True)]
@@ -36,5 +36,5 @@ def counted(value: float, noun: str) -> str:
 
 
 def per_second(value: float) -> str:
-    """Return a rate, with one decimal if it is small."""
+    """Return a rate, with one decimal if it is less than 10."""
     return f"{value:,.1f}" if 0 < value < 10 else f"{value:,.0f}"

@@ -1,8 +1,7 @@
 """A snapshot of a broker from its HTTP API: its totals, its node, and its busiest queues.
 
-Rates are the broker's own, which it samples while clients request them; until it has any, they are
-computed from the previous snapshot.  An answer may come from a broker of another version: fields
-that it lacks are omitted, and count as 0.
+A broker samples rates while clients request them.  Until it has samples, rates are computed from
+the previous snapshot.  A broker of another version may omit fields; a missing number counts as 0.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from leveret.cli.contexts.remote import Remote
 from leveret.cli.management_client import get_json
 from leveret.cli.printing.rows import Row, field
 
-#: The sort orders of `leveret top`, as the API's fields.
+#: The sort orders of `leveret top`, and the API's fields for them.
 SORTS: Final = {
     "messages": "messages",
     "publish": "message_stats.publish_details.rate",
@@ -37,21 +36,21 @@ _QUEUE_FIELDS: Final = (
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The answers of a broker at one time (seconds of a monotonic clock).
+    """The answers of a broker at the time `at`, in seconds of a monotonic clock.
 
-    `node` is None if the user has no permission to see it, and `queues` is one page of all queues.
+    `node` is None if the user has no permission to read it.  `queues` is one page of all queues.
     """
 
     at: float
     overview: Row
     node: Row | None
     queues: tuple[Row, ...] = ()
-    #: How long the answers took.
+    #: The duration of the requests.
     seconds: float = 0.0
 
 
 def take_look(api: Path | Remote) -> Snapshot:
-    """Request totals and node.  Raises: Failure."""
+    """Request the totals and the node.  Raises: Failure."""
     began = time.monotonic()
     overview = _row(get_json(api, "/api/overview"))
     node = _node(api)
@@ -60,7 +59,7 @@ def take_look(api: Path | Remote) -> Snapshot:
 
 
 def look_at_queues(api: Path | Remote, vhost: str, sort: str, count: int) -> Snapshot:
-    """Request these and the first `count` queues by an order of `SORTS`.  Raises: Failure."""
+    """Request a snapshot with the first `count` queues in an order of `SORTS`.  Raises: Failure."""
     began = time.monotonic()
     look = take_look(api)
     query = {"page": 1, "page_size": count, "columns": _QUEUE_FIELDS, "sort": SORTS[sort]}
@@ -76,11 +75,11 @@ def look_at_queues(api: Path | Remote, vhost: str, sort: str, count: int) -> Sna
 
 
 def _node(api: Path | Remote) -> Row | None:
-    """Return the broker's node; None if the user has no permission.  Raises: Failure."""
+    """Return the broker's node, or None if the user has no permission.  Raises: Failure."""
     try:
         found = get_json(api, "/api/nodes")
     except exits.Failure as failure:
-        # The overview has shown that the login is valid.
+        # The login is valid, since the overview was answered.
         if failure.code == exits.NO_PERMISSION:
             return None
         raise
@@ -88,7 +87,7 @@ def _node(api: Path | Remote) -> Row | None:
 
 
 def _row(found: object) -> Row:
-    """Return an object of the API.  Raises: Failure for any other type."""
+    """Return the answer if it is a JSON object.  Raises: Failure for any other type."""
     if not isinstance(found, Mapping):
         text = "the server is not the API of a broker: its answer is not a JSON object"
         raise exits.Failure(text, exits.PROTOCOL)
@@ -96,7 +95,7 @@ def _row(found: object) -> Row:
 
 
 def number(row: Row | None, name: str) -> float:
-    """Return a number in a row; 0 if it is missing."""
+    """Return a number in a row, or 0 if it is missing."""
     found = None if row is None else field(row, name)
     return found if isinstance(found, int | float) and not isinstance(found, bool) else 0
 
@@ -107,7 +106,7 @@ def flag(row: Row | None, name: str) -> bool:
 
 
 def grown(now: Row | None, before: Row | None, name: str, seconds: float) -> float:
-    """Return the growth of a count per second; 0 without an earlier snapshot."""
+    """Return the growth of a count per second, or 0 if there is no earlier snapshot."""
     if before is None or seconds <= 0:
         return 0.0
     return max(0.0, (number(now, name) - number(before, name)) / seconds)

@@ -1,4 +1,4 @@
-"""The screen of `leveret top`: lines of totals, and a table of queues.
+"""The screen of `leveret top`: lines with totals, and a table of queues.
 
 All text from the broker is escaped here, because rich prints it unchanged.
 """
@@ -17,10 +17,10 @@ from leveret.cli.watching.look import Snapshot, grown, number, rate
 from leveret.cli.watching.status import alarms_of
 from leveret.escaping import escaped
 
-#: The lines that are not queues: above them, including an empty one and the heads, and the last.
+#: The number of lines on the screen that do not show a queue.
 LINES_APART: Final = 9
 
-#: The sort orders, and the columns that show them.
+#: The sort orders, and the columns that they sort by.
 _SORTED: Final = {
     "messages": "ready",
     "publish": "published/s",
@@ -30,7 +30,7 @@ _SORTED: Final = {
     "name": "queue",
 }
 
-#: The heads of the table.
+#: The column names of the table.
 _HEADS: Final = (
     "vhost",
     "queue",
@@ -48,7 +48,7 @@ _TEXTS: Final = 3
 
 
 def screen_of(look: Snapshot, before: Snapshot | None, sort: str, note: str) -> Group:
-    """Return the whole screen; `note` is the last line, if not empty."""
+    """Return the whole screen; its last line is `note`, unless that is empty."""
     last = [_line(note)] if note else []
     return Group(*_totals(look, before), Text(""), _queues(look, before, sort), *last)
 
@@ -108,7 +108,7 @@ def _head(look: Snapshot) -> Text:
 
 
 def _node_lines(look: Snapshot, before: Snapshot | None, seconds: float) -> list[str]:
-    """Return the lines on memory, disk and the journal, if the user may see them."""
+    """Return the lines about memory, disk and the journal, if the user may read them."""
     node = look.node
     if node is None:
         return ["memory and journal: hidden without the tag monitoring or administrator", ""]
@@ -164,5 +164,5 @@ def _cells(queue: Row, known: dict[object, Row], seconds: float) -> list[str]:
 
 
 def _key(queue: Row) -> tuple[str, str]:
-    """Return the identity of a queue."""
+    """Return the vhost and the name of a queue."""
     return str(queue.get("vhost", "")), str(queue.get("name", ""))

@@ -1,4 +1,4 @@
-"""`leveret status`: the state of a broker, in one answer for people or programs."""
+"""`leveret status`: print the state of a broker once, for people or programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Format = Annotated[Literal["text", "json"], typer.Option("--format", help="The format.")]
 
-#: The width of the names before the values.
+#: The width of the column with the names.
 _NAME_WIDTH = 13
 
 
@@ -58,7 +58,7 @@ def lines_of(look: Snapshot) -> Iterator[tuple[str, str]]:
 
     overview = look.overview
     product, version = overview.get("product_name", "broker"), overview.get("product_version", "")
-    # RabbitMQ and earlier releases of Leveret do not report it.
+    # RabbitMQ and earlier releases of Leveret do not report a build.
     build = f"{overview['build']}, " if "build" in overview else ""
     yield "broker", f"{product} {version} ({build}{overview.get('erlang_full_version', '')})"
     yield "name", f"{overview.get('node', '')} of {overview.get('cluster_name', '')}"
@@ -85,7 +85,7 @@ def lines_of(look: Snapshot) -> Iterator[tuple[str, str]]:
 
 
 def _node_lines(node: Row) -> Iterator[tuple[str, str]]:
-    """Yield the lines on a broker's process and store."""
+    """Yield the lines about a broker's process and store."""
     from leveret.cli.watching.figures import count, counted, size, span
     from leveret.cli.watching.look import number
 
@@ -107,7 +107,7 @@ def _node_lines(node: Row) -> Iterator[tuple[str, str]]:
 
 
 def alarms_of(node: Row | None) -> list[str]:
-    """Return the resources whose shortage blocks publishers."""
+    """Return the resources with an active alarm, which blocks publishers."""
     from leveret.cli.watching.look import flag
 
     alarms = {"mem_alarm": "memory", "disk_free_alarm": "disk"}

@@ -1,7 +1,7 @@
 """`leveret top`: the activity of a broker, refreshed until `q` or Ctrl-C.
 
-Each snapshot costs the broker time: with very many queues, sorting them does.  The next snapshot
-therefore waits for at least `PAUSES` times the duration of the last one.
+Each snapshot costs the broker time, mostly for sorting if there are many queues.  The pause before
+the next snapshot is therefore at least `PAUSES` times the duration of the last one.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from leveret.cli.contexts.remote import Remote
     from leveret.cli.watching.look import Snapshot
 
-#: The minimum pause in durations of the last snapshot: a broker spends at most a fifth of its time
-#: on one viewer.
+#: The minimum pause, in durations of the last snapshot, so that a broker spends at most a fifth of
+#: its time on one viewer.
 PAUSES: Final = 4.0
 
 #: The time between two snapshots (seconds).
@@ -40,11 +40,11 @@ INTERVAL: Final = 2.0
 INTERVAL_MIN: Final = 0.1
 INTERVAL_MAX: Final = 3600.0
 
-#: The number of queues without a terminal.
+#: The number of queues shown if standard output is not a terminal, and the maximum on a terminal.
 _QUEUES_SHOWN: Final = 40
 _QUEUES_MAX: Final = 500
 
-#: The sort orders of the keys.
+#: The keys that select a sort order.
 _KEYS: Final = {
     "m": "messages",
     "p": "publish",
@@ -101,7 +101,7 @@ class Watch:
     interval: float
     look: Snapshot | None = None
     before: Snapshot | None = None
-    #: Why the last snapshot failed.
+    #: The reason why the last snapshot failed, or "".
     failed: str = ""
 
     def take(self, queues: int) -> None:
@@ -127,11 +127,11 @@ class Watch:
 
     @property
     def rest(self) -> float:
-        """The minimum of that time, from the duration of the last snapshot (seconds)."""
+        """The minimum pause, from the duration of the last snapshot (seconds)."""
         return 0.0 if self.look is None else PAUSES * self.look.seconds
 
     def screen(self, note: str) -> Group:
-        """Return the screen."""
+        """Return the screen for the last snapshot."""
         from leveret.cli.watching.screen import screen_of
 
         assert self.look is not None
@@ -153,7 +153,7 @@ def _show_live(watch: Watch) -> None:
     from leveret.cli.watching.screen import LINES_APART
 
     console = _console()
-    # Before the switch to another screen, so that a failure is printed as usual.
+    # Before the switch to the alternate screen, so that a failure is printed as usual.
     watch.take(console.height - LINES_APART)
     live = Live(
         watch.screen(_HELP), console=console, screen=True, auto_refresh=False,
@@ -161,7 +161,8 @@ def _show_live(watch: Watch) -> None:
     )  # fmt: skip
     with _ended_by_sigterm(), reading_keys() as keys:
         try:
-            # Not with `with`: an interrupt at its beginning would not restore the terminal.
+            # Not in a `with` statement, because an interrupt in its entry would leave the terminal
+            # changed.
             live.start(refresh=True)
             while _goes_on(watch, keys, lambda: live.update(watch.screen(_HELP), refresh=True)):
                 watch.try_again(console.height - LINES_APART)
@@ -171,7 +172,7 @@ def _show_live(watch: Watch) -> None:
 
 
 def _goes_on(watch: Watch, keys: Keys, redraw: Callable[[], None]) -> bool:
-    """Wait until the next snapshot is due, or for a key; return False to end."""
+    """Wait for the next snapshot and handle keys; return False if a key ends the command."""
     deadline = time.monotonic() + watch.pause
     while (left := deadline - time.monotonic()) > 0:
         pressed = keys.wait(left)
@@ -180,7 +181,7 @@ def _goes_on(watch: Watch, keys: Keys, redraw: Callable[[], None]) -> bool:
                 return False
             if key in _KEYS and watch.sort != _KEYS[key]:
                 watch.sort = _KEYS[key]
-                # Soon, but not sooner than the last snapshot allows.
+                # As soon as the duration of the last snapshot allows.
                 deadline = min(deadline, time.monotonic() + watch.rest)
                 redraw()
     return True
@@ -188,7 +189,7 @@ def _goes_on(watch: Watch, keys: Keys, redraw: Callable[[], None]) -> bool:
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Make SIGTERM end the command as usual, with the terminal restored."""
+    """Make SIGTERM raise SystemExit, so that the terminal is restored."""
 
     def end(_number: int, _frame: FrameType | None) -> None:
         raise SystemExit(_TERMINATED)
@@ -201,7 +202,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 class Keys:
-    """The keys of a terminal, read at once and not echoed; none without a terminal."""
+    """The keys pressed in a terminal, if standard input is one, without echo or line editing."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
@@ -223,7 +224,7 @@ class Keys:
 def reading_keys() -> Iterator[Keys]:
     """Yield the keys of the terminal, and restore its mode at the end.
 
-    Ctrl-C keeps its meaning; Ctrl-Z is disabled, because a stopped command would leave the terminal
+    Ctrl-C still interrupts.  Ctrl-Z is disabled, because a stopped command would leave the terminal
     in this mode.
     """
     if not sys.stdin.isatty():

@@ -1,8 +1,8 @@
-"""A file for each job, for `spark-submit`; the arguments are those of the command.
+"""A file for each job, to run with `spark-submit` and the arguments of the command.
 
     spark-submit --master … "$(python -m leveret.cli.pipeline.submit route)" --path /data/archive …
 
-The master and the resources are options of spark-submit.
+Options of spark-submit set the master and the resources.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def submit_file(job: str) -> Path:
-    """Return the path of a job's file.  Raises: KeyError."""
+    """Return the path of a job's file.  Raises: KeyError for an unknown job."""
     path = Path(__file__).with_name(f"{job}.py")
     if job.startswith("_") or not path.exists():
         raise KeyError(job)
