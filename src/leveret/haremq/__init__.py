@@ -1,1 +1,1 @@
-"""HareMQ's protocol over the broker's vhosts: its frames, its sessions and its listener."""
+"""HareMQ's protocol for the broker's vhosts: its frames, its connections and its listener."""

@@ -1,8 +1,8 @@
 """The answers of a HareMQ connection: one for each request, in the order of the requests.
 
-An answer waits until the journal records of its request are synced, like a confirm or the reply to
-a declare in AMQP, and later answers wait too.  So no answer of a channel follows the answer to its
-close, which would break the client.
+An answer waits until the journal records of its request are synced, like a confirm or a declare-ok
+in AMQP.  Later answers wait behind it, so no answer of a channel follows the answer to its close,
+which would break the client.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from leveret.session.states import HALT_SYNC
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.content.output import FrameOutput
 
-#: Requests of one HareMQ connection whose answers wait for a sync; beyond it parsing pauses.
+#: The maximum number of answers of a connection that wait for a sync; then parsing pauses.
 HAREMQ_ANSWERS_WAITING_MAX: Final = 16_384
 
 
@@ -46,23 +46,23 @@ class Answers(SyncWaiter):
         #: The protobuf package of the answers.
         self.package = HARE_MQ
         self._waiting: list[_GroupAnswers] = []
-        #: The number of answers written to the output, and of all answers including waiting ones.
+        #: The number of answers written to the output, and of all answers, including waiting ones.
         self.written: i64 = 0
         self.given: i64 = 0
 
     def memory(self) -> i64:
-        """Return the bytes of the waiting answers; they wait for a few groups at most."""
+        """Return the size of the waiting answers, which wait for a few groups at most."""
         size: i64 = 0
         for waiting in self._waiting:
             size += len(waiting.writer)
         return size
 
     def answer(self, identity: bytes, ok: bool, group: i64) -> None:
-        """Answer a request whose records are in the journal group `group`; 0 for none."""
+        """Answer a request; `group` is the journal group of its records, or 0 if it has none."""
         write_common(self._place(group), self.package, identity, ok)
 
     def answer_query(self, identity: bytes, body: bytes) -> None:
-        """Answer a query."""
+        """Answer a query with `body`."""
         write_query(self._place(0), self.package, identity, body)
 
     def _place(self, group: i64) -> BytesWriter:
@@ -80,7 +80,7 @@ class Answers(SyncWaiter):
             waiting.append(_GroupAnswers(group))
         last = waiting[-1]
         last.last = self.given
-        # The answer to a query may be long, so limit the bytes too.
+        # Answers to queries may be long, so limit the bytes, too.
         if (
             self.given - self.written >= HAREMQ_ANSWERS_WAITING_MAX
             or len(last.writer) > OUTPUT_BYTES_MAX
@@ -105,5 +105,5 @@ class Answers(SyncWaiter):
         self._connection.wake()
 
     def end(self) -> None:
-        """Drop the waiting answers: the connection has ended."""
+        """Drop the waiting answers, because the connection has ended."""
         self._waiting = []

@@ -1,7 +1,7 @@
-"""The body of a push as text, processed in pieces: checked, summed, and converted if not UTF-8.
+"""Checks the body of a push in pieces, computes its checksum, and converts invalid UTF-8.
 
-A body may have 64 MiB.  Checking it takes 0.1 s, and five times as long if it is not UTF-8.  A body
-that is valid text is not copied.
+A body may have 64 MiB.  Checking it takes 0.1 s, or five times as long if it is not UTF-8.  A valid
+body is not copied.
 """
 
 from __future__ import annotations
@@ -14,34 +14,33 @@ from mypy_extensions import i64
 
 from leveret.limits import INPUT_BYTES_PER_COST, TABLE_BYTES_PER_COST
 
-#: Bytes processed at a time.
+#: The size of the pieces.
 _PIECE_BYTES: Final = 16_384
 
-#: For ASCII, most of the time is spent on the checksum.
+#: The cost of ASCII text, most of which is that of the checksum.
 _ASCII_BYTES_PER_STEP: Final = 1024
 
 
 @final
 class BodyText:
-    """One body: call `advance` until it is over, then `parts` returns its text."""
+    """One body; after `advance` has been called until `is_over`, `parts` returns the text."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
-        #: The processed size, and the start of a character cut off by the last piece.
+        #: The number of processed bytes, and the start of a character that the last piece cut off.
         self._at: i64 = 0
         self._cut = b""
-        #: The text in pieces, once some of it was converted.
+        #: The text in pieces, once a part of it was converted.
         self._converted: list[bytes | memoryview] = []
-        #: True if some of it is not UTF-8; the bytes of the text so far, those of them that use
-        #: additional
-        #: memory, and the adler32.
+        #: True if a part of the body is not UTF-8; the size of the text so far, the part of it that
+        #: uses additional memory, and its adler32.
         self.garbled = False
         self.bytes: i64 = 0
         self.bytes_own: i64 = 0
         self.checksum: i64 = 1
 
     def is_over(self) -> bool:
-        """Return whether everything is processed."""
+        """Return whether the whole body is processed."""
         return self._at >= len(self._body)
 
     def advance(self) -> i64:
@@ -76,5 +75,5 @@ class BodyText:
         return 1 + steps
 
     def parts(self) -> list[bytes | memoryview]:
-        """Return the text."""
+        """Return the text in parts."""
         return self._converted if self.garbled else [self._body]

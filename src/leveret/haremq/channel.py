@@ -1,17 +1,17 @@
-"""A channel of a HareMQ connection, and its consumer: a channel has at most one.
+"""A channel of a HareMQ connection, which has at most one consumer.
 
-The protocol's delivery to a consumer is a *push*, a basicConsumeResponse.  Its id is the
-`message_id` of the message, if that is text and no other unacked delivery of the queue has the same
-one.  Otherwise the broker generates an id, so that an ack identifies one delivery.  A `message_id`
-that looks like a generated id is not used, so that clients cannot claim generated ids.  With
-automatic acks a message is acked when the shell takes its push to write it to the socket.
+The protocol calls a delivery to a consumer a *push*, a basicConsumeResponse.  Its id is the
+message's `message_id`, if that is text and no other unacked delivery of the queue has the same id.
+Otherwise the broker generates an id, so that an ack identifies one delivery.  A `message_id` that
+looks like a generated id is not used, so that clients cannot claim generated ids.  With automatic
+acks, a message is acked when the shell takes its push to write it to the socket.
 
-An ack in HareMQ names a queue and a message, and may arrive on any channel of any connection.  So
-all connections of a listener, which have the same vhost and user, share one register of unacked
-deliveries.
+An ack in HareMQ names a queue and a message, and may arrive on any channel of any connection.
+Therefore all connections of a listener, which have the same vhost and user, share one table of
+unacked deliveries.
 
-Invariants: a closed channel gets no push; a consumer gets its first push after the answer to its
-request, and in a later write; a delivery in the register is also in its channel's list.
+Invariants: a closed channel gets no push.  A consumer gets its first push after the answer to its
+request, in a later write.  A delivery in the shared table is also in its channel's table.
 """
 
 from __future__ import annotations
@@ -57,30 +57,30 @@ from leveret.session.client_session import ClientSession
 from leveret.wire.content.output import FrameOutput
 from leveret.wire.properties import MESSAGE_ID, property_place
 
-#: The longest body of a push, as text; the rest of its frame is a few ids and names.
+#: The longest body of a push, as text; the rest of the frame has only a few ids and names.
 _PUSH_BODY_BYTES_MAX: Final = HAREMQ_FRAME_BYTES_MAX - 16_384
 
 #: The prefix of ids that the broker generates.
 _MADE: Final = b"leveret-"
 
 
-#: The time from writing an answer to the first push, in clock ticks of 1 ms: one to be sure that
-#: the write is done, and two more, at least one of which lasts a full ms.
+#: The time from writing an answer to the first push, in ms: 1 until the write is certainly done,
+#: and 2 more, of which at least one full ms passes.
 WRITTEN_MS: Final = 1
 _PUSH_DELAY_MS: Final = 2
 
 
 def queue_prefix(queue_name: bytes) -> bytes:
-    """Return the prefix of the keys of a queue's deliveries; its last byte is not in any UTF-8."""
+    """Return the prefix of a queue's delivery keys; its last byte never occurs in UTF-8."""
     return queue_name + b"\xff"
 
 
 @final
 class HareConsumer(QueueConsumer):
-    """The consumer of a channel; it takes messages from shortly after its answer is written."""
+    """The consumer of a channel; it takes no messages until its answer has been written."""
 
     def __init__(self, channel: HareChannel, queue: Source, tag: str, auto_ack: bool) -> None:
-        # Never no_ack to the queue, so that messages can be requeued if they cannot be pushed.
+        # Not no_ack for the queue, so that messages can be requeued if they cannot be pushed.
         super().__init__(channel, queue, tag, False, False, HAREMQ_UNACKED_MAX, {})
         self.auto_ack = auto_ack
         self.prefix = push_prefix(channel.cid, tag.encode())
@@ -93,7 +93,7 @@ class HareConsumer(QueueConsumer):
         return not self.is_held and super().ready()
 
     def begin(self) -> None:
-        """Begin to take messages."""
+        """Start to take messages."""
         self.is_held = False
         if not self.queue.deleted:
             self.queue.schedule()
@@ -101,7 +101,7 @@ class HareConsumer(QueueConsumer):
 
 @final
 class FirstPush(Timed):
-    """The timer from the write of a consumer's answer to its first push."""
+    """The timer that delays a consumer's first push after the write of its answer."""
 
     def __init__(self, consumer: HareConsumer) -> None:
         super().__init__()
@@ -109,18 +109,18 @@ class FirstPush(Timed):
         self._written = False
 
     def due(self, now_ms: i64) -> None:
-        """Wait once more, then begin the consumer."""
+        """Set the timer once more; the second time, start the consumer."""
         if self._written:
             self._consumer.begin()
         else:
-            # The answer has just been written, in a batch that may have begun long ago.
+            # The answer is written now; the clock of the batch that wrote it may have been behind.
             self._written = True
             self._consumer.queue.core.timers.set(self, now_ms + _PUSH_DELAY_MS)
 
 
 @final
 class HareDelivery:
-    """One delivery to a consumer of a channel; its key consists of the queue and the id."""
+    """One delivery to a consumer of a channel; its key consists of the queue's name and the id."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class HareDelivery:
 
 @final
 class Pushes:
-    """The pushes of a connection with automatic acks, which are acked when they are sent."""
+    """The sent pushes of a connection with automatic acks."""
 
     def __init__(self) -> None:
         #: The protobuf package of the pushes.
@@ -150,7 +150,7 @@ class Pushes:
         self.to_ack: list[HareDelivery] = []
 
     def ack(self) -> None:
-        """Ack the deliveries that were pushed with automatic acks."""
+        """Ack the deliveries whose pushes the shell has taken."""
         pushed = self.to_ack
         if not pushed:
             return
@@ -189,20 +189,23 @@ class HareChannel(DeliveryChannel):
         self._key_bytes: i64 = 0
         self._garbled = False
 
-    # -- its memory --------------------------------------------------------------------------------
+    # -- memory ------------------------------------------------------------------------------------
 
     def memory(self) -> i64:
         """Return the memory of a channel without its consumer and its deliveries."""
         return HARE_CHANNEL_BYTES + len(self.cid)
 
     def unacked_bytes(self) -> i64:
-        """Return the memory of unacked deliveries, without their messages."""
+        """Return the memory of the unacked deliveries without their messages."""
         return self.unacked_count * HARE_UNACKED_BYTES + self._key_bytes
 
-    # -- its consumer ------------------------------------------------------------------------------
+    # -- the consumer ------------------------------------------------------------------------------
 
     def consume(self, consumer: HareConsumer, where: str) -> None:
-        """Subscribe a consumer to a channel that has none.  Raises: as `Source.subscribe`."""
+        """Subscribe a consumer to its queue; the channel has none.  Raises: as `Source.subscribe`.
+
+        `where` describes the queue in errors.
+        """
         consumer.queue.subscribe(consumer, where)
         self.consumer = consumer
         self.link.account.book(consumer.bytes)
@@ -212,15 +215,15 @@ class HareChannel(DeliveryChannel):
         self.link.scheduler.start(self.end(False))
 
     def open_consumers(self) -> list[QueueConsumer]:
-        """Return its consumer, if it has one."""
+        """Return the consumer, if the channel has one."""
         return [] if self.consumer is None else [self.consumer]
 
     def has(self, consumer: QueueConsumer) -> bool:
-        """Return whether a consumer is the current one of this channel."""
+        """Return whether `consumer` is the channel's current consumer."""
         return self.consumer is consumer
 
     def cancelled(self, consumer: QueueConsumer) -> None:
-        """Forget a consumer whose queue was deleted: the protocol has no message for that."""
+        """Remove the consumer of a deleted queue; the protocol cannot notify the client."""
         if self.consumer is consumer:
             # Its deliveries were deleted with the queue.
             self.cancel()
@@ -228,12 +231,12 @@ class HareChannel(DeliveryChannel):
     def end(self, failed: bool) -> Iterator[int]:
         """Cancel the consumer and requeue its unacked deliveries; `failed` as in `Source.requeue`.
 
-        The queue resumes delivering when all are requeued, so that they keep their order.  Then an
-        auto-delete queue without other consumers is deleted.
+        The queue delivers again only after all of them are requeued, so that they keep their order.
+        Afterwards, an auto-delete queue without other consumers is deleted.
         """
         consumer = self.consumer
         if consumer is None:
-            # Without a consumer there are no deliveries: they end with their consumer.
+            # Deliveries end with their consumer, so there are none.
             return
         self.consumer = None
         self.link.account.book(-consumer.bytes)
@@ -255,7 +258,7 @@ class HareChannel(DeliveryChannel):
     # -- deliveries --------------------------------------------------------------------------------
 
     def deliver(self, consumer: QueueConsumer, message: Message, sequence: i64, count: i64) -> None:
-        """Write a push."""
+        """Write the push of a message."""
         assert isinstance(consumer, HareConsumer)
         self.unacked_count += 1
         consumer.unacked_count += 1
@@ -272,7 +275,7 @@ class HareChannel(DeliveryChannel):
             self._pushes.to_ack.append(delivery)
         else:
             self._keep(delivery)
-        # The body is first converted to text.
+        # The cost of checking and copying the body.
         connection.scheduler.spent += 2 * len(message.body) // CONTENT_BYTES_PER_COST
         write_push(
             output.writer,
@@ -286,19 +289,19 @@ class HareChannel(DeliveryChannel):
         self._pushed()
 
     def _pushed(self) -> None:
-        """Wake the shell to take the output, and pause deliveries if the output is large."""
+        """Wake the shell to send the output, and pause deliveries if the output is large."""
         output = self._output
         connection = self._connection
         if not connection.woken:
             connection.wake()
         if len(output.writer) + output.parts_bytes > OUTPUT_BYTES_HIGH:
             connection.writable = False
-        # A push costs twice as much as an AMQP delivery, because its fields are text.
+        # A push costs twice as much as an AMQP delivery, because its fields are checked as text.
         connection.scheduler.spent += 1
 
     def _push_long(self, delivery: HareDelivery, message_id: bytes) -> None:
-        """Push a long body, now or in a long operation, before anything else is delivered."""
-        # It counts as unacked, and is requeued if the channel ends first or the push fails.
+        """Push a long body, at once or in slices; other deliveries wait until it is pushed."""
+        # The delivery is unacked, and is requeued if the channel ends before it is pushed.
         self._keep(delivery)
         if len(delivery.message.body) > _PUSH_BODY_BYTES_MAX:
             self._note_long(delivery)
@@ -308,9 +311,9 @@ class HareChannel(DeliveryChannel):
             self._connection.writable = False
 
     def _push_text(self, delivery: HareDelivery, message_id: bytes) -> Iterator[int]:
-        """Convert a long body to text and push it, unless it is requeued or acked first.
+        """Convert a long body to text and push it, unless it is requeued or acked before.
 
-        The memory of the text is booked to the connection until the text is in the output.
+        The connection's account includes the memory of the text until the text is in the output.
         """
         connection = self._connection
         text = BodyText(delivery.message.body)
@@ -376,7 +379,7 @@ class HareChannel(DeliveryChannel):
         self._deliveries[delivery.key] = delivery
 
     def _id_of(self, consumer: HareConsumer, message: Message, sequence: i64) -> bytes:
-        """Return the id of a push: the message's own if possible, otherwise a generated one."""
+        """Return the id of a push: the message's own id if possible, otherwise a generated id."""
         by_key = self._deliveries
         prefix = consumer.key_prefix
         own = message_id_of(message.properties)
@@ -385,11 +388,11 @@ class HareChannel(DeliveryChannel):
         queue = consumer.queue
         number = int(queue.queue_id) if isinstance(queue, Queue) else 0
         made = _MADE + b"%d-%d" % (number, int(sequence))
-        # Other consumers of a stream may hold the same message unacked.
+        # Another consumer of a stream may have the same message unacked.
         return made if prefix + made not in by_key else made + b"-%d" % int(consumer.number)
 
     def _text(self, raw: bytes) -> bytes:
-        """Return valid UTF-8, with U+FFFD in place of invalid bytes."""
+        """Return `raw` as valid UTF-8, with invalid bytes replaced by U+FFFD."""
         if is_text(raw):
             return raw
         # Decoding and encoding may triple the size.
@@ -409,8 +412,8 @@ class HareChannel(DeliveryChannel):
     def hears(self, delivery: HareDelivery) -> bool:
         """Return whether an ack that arrives on this channel can be for `delivery`.
 
-        The client acks even deliveries with automatic acks; such an ack must not settle a delivery
-        of another channel with the same id.
+        Clients ack even deliveries with automatic acks; such an ack must not settle another
+        channel's delivery with the same id.
         """
         consumer = self.consumer
         if consumer is None or not consumer.auto_ack or delivery.channel is self:
@@ -423,14 +426,15 @@ class HareChannel(DeliveryChannel):
         self.settle(delivery)
 
     def _forget(self, delivery: HareDelivery) -> None:
-        """Remove a delivery from the lists of unacked deliveries."""
+        """Remove a delivery from the tables of unacked deliveries."""
         del self._deliveries[delivery.key]
         self._key_bytes -= len(delivery.key)
-        # It may be absent already while `end` requeues the deliveries; then it is not requeued.
+        # While `end` requeues the deliveries, this one may already be absent from `_unacked`.
+        # `_give_back` then does not requeue it.
         self._unacked.pop(delivery.key, None)
 
     def settle(self, delivery: HareDelivery) -> None:
-        """Ack a delivery that is no longer in any list."""
+        """Ack a delivery that is in no table."""
         delivery.queue.ack(delivery.sequence, delivery.message)
         self._credit(delivery)
 
@@ -443,7 +447,7 @@ class HareChannel(DeliveryChannel):
             queue.schedule()
 
     def _give_back(self, delivery: HareDelivery, failed: bool) -> None:
-        """Requeue one delivery, unless it was acked in the meantime."""
+        """Requeue a delivery, unless it has been acked meanwhile."""
         by_key = self._deliveries
         if by_key.get(delivery.key) is delivery:
             del by_key[delivery.key]
@@ -453,7 +457,7 @@ class HareChannel(DeliveryChannel):
 
 
 def message_id_of(properties: bytes) -> bytes:
-    """Return the message id in encoded properties; b"" if it is absent or not UTF-8."""
+    """Return the message id in encoded properties, or b"" if it is absent or not UTF-8."""
     if i64(properties[1]) & MESSAGE_ID == 0:
         return b""
     flags: i64 = i64(properties[0]) << 8 | i64(properties[1])

@@ -1,6 +1,6 @@
-"""The requests of HareMQ other than publish and ack.
+"""Executes HareMQ's requests other than publish and ack.
 
-They require the same permissions as the corresponding AMQP methods, and undergo the same checks.
+They require the same permissions and pass the same checks as the corresponding AMQP methods.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from leveret.session.commands.queue import check_declare_queue
 if TYPE_CHECKING:
     from leveret.haremq.connection import HareConnection
 
-#: The exchange types by their protobuf numbers; 0 means that the field is absent.
+#: The exchange types by their numbers in protobuf; 0 means that the field is absent.
 EXCHANGE_TYPES: Final = {1: "direct", 2: "fanout", 3: "topic"}
 
-#: Arguments whose values are numbers, and arguments whose values are booleans.
+#: The arguments with numeric values, and the arguments with boolean values.
 _NUMBERS: Final = frozenset(
     (
         *QUEUE_NUMBERS,
@@ -69,13 +69,13 @@ _NUMBER_CHARACTERS_MAX: Final = 19
 
 @final
 class HareCommands:
-    """Executes the requests of one connection; raises AmqpError to refuse one."""
+    """Executes the requests of one connection; raises AmqpError to refuse a request."""
 
     def __init__(self, connection: HareConnection) -> None:
         self._connection = connection
 
     def begin(self, request: HareRequest) -> bool:
-        """Begin a request that may take long and answers by itself; return False for any other."""
+        """Start a request that runs in slices and answers by itself; return False for any other."""
         if isinstance(request, Query):
             self._channel(request)
             self._connection.start(answer_query(self._connection, self._vhost(), request.identity))
@@ -87,7 +87,7 @@ class HareCommands:
         return True
 
     def do(self, request: HareRequest) -> None:
-        """Execute a request other than consume and the ones that `begin` handles."""
+        """Execute a request that neither `begin` nor `consume` handles."""
         if isinstance(request, OpenChannel):
             self._open(request)
             return
@@ -123,7 +123,7 @@ class HareCommands:
     # -- channels ----------------------------------------------------------------------------------
 
     def _open(self, request: OpenChannel) -> None:
-        """Open a channel, or accept an open one, because a refusal would end the client."""
+        """Open a channel; accept one that is already open, since a refusal would end the client."""
         connection = self._connection
         if not request.cid:
             raise PreconditionFailed("a channel needs an id")
@@ -158,7 +158,7 @@ class HareCommands:
     def _delete_exchange(self, request: DeleteExchange) -> None:
         name = _name(request.exchange_name)
         if name and not name.startswith("amq."):
-            # The vhost refuses to delete any other, with its own error.
+            # The vhost refuses to delete any other exchange, with its own error.
             self._connection.access.configure("exchange", name)
         self._vhost().exchanges.delete(name, False)
 
@@ -173,7 +173,7 @@ class HareCommands:
         vhost = self._vhost()
         check_declare_queue(self._connection.access, vhost, name, True, arguments)
         attributes = QueueAttributes(
-            # An exclusive queue is deleted with its connection and so never durable, as in AMQP.
+            # An exclusive queue is deleted with its connection, so it is never durable, as in AMQP.
             request.durable and not request.exclusive,
             request.exclusive,
             request.auto_delete,
@@ -198,7 +198,7 @@ class HareCommands:
         vhost.exchanges.bind(exchange, queue, True, request.binding_key, {}, self._connection)
 
     def _unbind(self, request: Unbind) -> None:
-        """Begin to remove all bindings of a queue to an exchange: the request has no key."""
+        """Start to remove all bindings of a queue to an exchange, since the request has no key."""
         exchange = _name(request.exchange_name)
         name = _name(request.queue_name)
         vhost = self._vhost()
@@ -209,7 +209,7 @@ class HareCommands:
         """Remove all bindings of a queue to an exchange; answer if the connection is still open.
 
         If the user lacks the permission to remove one of them, none is removed.  Bindings that
-        others add in the meantime stay.
+        other clients add meanwhile are not removed.
         """
         connection = self._connection
         access = connection.access
@@ -233,13 +233,13 @@ class HareCommands:
             yield 1
         while pair:
             binding = pair.pop()
-            # Skip bindings removed by others, or together with their queue or exchange.
+            # Skip bindings removed meanwhile, also with their queue or exchange.
             if binding.is_there() and not binding.has_ended():
                 vhost.exchanges.remove(binding, True)
                 vhost.exchanges.forget_destination(binding)
             yield BINDING_REMOVED
         if connection.awaits_reply():
-            # Recent removals by others may not be recorded yet.
+            # The journal group of a binding that others have just removed may not be known yet.
             vhost.wait_for_removal()
             group = core.syncs.reply_group
             connection.answers.answer(identity, True, group if core.syncs.must_wait(group) else 0)
@@ -247,7 +247,7 @@ class HareCommands:
     # -- consuming ---------------------------------------------------------------------------------
 
     def consume(self, request: Consume) -> HareConsumer:
-        """Subscribe the channel to a queue; return the consumer, which takes no messages yet."""
+        """Subscribe the channel to a queue; return the consumer, which gets no messages yet."""
         channel = self._channel(request)
         name = _name(request.queue_name)
         if len(request.consumer_tag.encode()) > SHORT_STRING_BYTES_MAX:
@@ -274,11 +274,11 @@ def _name(text: str) -> Name:
 def _arguments_of(args: dict[str, str]) -> Arguments:
     """Return the arguments of a declare, which a client can only send as text.
 
-    A text is converted to a number or a boolean if that is the type of the argument.  Then the same
-    checks apply as for AMQP clients; they refuse a text that could not be converted.
+    A text is converted to a number or a boolean if the argument has this type.  The checks for AMQP
+    clients refuse a text that could not be converted.
 
-    Raises: PreconditionFailed (406) for more arguments than an AMQP frame could hold, for a name
-    that is too long, and for a super stream, which this protocol cannot declare.
+    Raises: PreconditionFailed (406) for more arguments than fit in an AMQP frame, for a too long
+    name, and for a super stream, which this protocol cannot declare.
     """
     if len(args) > TABLE_ENTRIES_MAX:
         raise PreconditionFailed(f"a declare can have at most {TABLE_ENTRIES_MAX} arguments")
@@ -313,7 +313,7 @@ def _value(name: str, text: str) -> object:
 
 
 def _cancel(channel: HareChannel, request: Cancel) -> None:
-    """Cancel the consumer of a channel.  Raises: NotFound (404) if tag or queue do not match."""
+    """Cancel the consumer of a channel.  Raises: NotFound (404) if its tag or queue differs."""
     consumer = channel.consumer
     if consumer is None or consumer.tag != request.consumer_tag:
         raise NotFound("the channel has no such consumer")

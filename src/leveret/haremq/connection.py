@@ -1,12 +1,12 @@
-"""A HareMQ connection as a state machine: bytes in; bytes and effects out.
+"""A HareMQ connection as a sans-IO state machine: bytes in, bytes and effects out.
 
-The protocol has no handshake, no login, no heartbeat and no close.  So a connection has the user
-and the vhost of its listener from the start, and ends without notice: on a malformed frame, when
-the broker closes it, or when its socket is lost.  A refused request is answered with `ok=false`,
-and ends nothing.
+The protocol has no handshake, no login, no heartbeat and no close.  A connection has the user and
+the vhost of its listener from the start.  It ends without notice on a malformed frame, when the
+broker closes it, or when its socket is lost.  A refused request is answered with `ok=false`, and
+does not end the connection.
 
-Invariants: every request is answered once, with its own ids; once `finished`, nothing is parsed or
-written.
+Invariants: every request is answered once, with its own ids.  After `finished` is set, nothing is
+parsed or written.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from leveret.haremq.requests import HareCodec
     from leveret.session.settings import Peer, SessionSettings
 
-#: Logged refusals of requests of one HareMQ connection: refusals do not end it.
+#: The maximum number of logged refusals of a connection, since refusals do not end it.
 HAREMQ_REFUSALS_LOGGED_MAX: Final = 100
 
 
@@ -79,14 +79,14 @@ class HareConnection(ClientSession):
         self.pushes = Pushes()
         self.answers = Answers(self, self.output)
         self.channels: dict[bytes, HareChannel] = {}
-        #: Consumers whose answers are not written yet, with the numbers of these answers.
+        #: The consumers that wait for the write of their answers, with the answers' numbers.
         self.starting: list[tuple[i64, HareConsumer]] = []
         self._refusals: i64 = 0
         self.publisher = HarePublisher(self)
         self.commands = HareCommands(self)
         self._input = HareInput(self, self.publisher, self.commands)
         self.reader = self._input.reader
-        #: The memory of unacked deliveries, when it was last computed.
+        #: The memory of unacked deliveries at the last tick.
         self._unacked_bytes: i64 = 0
         broker.links[self] = None
         self.user = shared.user
@@ -95,13 +95,13 @@ class HareConnection(ClientSession):
                 raise NotAllowed(f"user '{self.user}' can only connect via localhost")
             self.enter_vhost(shared.vhost)
         except AmqpError as error:
-            # A connection that may not enter the vhost ends at once.
+            # A connection without access to the vhost ends at once.
             self.operation_failed(error)
 
-    # -- calls of its parts ------------------------------------------------------------------------
+    # -- called by the connection's parts ----------------------------------------------------------
 
     def take_package(self, package: Package) -> None:
-        """Answer with messages of the package that the client used in its first frame."""
+        """Set the package of the answers to that of the client's first frame."""
         if package is not self.pushes.package:
             self.pushes.package = self.answers.package = package
             self.account.book(HARE_PACKAGE_BYTES)
@@ -116,7 +116,7 @@ class HareConnection(ClientSession):
         self.account.book(channel.memory())
 
     def forget_channel(self, channel: HareChannel) -> None:
-        """Forget a closing channel."""
+        """Remove a closing channel."""
         del self.channels[channel.cid]
         self.account.book(-channel.memory())
         self.core.counts.channels_closed += 1
@@ -145,7 +145,7 @@ class HareConnection(ClientSession):
             self._book_input()
 
     def run(self) -> None:
-        """Parse the input until it is used up or the connection is halted."""
+        """Parse input until no complete frame is left or the connection is halted."""
         if not self.awaits_reply() or self.halted != 0:
             return
         self.begin_slice()
@@ -158,13 +158,13 @@ class HareConnection(ClientSession):
         except AmqpError as error:
             self.operation_failed(error)
         except Exception as bug:
-            # Not `error` again: in mypyc a name has one type per function.
+            # Not `error` again, because in mypyc a name has one type per function.
             if not self.survives(bug):
                 raise
             self.finish()
         if self.finished:
-            # The input may be 64 MB and is no longer booked, and references to the connection could
-            # keep it in memory.
+            # Free the input, which may have 64 MB and is not counted any more; references to the
+            # connection could keep it in memory.
             self.reader.forget()
         self._book_memory()
 
@@ -176,8 +176,7 @@ class HareConnection(ClientSession):
     def _count_input(self) -> None:
         """Count the memory of an incomplete frame.
 
-        While the connection is halted nothing is counted: little input waits then, because the
-        shell stops reading.
+        A halted connection counts 0, since it has little input: the shell stops reading.
 
         Raises: ResourceFault (506) as `assemble`.
         """
@@ -189,20 +188,20 @@ class HareConnection(ClientSession):
             self.end_assembly(-more)
 
     def _book_input(self) -> None:
-        """Book the memory of the input, without the incomplete frame, which is counted apart."""
+        """Book the memory of the input, except the incomplete frame, which `_count_input` counts."""
         self.account.hold_input(self.reader.memory() - self.assembling_bytes)
 
     def _book_memory(self) -> None:
         """Book the memory that grows with the requests."""
         self._book_input()
-        # Consumers whose answers are not written yet may already be cancelled, and unbooked.
+        # A consumer that waits for its answer may already be cancelled, and then is not booked.
         starting = CONSUMER_BYTES * i64(len(self.starting))
         self.account.hold_growing(self._unacked_bytes + self.answers.memory() + starting)
 
     # -- output ------------------------------------------------------------------------------------
 
     def take_output(self) -> list[bytes | memoryview]:
-        """Return the bytes to send, in order, if any."""
+        """Return the bytes to send, in order; empty if there are none."""
         parts = self.output.take()
         if not parts:
             return parts
@@ -213,7 +212,7 @@ class HareConnection(ClientSession):
         return parts
 
     def _start_consumers(self) -> None:
-        """Start the timers of the consumers whose answers are in the output that was just taken."""
+        """Start the timers of the consumers whose answers the shell has just taken."""
         core = self.core
         starting = self.starting
         started: i64 = 0
@@ -223,25 +222,25 @@ class HareConnection(ClientSession):
         del starting[:started]
 
     def resume_deliveries(self) -> None:
-        """Schedule the queues of all consumers, because there is room for deliveries."""
+        """Schedule the queues of all consumers, because the output has space for deliveries."""
         self.core.scheduler.spent += len(self.channels) // VISITED_PER_COST
         for channel in self.channels.values():
             if channel.consumer is not None:
                 channel.consumer.queue.schedule()
 
     def synced(self, group: i64) -> None:
-        """Resume parsing."""
+        """Resume parsing after a sync."""
         if not self.finished:
             self.resume(HALT_SYNC)
 
-    # -- calls of the broker and the shell ---------------------------------------------------------
+    # -- called by the broker and the shell --------------------------------------------------------
 
     def input_bytes_held(self) -> int:
         """Return the number of unparsed bytes of input."""
         return self.reader.held()
 
     def is_authenticated(self) -> bool:
-        """Return whether the client has made a request: there is no login."""
+        """Return whether the client has sent a request, since the protocol has no login."""
         return self._input.asked
 
     def open_channels(self) -> list[DeliveryChannel]:
@@ -253,7 +252,7 @@ class HareConnection(ClientSession):
         return len(self.channels)
 
     def check_consumers(self) -> Iterator[int]:
-        """End the consumers of queues that the user may no longer read.
+        """Cancel the consumers of queues that the user may no longer read.
 
         Source: behaviour 74 (consumers are checked again when permissions change).
         """
@@ -280,13 +279,13 @@ class HareConnection(ClientSession):
     # -- the end -----------------------------------------------------------------------------------
 
     def force(self, text: str) -> None:
-        """Close the connection for the operator or a shutdown."""
+        """Close the connection because of an operator or a shutdown; `text` is logged."""
         if not self.finished:
             self.log.append(("info", text))
             self.finish()
 
     def lost(self) -> None:
-        """End the connection: its socket is lost."""
+        """End the connection, whose socket is lost."""
         self.release(False)
         self.finished = True
         self.reader.forget()
@@ -294,7 +293,7 @@ class HareConnection(ClientSession):
         self.has_no_socket()
 
     def untie(self) -> None:
-        """Replace the parts with those of the ended connection that the broker keeps."""
+        """Replace the connection's parts with those of an ended connection shared by all."""
         self.vhost = None
         ended = self.broker.ended_links.setdefault("haremq", self)
         assert isinstance(ended, HareConnection)
@@ -305,7 +304,7 @@ class HareConnection(ClientSession):
         self.reader = ended.reader
 
     def end_channels(self) -> list[Iterator[int]]:
-        """Forget channels and waiting answers; return the ends of the channels, newest first."""
+        """Remove channels and waiting answers; return the channels' `end`s, newest first."""
         channels = list(self.channels.values())
         for channel in channels:
             self.forget_channel(channel)

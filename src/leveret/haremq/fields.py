@@ -3,9 +3,9 @@
 Each message through the broker needs four protocol messages: clients send basicPublishRequest and
 basicAckRequest, and receive basicCommonResponse and basicConsumeResponse.  They are read and
 written here because the protobuf package is slower: with it, a publish takes 4.4 us instead of 1.9,
-and a publish with its delivery and ack 7.2 us instead of 4.6 (bench/haremq.py).  Requests in any
-other form than protobuf's own output (each field at most once, in ascending order) are left to the
-package, which accepts every form: see `HareCodec`.
+and a publish with its delivery and ack 7.2 us instead of 4.6 (bench/haremq.py).  The protobuf
+package (`HareCodec`), which accepts every form, decodes requests that are not in the usual form:
+each field at most once, in ascending order.
 
 Invariant: `PublishFields` and `AckFields` find the same values as protobuf.
 """
@@ -21,7 +21,7 @@ from leveret.haremq.frames import Package
 from leveret.haremq.scan import FieldScan
 from leveret.wire.buffer import BytesWriter
 
-#: Tags: the number of a field and its type, 2 for length-delimited bytes or 0 for a number.
+#: The tags of fields: a field's number and its type, 2 for length-delimited bytes, 0 for a number.
 _FIELD_1: Final = 0x0A
 _FIELD_2: Final = 0x12
 _FIELD_3: Final = 0x1A
@@ -29,7 +29,7 @@ _FIELD_4: Final = 0x22
 _FIELD_5: Final = 0x2A
 _NUMBER_2: Final = 0x10
 
-#: The delivery modes of a transient message and of a persistent one.
+#: The delivery modes of transient and of persistent messages.
 UNDURABLE: Final = 1
 DURABLE: Final = 2
 
@@ -69,7 +69,7 @@ class PublishFields(FieldScan):
         self.delivery_mode: i64 = 0
 
     def find(self, data: bytes, start: i64, end: i64) -> bool:
-        """Find the fields of `data[start:end]`; return False if it has another form."""
+        """Find the fields in `data[start:end]`; return False if it is not in the usual form."""
         at = self.take(data, start, end, _FIELD_1)
         self.rid = self.first
         self.rid_end = self.last
@@ -86,7 +86,7 @@ class PublishFields(FieldScan):
         self.body = self.first
         self.body_end = self.last
         if at == end:
-            # Omitted properties differ from empty ones: then the queue alone decides on durability.
+            # Without properties, unlike empty ones, only the queue decides about durability.
             self.id = self.id_end = self.routing_key = self.routing_key_end = end
             self.delivery_mode = DURABLE
             return True
@@ -128,7 +128,7 @@ class AckFields(FieldScan):
         self.id_end: i64 = 0
 
     def find(self, data: bytes, start: i64, end: i64) -> bool:
-        """Find the fields of `data[start:end]`; return False if it has another form."""
+        """Find the fields in `data[start:end]`; return False if it is not in the usual form."""
         at = self.take(data, start, end, _FIELD_1)
         self.rid = self.first
         self.rid_end = self.last
@@ -151,7 +151,7 @@ class AckFields(FieldScan):
 
 
 def write_field(w: BytesWriter, tag: i64, value: bytes) -> None:
-    """Write a field of bytes; omit it if it is empty, as protobuf does."""
+    """Write a field of bytes, or nothing if it is empty, as protobuf does."""
     size: i64 = len(value)
     if size == 0:
         return
@@ -169,7 +169,7 @@ def write_field_head(w: BytesWriter, tag: i64, size: i64) -> None:
 
 
 def identity_of(rid: bytes, cid: bytes) -> bytes:
-    """Return the fields `rid` and `cid`, which begin every request and its response."""
+    """Return the encoded fields `rid` and `cid`, with which a request and its response begin."""
     w = BytesWriter()
     write_field(w, _FIELD_1, rid)
     write_field(w, _FIELD_2, cid)
@@ -177,17 +177,17 @@ def identity_of(rid: bytes, cid: bytes) -> bytes:
 
 
 def push_prefix(cid: bytes, consumer_tag: bytes) -> bytes:
-    """Return the fields that begin every basicConsumeResponse to a consumer."""
+    """Return the encoded fields with which every basicConsumeResponse to a consumer begins."""
     return identity_of(cid, consumer_tag)
 
 
 def write_common(w: BytesWriter, package: Package, identity: bytes, ok: bool) -> None:
-    """Write a basicCommonResponse; `identity` is that of its request."""
+    """Write a basicCommonResponse; `identity` is copied from the request."""
     package.common.write(w, identity + b"\x18\x01" if ok else identity)
 
 
 def write_query(w: BytesWriter, package: Package, identity: bytes, body: bytes) -> None:
-    """Write a basicQueryResponse; `identity` is that of its request."""
+    """Write a basicQueryResponse; `identity` is copied from the request."""
     message = BytesWriter()
     message.write(identity)
     write_field(message, _FIELD_3, body)

@@ -1,7 +1,7 @@
-"""Dispatch of the frames of a HareMQ connection to the handlers of their requests.
+"""Dispatches the frames of a HareMQ connection to the handlers of their requests.
 
-Each request is answered once.  Publishes and acks whose fields are in the usual order of protobuf
-are read directly from the input; the codec decodes all others.
+Each request is answered once.  Publishes and acks with fields in protobuf's usual order are read
+directly from the input; the codec decodes all other requests.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class HareInput:
         self.asked = False
 
     def take_frames(self) -> None:
-        """Handle the complete frames.  Raises: FrameError (501) for a malformed one."""
+        """Handle all complete frames.  Raises: FrameError (501) for a malformed frame."""
         reader = self.reader
         connection = self._connection
         output = connection.output
@@ -86,7 +86,7 @@ class HareInput:
                 connection.wake()
 
     def _take_publish(self, data: bytes) -> None:
-        """Handle a publish whose fields were found.  Raises: FrameError (501) if not UTF-8."""
+        """Handle the publish in `_publish_fields`.  Raises: FrameError (501) if it is not UTF-8."""
         fields = self._publish_fields
         body = data[fields.body : fields.body_end]
         if not is_text(body):
@@ -114,7 +114,7 @@ class HareInput:
         self._connection.spend(DEFINING_METHOD + len(data) // TABLE_BYTES_PER_COST)
 
     def _publish(self, data: bytes, start: i64, body: bytes) -> None:
-        """Publish a message whose fields were found from `start` on."""
+        """Publish the message in `_publish_fields`, whose fields begin at `start`."""
         fields = self._publish_fields
         rid = data[fields.rid : fields.rid_end]
         cid = data[fields.cid : fields.cid_end]
@@ -133,7 +133,7 @@ class HareInput:
         )
 
     def _take_ack(self, data: bytes) -> None:
-        """Handle an ack whose fields were found.  Raises: FrameError (501) if not UTF-8."""
+        """Handle the ack in `_ack_fields`.  Raises: FrameError (501) if it is not UTF-8."""
         fields = self._ack_fields
         rid = data[fields.rid : fields.rid_end]
         cid = data[fields.cid : fields.cid_end]
@@ -145,11 +145,11 @@ class HareInput:
         self._ack(data[self.reader.start : fields.cid_end], cid, queue, message_id)
 
     def _refuse_unknown(self, message: bytes) -> None:
-        """Refuse an unknown request: without an answer, its client would wait for ever.
+        """Refuse an unknown request, because without an answer the client would wait for ever.
 
-        Raises: FrameError (501) for malformed fields, or ids that are too long.
+        Raises: FrameError (501) for malformed fields, or too long ids.
         """
-        # Every request begins with the fields of this one.
+        # Every request begins with the fields of openChannelRequest.
         request = self._codec.decode(OPEN_CHANNEL, message)
         _check_ids(request.rid, request.cid)
         name = self.reader.name.decode("ascii", "replace")
@@ -162,7 +162,7 @@ class HareInput:
         self._connection.spend(DEFINING_METHOD + len(message) // TABLE_BYTES_PER_COST)
 
     def _take(self, request: HareRequest) -> None:
-        """Handle a decoded request.  Raises: FrameError (501) for ids that are too long."""
+        """Handle a decoded request.  Raises: FrameError (501) for too long ids."""
         _check_ids(request.rid, request.cid)
         if isinstance(request, Publish):
             self._publisher.take(
@@ -180,7 +180,7 @@ class HareInput:
             self._command(request)
 
     def _ack(self, identity: bytes, cid: bytes, queue: bytes, message_id: bytes) -> None:
-        """Ack a delivery of any connection; an unknown delivery is no error."""
+        """Ack a delivery of any connection; an unknown delivery is not an error."""
         connection = self._connection
         channel = connection.channels.get(cid)
         if channel is None:
@@ -202,7 +202,7 @@ class HareInput:
         core = self._core
         core.syncs.reply_group = 0
         if core.scheduler.letters.any():
-            # Requests see the dead letters of earlier requests in this batch as already routed.
+            # Route the dead letters of earlier requests first, so that this request finds them.
             core.scheduler.dead_letter(connection.slice_end - core.scheduler.spent)
         commands = self._commands
         kind = self.reader.kind
@@ -223,6 +223,6 @@ class HareInput:
 
 
 def _check_ids(rid: bytes, cid: bytes) -> None:
-    """Refuse ids that are too long for answers.  Raises: FrameError (501)."""
+    """Check the lengths of ids, which answers contain.  Raises: FrameError (501)."""
     if len(rid) > HAREMQ_ID_BYTES_MAX or len(cid) > HAREMQ_ID_BYTES_MAX:
         raise FrameError(f"an id can have at most {HAREMQ_ID_BYTES_MAX} bytes")

@@ -3,12 +3,12 @@
     i32 length | i32 name length | name, NUL | protobuf message | u32 adler32
 
 All numbers are big-endian.  `length` counts everything after itself, the name's length includes the
-NUL, and the checksum (seed 1) covers everything between `length` and itself.  After an invalid
-frame, no more input can be parsed.
+NUL, and the checksum (seed 1) covers everything between `length` and itself.  No input can be
+parsed after an invalid frame.
 
-A name is a protobuf package and a message: `hare_mq.openChannelRequest`.  Other brokers have the
-same messages in packages of their own, so the first frame of a connection sets the package of all
-its messages, including responses.
+A name consists of a protobuf package and a message, such as `hare_mq.openChannelRequest`.  Other
+brokers have the same messages in their own packages, so the first frame of a connection sets the
+package of all its messages, including responses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from leveret.wire.frames import PieceReader
 
 # -- the requests of a client ----------------------------------------------------------------------
 
-#: A whole frame whose name is none of the requests below.
+#: A frame whose name is none of the requests below.
 UNKNOWN: Final = 0
 
 OPEN_CHANNEL: Final = 1
@@ -54,8 +54,8 @@ LONG_PUBLISH: Final = 14
 #: HareMQ's own package.
 PACKAGE: Final = "hare_mq"
 
-#: A package with the same messages but another meaning: its exchange types and delivery modes begin
-#: with 0, so a fanout exchange would become a direct one, and durable messages would be lost.
+#: An unsupported package with the same messages.  Its exchange types and delivery modes begin with
+#: 0, so a fanout exchange would become a direct one, and durable messages would be lost.
 _OTHERWISE: Final = b"hz_mq."
 
 #: The name of each request.
@@ -75,7 +75,7 @@ REQUESTS: Final = {
     QUERY: "basicQueryRequest",
 }
 
-#: The kinds of requests by their names without the package; some packages have two other names.
+#: The kinds of requests by their names without the package; some packages name two differently.
 _KINDS: Final[dict[bytes, int]] = {
     **{name.encode(): kind for kind, name in REQUESTS.items()},
     b"queueBindRequest": BIND,
@@ -83,7 +83,7 @@ _KINDS: Final[dict[bytes, int]] = {
     b"queueUnbindRequest": UNBIND,
 }
 
-#: The size of both lengths together, of one length, and of the checksum.
+#: The sizes of both lengths together, of one length, and of the checksum.
 _HEAD_BYTES: Final = 8
 _LENGTH_BYTES: Final = 4
 _CHECKSUM_BYTES: Final = 4
@@ -96,7 +96,7 @@ _ADLER: Final[i64] = 65_521
 
 
 def joined_checksum(first: i64, second: i64, second_bytes: i64) -> i64:
-    """Return the adler32 of two concatenated texts from the adler32 of each."""
+    """Return the adler32 of two concatenated byte strings from the adler32 of each."""
     before: i64 = first & 0xFFFF
     low: i64 = (before + (second & 0xFFFF) - 1) % _ADLER
     high: i64 = ((first >> 16) + (second >> 16) + second_bytes % _ADLER * (before - 1)) % _ADLER
@@ -105,7 +105,7 @@ def joined_checksum(first: i64, second: i64, second_bytes: i64) -> i64:
 
 @final
 class HareFrameWriter:
-    """Writes the frames of messages with one name and package."""
+    """Writes the frames of messages with one name in one package."""
 
     def __init__(self, name: str, prefix: bytes = f"{PACKAGE}.".encode()) -> None:
         raw = prefix + name.encode() + b"\0"
@@ -128,9 +128,9 @@ class HareFrameWriter:
     def around(
         self, before: bytes, part_bytes: i64, part_checksum: i64, behind: bytes
     ) -> tuple[bytes, bytes]:
-        """Return the bytes before and after a long part of a message in the frame.
+        """Return the bytes of a frame before and after a long part of its message.
 
-        `before` and `behind` are the rest of the message; the part's own adler32 is given.
+        `before` and `behind` are the rest of the message; `part_checksum` is the part's adler32.
         """
         head = self._head
         size: i64 = len(head) + len(before) + part_bytes + len(behind) + _CHECKSUM_BYTES
@@ -152,7 +152,7 @@ class Package:
     """A protobuf package: the prefix of its messages' names, and writers of responses."""
 
     def __init__(self, prefix: bytes) -> None:
-        """`prefix` ends with a dot, or is empty without a package."""
+        """`prefix` ends with a dot, or is empty if there is no package."""
         self.prefix: Final = prefix
         self.common: Final = HareFrameWriter("basicCommonResponse", prefix)
         self.query: Final = HareFrameWriter("basicQueryResponse", prefix)
@@ -169,10 +169,10 @@ HARE_MQ: Final = Package(f"{PACKAGE}.".encode())
 class HareFrameReader(PieceReader):
     """Finds the frames of requests in pieces of input.
 
-    `feed` a piece, then call `next` until it is False; while it is True, `kind` is one of the
-    requests above, or `UNKNOWN`, `name` is its whole name, and its message is `data[start:end]`; or
-    `LONG_PUBLISH`, which `take_long` returns.  While parsing is paused, pass the pieces to `hold`
-    instead.  The first frame sets `package`.
+    Pass a piece to `feed`, then call `next` until it returns False.  When it returns True, `kind`
+    is one of the requests above or `UNKNOWN`, `name` is the whole name, and the message is
+    `data[start:end]`; or `kind` is `LONG_PUBLISH`, and `take_long` returns the publish.  While
+    parsing is paused, pass the pieces to `hold` instead.  The first frame sets `package`.
     """
 
     def __init__(self) -> None:
@@ -180,7 +180,7 @@ class HareFrameReader(PieceReader):
         self.package = HARE_MQ
         self._begun = False
         self.kind: i64 = UNKNOWN
-        #: The name of the last frame, and its kind: most frames repeat the last name.
+        #: The name of the last frame and its kind, since most frames repeat the last name.
         self.name = b""
         self._name_kind: i64 = UNKNOWN
         self.start: i64 = 0
@@ -190,10 +190,10 @@ class HareFrameReader(PieceReader):
         self.long: LongPublish | None = None
 
     def next(self) -> bool:
-        """Move to the next frame if it is complete.
+        """Move to the next frame if it is complete, and return whether it is.
 
-        Raises: FrameError (501) for impossible lengths, as soon as they have arrived; for a request
-        that is too long, as soon as its name has arrived; for a wrong checksum; or for an invalid
+        Raises: FrameError (501) for impossible lengths, as soon as they have arrived; for a too
+        long request, as soon as its name has arrived; for a wrong checksum; or for an invalid
         protobuf name.  Also as `LongPublish.take`.
         """
         if self._missing > 0:
@@ -205,7 +205,7 @@ class HareFrameReader(PieceReader):
         there: i64 = i64(len(data)) - at
         if there < _LENGTH_BYTES:
             if there == 0:
-                # A connection may be idle for long: free the parsed input.
+                # Free the parsed input, since the connection may be idle for long.
                 self.data = b""
                 self.position = 0
             self.wait_for(_LENGTH_BYTES - there, there)
@@ -224,7 +224,7 @@ class HareFrameReader(PieceReader):
             )
         size = length + _LENGTH_BYTES
         if length > HAREMQ_REQUEST_BYTES_MAX:
-            # Too long requests are refused before they are buffered.
+            # Refuse a too long request before it is buffered.
             if there < _HEAD_BYTES + name_size:
                 self.wait_for(_HEAD_BYTES + name_size - there, there)
                 return False
@@ -234,7 +234,7 @@ class HareFrameReader(PieceReader):
                     f"a frame of {length} bytes of the type {name[:64]!r}; all but publishes have "
                     f"up to {HAREMQ_REQUEST_BYTES_MAX}"
                 )
-            # Also if all of it has arrived: the result must not depend on that.
+            # Even if the whole frame has arrived, since the result must not depend on its pieces.
             return self._begin_long(at, _HEAD_BYTES + name_size, size)
         if there < size:
             self.wait_for(size - there, there)
@@ -243,7 +243,7 @@ class HareFrameReader(PieceReader):
         return True
 
     def _take_whole(self, at: i64, head: i64, size: i64) -> None:
-        """Take a complete frame of `size` bytes.  Raises: FrameError (501)."""
+        """Check and parse a complete frame of `size` bytes.  Raises: FrameError (501)."""
         data = self.data
         end = at + size - _CHECKSUM_BYTES
         checksum: i64 = i64(zlib.adler32(data[at + _LENGTH_BYTES : end]))
@@ -258,7 +258,7 @@ class HareFrameReader(PieceReader):
         self.position = end + _CHECKSUM_BYTES
 
     def _kind_of(self, name: bytes) -> i64:
-        """Return the kind of a request; the first one sets the package of the connection.
+        """Return the kind of a request; the first request sets the package of the connection.
 
         Raises: FrameError (501) for an invalid name.
         """
@@ -281,22 +281,22 @@ class HareFrameReader(PieceReader):
         return kind
 
     def hold(self, piece: bytes) -> None:
-        """Add input that is not parsed before `take_held`.
+        """Buffer input for a later `take_held`.
 
-        Appending each piece at once would copy all earlier ones each time.
+        The pieces are not joined yet, because each join would copy all earlier pieces.
         """
         self._gather(piece)
         self._missing = max(self._missing - len(piece), 0)
 
     def take_held(self) -> None:
-        """Let `next` parse the held input, unless it does not complete a frame."""
+        """Join the held input for `next`, if it completes a frame."""
         if self._gathered > 0 and self._missing == 0:
             self._join()
 
-    # -- a long publish, which may arrive in many pieces -------------------------------------------
+    # -- long publishes, which may arrive in many pieces -------------------------------------------
 
     def _begin_long(self, at: i64, head: i64, size: i64) -> bool:
-        """Begin to take a long publish of `size` bytes in pieces; its head has arrived."""
+        """Start a long publish of `size` bytes, whose head has arrived."""
         data = self.data
         if data[at + head - 1] != 0:
             raise FrameError("a frame's name does not end with a NUL")
@@ -306,7 +306,7 @@ class HareFrameReader(PieceReader):
         return self._take_long(long)
 
     def _take_long(self, long: LongPublish) -> bool:
-        """Take the received part of a long publish; return whether it is complete."""
+        """Process the received part of a long publish; return whether it is complete."""
         data = self.data
         self.position = long.take(data, self.position)
         if not long.is_whole():
@@ -331,12 +331,12 @@ class HareFrameReader(PieceReader):
         return super().held() + (0 if long is None else int(long.bytes))
 
     def memory(self) -> i64:
-        """Return the memory of the input."""
+        """Return the memory of the buffered input."""
         long = self._long
         return super().memory() + (0 if long is None else long.bytes + long.bytes_ahead)
 
     def forget(self) -> None:
-        """Free all input: it will not be parsed."""
+        """Free all input, which will not be parsed."""
         super().forget()
         self._long = None
         self.long = None

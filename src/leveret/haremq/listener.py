@@ -1,4 +1,4 @@
-"""The listener for HareMQ's clients; their connections have a user and a vhost from the start."""
+"""The listener for HareMQ's clients; all its connections have the same user and vhost."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ from leveret.session.settings import Peer, SessionSettings
 #: The protocol's name in the log and in the listing of connections.
 PROTOCOL: Final = "HareMQ"
 
-#: The protocol has no heartbeat, so the system probes silent peers: the seconds without input
-#: before the first probe, the seconds between two, and the number of unanswered probes before the
-#: end.
+#: TCP keepalive, because the protocol has no heartbeat: the seconds without input before the first
+#: probe, the seconds between probes, and the number of unanswered probes that end a connection.
 KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 4))
 
 
 class HareProtocol(ClientProtocol):
-    """One connection's socket."""
+    """The asyncio protocol of one connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the session of a new connection, and have the system probe a silent peer."""
+        """Enable TCP keepalive, and start the session of a new connection."""
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in KEEPALIVE:

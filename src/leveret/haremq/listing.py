@@ -1,7 +1,7 @@
 """The answer to a HareMQ query: the objects of the vhost that the user may read, as plain text.
 
-It lists only the first exchanges, queues and bindings, but may examine all of them to find those
-that the user may read.
+It lists only the first readable exchanges, queues and bindings, but may have to examine all objects
+to find them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _list_bindings(
 ) -> None:
     """Add a line for each of the first bindings to a queue."""
     found = vhost.exchanges.bindings_to(queue, HAREMQ_LISTED_MAX + 1)
-    # Each is checked against the permissions, and written.
+    # Each binding costs a check of the permissions and a line.
     connection.scheduler.spent += 2 * len(found)
     for binding in found:
         source = binding.source.name
@@ -86,6 +86,6 @@ def _list_bindings(
 
 
 def _first(items: list[str], between: str) -> str:
-    """Return the first items as one text, ending in "and more" if there are more."""
+    """Return the first items as one text, which ends with "and more" if there are more."""
     text = between.join(items[:HAREMQ_LISTED_MAX])
     return text + between + "and more" if len(items) > HAREMQ_LISTED_MAX else text

@@ -1,14 +1,14 @@
 """A HareMQ publish whose frame arrives in many pieces, processed on arrival.
 
-A frame may have 64 MiB.  Joining it, checking its checksum and its text, and cutting out the body
-would each take up to 0.1 s at its end.  So each piece is added to the checksum, checked, and copied
-to its place on arrival.
+A frame may have 64 MiB.  Joining its pieces, verifying its checksum and its text, and copying the
+body would each take up to 0.1 s when it is complete.  Therefore each piece is checked, added to the
+checksum, and copied to its place on arrival.
 
-Its fields may be in any order, but its body occurs once, and only known fields may precede it:
-protobuf's package reads the fields after the body if they are not in the usual order.
+The fields may be in any order, but the body must occur once, and only known fields may precede it.
+The protobuf package decodes the other fields if they are not in the usual order.
 
-Invariants: the body is in memory once; the result or error of a frame does not depend on how it is
-split into pieces.
+Invariants: the body is in memory once.  The result or error of a frame does not depend on its
+division into pieces.
 """
 
 from __future__ import annotations
@@ -43,36 +43,36 @@ _SHIFT_MAX: Final = 28
 
 @final
 class LongPublish:
-    """One publish; `fields` are its message without the body."""
+    """One publish; `fields` is its message without the body."""
 
     def __init__(self, head_bytes: i64, message_bytes: i64, checksum: i64) -> None:
-        """`checksum` is that of the head, which has arrived."""
+        """`checksum` is the adler32 of the head, which has arrived."""
         self._left: i64 = message_bytes
         self._checksum: i64 = checksum
         self._sum = b""
-        #: The number of missing bytes of the body; -1 before it begins.
+        #: The number of missing bytes of the body, or -1 before it begins.
         self._body_left: i64 = -1
         self._body: BodyBuffer | None = None
-        #: The start of a character cut off at the end of the last piece of the body.
+        #: The start of a character that the last piece of the body cut off.
         self._cut = b""
         self.fields = b""
-        #: The start of the incomplete field in them, before the body.
+        #: The start of the incomplete field in `fields`, before the body.
         self._field: i64 = 0
         #: The number of bytes received, and the memory reserved for the missing ones.
         self.bytes: i64 = head_bytes
         self.bytes_ahead: i64 = 0
 
     def is_whole(self) -> bool:
-        """Return whether all of it has arrived."""
+        """Return whether the whole frame has arrived."""
         return len(self._sum) == _CHECKSUM_BYTES
 
     def body(self) -> bytes:
-        """Return the body, which is text; once."""
+        """Return the body, which is valid UTF-8.  Call it only once."""
         body = self._body
         return b"" if body is None else body.body()
 
     def take(self, data: bytes, at: i64) -> i64:
-        """Take its part of `data[at:]`; return the position after it.
+        """Process the publish's part of `data[at:]`; return the position after it.
 
         Raises: FrameError (501) for a wrong checksum, a body that is not UTF-8, and other fields
         that are too long or unknown.
@@ -99,7 +99,7 @@ class LongPublish:
             raise FrameError(NO_TEXT)
         if self._body_left != 0:
             raise FrameError("a long basicPublishRequest ends within its body")
-        # An empty second body would otherwise go unnoticed.
+        # Refuse an empty second body, too.
         fields = self.fields
         scan = FieldScan()
         at = self._field
@@ -135,7 +135,7 @@ class LongPublish:
         self.bytes_ahead = body.ahead()
 
     def _find_body(self, part: bytes) -> bytes:
-        """Search for the start of the body; return the bytes from there on."""
+        """Search for the start of the body; return the bytes of the body in `part`."""
         known = self.fields + part
         end: i64 = len(known)
         scan = FieldScan()

@@ -1,8 +1,8 @@
-"""HareMQ's requests decoded with the `protobuf` package, which the extra `haremq` installs.
+"""Decodes HareMQ's requests with the `protobuf` package, which the extra `haremq` installs.
 
-This module is imported only if the broker listens for HareMQ's clients.  The messages are described
-by `haremq.binpb`, compiled from `haremq.proto`: their classes are created from it at run time, so
-that no generated code ties the broker to one version of the package.
+This module is imported only if the broker listens for HareMQ's clients.  The message classes are
+created at run time from `haremq.binpb`, compiled from `haremq.proto`, since generated code would
+require one version of the package.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def message_classes() -> dict[str, Any]:
     found = descriptor_pb2.FileDescriptorSet.FromString(
         files("leveret.haremq").joinpath(DESCRIPTORS).read_bytes()
     )
-    # A pool of our own: other protobuf messages in the process have a separate namespace.
+    # A separate pool, so that names do not collide with other protobuf messages in the process.
     pool = descriptor_pool.DescriptorPool()
     classes: dict[str, Any] = {}
     for file in found.file:
@@ -79,7 +79,7 @@ class ProtobufCodec(HareCodec):
         self._classes = {kind: classes[name] for kind, name in REQUESTS.items()}
 
     def decode(self, kind: int, message: bytes) -> HareRequest:
-        """Decode a request of a kind.  Raises: FrameError (501) if the message is invalid."""
+        """Decode a request of `kind`.  Raises: FrameError (501) if the message is invalid."""
         try:
             found = self._classes[kind].FromString(message)
         except (DecodeError, UnicodeDecodeError):
@@ -113,7 +113,7 @@ def _declare_queue(found: Any, rid: bytes, cid: bytes) -> HareRequest:
 
 def _publish(found: Any, rid: bytes, cid: bytes) -> HareRequest:
     properties = found.properties
-    # Omitted properties are not empty properties: then the queue alone decides on durability.
+    # Without properties, unlike empty ones, only the queue decides about durability.
     mode = int(properties.delivery_mode) if found.HasField("properties") else DURABLE
     return Publish(
         rid,

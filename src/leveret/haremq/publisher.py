@@ -1,8 +1,8 @@
-"""The publishes of a HareMQ connection: from a request to the queues, and to its answer.
+"""Publishes the messages of a HareMQ connection, and answers the requests.
 
-The answer is sent when the message is as safe as its queues promise, like a confirm of AMQP.  If a
-queue refuses the message, the answer is `ok=false`; an unroutable message is answered `ok=true`,
-because nothing went wrong.
+Like a confirm in AMQP, the answer follows when the message is as safe as its queues promise.  If a
+queue rejects the message, the answer is `ok=false`.  For an unroutable message it is `ok=true`,
+because that is not an error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from leveret.session.publish.route_cache import RouteCache
 if TYPE_CHECKING:
     from leveret.haremq.connection import HareConnection
 
-#: Property flags: the delivery mode, without and with the message id.
+#: The property flags for a delivery mode, without and with a message id.
 _MODE_ONLY: Final = b"\x10\x00"
 _MODE_AND_ID: Final = b"\x10\x80"
 
@@ -39,7 +39,7 @@ class HarePublisher:
 
     def __init__(self, connection: HareConnection) -> None:
         self._connection = connection
-        #: The routes by exchange and routing key, separated by a byte that is not in any UTF-8.
+        #: The routes by exchange and routing key, separated by a byte that never occurs in UTF-8.
         self.cache = RouteCache(connection)
 
     def take(
@@ -52,7 +52,7 @@ class HarePublisher:
         message_id: bytes,
         delivery_mode: i64,
     ) -> None:
-        """Publish one message and answer the request."""
+        """Publish a message and answer the request."""
         connection = self._connection
         vhost = connection.vhost
         assert vhost is not None
@@ -70,7 +70,7 @@ class HarePublisher:
                     vhost.route(route.exchange, route.routing_key, message.properties)
                 )
         except FrameError:
-            # A name that is not UTF-8 makes the whole frame malformed.
+            # A frame with a name that is not UTF-8 is malformed.
             raise
         except AmqpError as error:
             connection.refuse(identity, REQUESTS[PUBLISH], error.text)
@@ -84,7 +84,7 @@ class HarePublisher:
             answer_publish(connection, identity, self._publish(vhost, message, found))
 
     def _message(self, route: Route, body: bytes, message_id: bytes, persistent: bool) -> Message:
-        """Return the message of a request."""
+        """Return the message for a request."""
         mode = b"\x02" if persistent else b"\x01"
         if message_id:
             properties = _MODE_AND_ID + mode + bytes((len(message_id),)) + message_id
@@ -93,7 +93,7 @@ class HarePublisher:
         return Message(route.address, properties, body, self._connection.core.now_ms, persistent)
 
     def _publish(self, vhost: Vhost, message: Message, found: Destinations) -> i64:
-        """Put a message into its queues; return the outcome of `Vhost.publish`."""
+        """Publish a message to its queues; return the outcome of `Vhost.publish`."""
         connection = self._connection
         core = connection.core
         targets = found.targets
@@ -109,7 +109,7 @@ class HarePublisher:
         return outcome
 
     def _route(self, vhost: Vhost, exchange: bytes, routing_key: bytes) -> Route:
-        """Return the route of an exchange and a routing key, and cache it.
+        """Return the cached or new route of an exchange and a routing key.
 
         Raises: FrameError (501), NotFound (404), AccessRefused (403), PreconditionFailed (406).
         """
@@ -154,7 +154,7 @@ def answer_publish(connection: HareConnection, identity: bytes, outcome: i64) ->
 
 
 def _check_sizes(connection: HareConnection, body: bytes, message_id: bytes) -> None:
-    """Refuse a body or message id that is too long.  Raises: PreconditionFailed (406)."""
+    """Check the sizes of a body and a message id.  Raises: PreconditionFailed (406)."""
     most = connection.settings.message_bytes_max
     if len(body) > most:
         raise PreconditionFailed(

@@ -1,9 +1,9 @@
-"""The requests of HareMQ's protocol, decoded.
+"""The decoded requests of HareMQ's protocol, and the base class of the codec.
 
-Texts are stored as UTF-8 bytes.  Each class is one request; its attributes are named like the
-fields, and omitted fields are empty, 0 or False.
+Each class is one request.  Its attributes are named like the fields; omitted fields are empty, 0 or
+False.  Names, ids and bodies of publishes and acks are UTF-8 bytes.
 
-The codec is passed in, because not every broker has protobuf's package.
+The codec has a base class because not every broker has protobuf's package.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from leveret.haremq.fields import identity_of
 
 
 class HareRequest:
-    """Any request; `identity` is the start of its response."""
+    """A request; `identity` is the start of its response."""
 
     def __init__(self, rid: bytes, cid: bytes) -> None:
         self.identity = identity_of(rid, cid)
@@ -182,11 +182,11 @@ class Cancel(HareRequest):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class HareCodec:
-    """Decodes the messages of requests, in every form allowed by protobuf."""
+    """Decodes the messages of requests in every form that protobuf allows."""
 
     @abstractmethod
     def decode(self, kind: int, message: bytes) -> HareRequest:
-        """Return the request of a kind (`frames.REQUESTS`).
+        """Decode a request of `kind`, a key of `frames.REQUESTS`.
 
         Raises: FrameError (501) for an invalid message.
         """

@@ -6,14 +6,14 @@ from mypy_extensions import i64
 
 
 class FieldScan:
-    """Scans a message with ordered fields; `first` to `last` is the last field found."""
+    """Scans a message with ordered fields; `first` and `last` delimit the last field found."""
 
     def __init__(self) -> None:
         self.first: i64 = 0
         self.last: i64 = 0
 
     def take(self, data: bytes, at: i64, end: i64, tag: i64) -> i64:
-        """Find the bytes of the field with `tag` if it is at `at`, else an empty range.
+        """Find the value of the field at `at` if it has this tag, otherwise an empty range.
 
         Return the position after it, or -1 if it is malformed.
         """

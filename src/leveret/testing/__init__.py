@@ -3,8 +3,8 @@
     with leveret.testing.Broker() as broker:
         connection = pika.BlockingConnection(pika.URLParameters(broker.url))
 
-`plugin` contains the fixtures.  Names are loaded on first use: pytest imports the plugin in every
-run, even if no test needs a broker.
+`plugin` contains the fixtures.  Names are imported on first use, because pytest imports the plugin
+in every run, even if no test needs a broker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Broker", "BrokerFailed", "NotRunning", "VirtualHost"]
 
 
 def __getattr__(name: str) -> object:
-    """Load a name of this package on first use."""
+    """Import a name of this package on first use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = importlib.import_module("leveret.testing.broker")

@@ -1,4 +1,4 @@
-"""The embedded broker: a real broker, in a thread of the test process."""
+"""The embedded broker: a real broker in a thread of the test process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from leveret.testing.thread import BrokerEnded, BrokerThread
 
 T = TypeVar("T")
 
-#: How far the clock can be advanced at once: the times that the broker stores have a limit.
+#: The maximum of one advance of the clock, since the times that the broker stores have a limit.
 ADVANCE_SECONDS_MAX: Final = 100 * 366 * 24 * 3600
 
 
@@ -38,9 +38,10 @@ class BrokerFailed(RuntimeError):
 class EmbeddedBroker:
     """A broker for tests: `with Broker() as broker`, or `async with` in an asyncio program.
 
-    It listens on a free port of `127.0.0.1` and keeps its data in memory; with `temporary_dir`, in
-    a directory that is deleted at the end; with `data_dir`, in one that is kept.  Every setting of
-    the broker can be given as a keyword argument; environment and settings files are ignored.
+    It listens on a free port of `127.0.0.1`.  By default it stores its data in memory; with
+    `temporary_dir`, in a directory that is deleted at the end; with `data_dir`, in a directory that
+    is not deleted.  Every setting of the broker can be given as a keyword argument; environment and
+    settings files are ignored.
 
     All methods may be called from any thread, even while clients wait for the broker.  In a forked
     child process the broker does not run; the child can only leave the `with` block.
@@ -66,7 +67,7 @@ class EmbeddedBroker:
         self._parts: EmbeddedParts | None = None
         self._thread: BrokerThread | None = None
         self._pid = os.getpid()
-        #: Reserves the port while the broker is down.
+        #: The socket that reserves the port while the broker does not run.
         self._place: socket.socket | None = None
         self._remove_directory: Callable[[], object] | None = None
 
@@ -74,10 +75,10 @@ class EmbeddedBroker:
         where = f"at {self.host}:{self.port}" if self.is_running else "not running"
         return f"<Broker {where}>"
 
-    # -- life --------------------------------------------------------------------------------------
+    # -- start and stop ----------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Start, or restart with the surviving data after `kill`; return when clients can connect.
+        """Start, after `kill` with the surviving data; return when clients can connect.
 
         Raises: the error that prevents the start, such as CannotListen.
         """
@@ -91,12 +92,12 @@ class EmbeddedBroker:
         return self
 
     def stop(self) -> None:
-        """Shut down and delete everything; do nothing if the broker is not running."""
+        """Shut down, if running, and delete the data, except a `data_dir`."""
         self._end(kill=False)
         self._clean()
 
     def kill(self) -> None:
-        """End like a process killed by SIGKILL: clients are cut off, and nothing more is written.
+        """End like a process killed by SIGKILL: disconnect the clients, and write nothing more.
 
         `start` or `restart` restarts the broker on the same port, with all confirmed messages.
         """
@@ -136,7 +137,7 @@ class EmbeddedBroker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Clients in this event loop must be able to receive the close of their connections.
+        # The event loop must run meanwhile, so that its clients receive the close.
         try:
             thread = self._thread
             if thread is not None and self._pid == os.getpid():
@@ -164,7 +165,7 @@ class EmbeddedBroker:
         return thread
 
     def _prepare(self) -> None:
-        """Reserve a port, and create a temporary directory if requested, until the broker stops."""
+        """Reserve a port and create a temporary directory, if requested, until the broker stops."""
         if self._wants_directory:
             path = tempfile.mkdtemp(prefix="leveret-")
             self._remove_directory = weakref.finalize(self, shutil.rmtree, path, ignore_errors=True)
@@ -198,12 +199,12 @@ class EmbeddedBroker:
         self._thread = None
 
     def _heal_disk(self) -> None:
-        """Free a full disk, so that the broker can write its data before it stops."""
+        """Undo `fill_disk`, so that the broker can write its data before it stops."""
         if self._parts is not None and self._parts.fillable is not None:
             self._parts.fillable.full = False
 
     def _clean(self) -> None:
-        """Release the port and delete a temporary directory."""
+        """Release the port and delete the temporary directory, if any."""
         if self._pid != os.getpid():
             return
         self._thread = None
@@ -232,7 +233,7 @@ class EmbeddedBroker:
 
     @property
     def port(self) -> int:
-        """The port on which the broker listens, from its first start to its stop.
+        """The port on which the broker listens, the same from its first start to its stop.
 
         Raises: NotRunning.
         """
@@ -264,7 +265,7 @@ class EmbeddedBroker:
 
     @property
     def http_url(self) -> str:
-        """The URL of streams over HTTP; needs the setting `http`.  Raises: NotRunning."""
+        """The URL for streams over HTTP; needs the setting `http`.  Raises: NotRunning."""
         port = self._call(lambda handles: handles.http_port())
         if port == 0:
             raise NotRunning("the broker does not listen for HTTP; use Broker(http=True)")
@@ -273,16 +274,16 @@ class EmbeddedBroker:
     # -- vhosts ------------------------------------------------------------------------------------
 
     def add_vhost(self, name: str = "") -> VirtualHost:
-        """Add a vhost with full permissions for the default user; return it.
+        """Add a vhost with full permissions for the default user; return the vhost.
 
-        If no name is given, a unique one is generated.
+        By default, a unique name is generated.
         """
         chosen = name or f"test-{secrets.token_hex(6)}"
         self._call(lambda handles: handles.add_vhost(chosen))
         return VirtualHost(self, chosen)
 
     def delete_vhost(self, name: str) -> None:
-        """Delete a vhost with everything in it; its connections are closed.
+        """Delete a vhost with everything in it, and close its connections.
 
         Raises: NotFound (404).
         """
@@ -295,7 +296,7 @@ class EmbeddedBroker:
         return self._call(lambda handles: handles.connections())
 
     def drop_connections(self) -> int:
-        """Cut off all clients, as a network failure would; return their number."""
+        """Disconnect all clients, as a network failure would; return their number."""
         return self._call(lambda handles: handles.drop_connections())
 
     @contextlib.contextmanager
@@ -368,11 +369,10 @@ class EmbeddedBroker:
         self._call(lambda handles: handles.refuse_next(name, count, code, text))
 
     def advance(self, seconds: float, *, heartbeats: bool = True) -> None:
-        """Advance the broker's clock; return when everything that became due is done.
+        """Advance the broker's clock; return when all due timers have run.
 
         This affects the TTL of messages and queues, delays, retries and leases.  It also affects
-        heartbeats: for a connection with heartbeats, the whole time counts as silence of its
-        client.  With `heartbeats=False` it does not, as if the clients had sent heartbeats.
+        heartbeats: clients count as silent for the whole time, unless `heartbeats` is False.
 
         Raises: ValueError: a negative time, or more than a hundred years.
         """
@@ -441,7 +441,7 @@ class VirtualHost:
 def _take_port(host: str) -> socket.socket:
     """Return a socket that is bound to a free port but does not listen.
 
-    The broker can listen on the same port, but other programs cannot.
+    It reserves the port: the broker can still listen on it, but other programs cannot.
 
     Raises: CannotListen.
     """

@@ -1,10 +1,10 @@
 """The pytest plugin: an embedded broker for the session, and a fresh vhost for each test.
 
-pytest loads it if Leveret is installed.  It imports the broker when a test first needs it, so that
+pytest loads it if Leveret is installed.  It imports the broker only when a test needs it, so that
 other test runs have no overhead.  Every worker of pytest-xdist has its own broker.
 
-No fixture is asynchronous: asynchronous tests only await methods of `leveret`, so any plugin that
-runs them works.
+No fixture is asynchronous.  Asynchronous tests await methods of `leveret`, so they work with any
+plugin that runs them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def leveret_server(leveret_settings: dict[str, Any]) -> Iterator[EmbeddedBroker]
 
 @pytest.fixture
 def leveret(leveret_server: EmbeddedBroker) -> Iterator[VirtualHost]:
-    """Yield a vhost used by this test only; faults of the broker end with the test."""
+    """Yield a vhost for this test only; undo all faults of the broker after the test."""
     from leveret.errors import NotFound
 
     leveret_server.start()
@@ -49,7 +49,7 @@ def leveret(leveret_server: EmbeddedBroker) -> Iterator[VirtualHost]:
         leveret_server.start()
         leveret_server.heal()
         with contextlib.suppress(NotFound):
-            # A test may have deleted the vhost, or stopped the broker and so lost its data.
+            # A test may have deleted the vhost, or stopped the broker, which deletes its data.
             vhost.delete()
 
 

@@ -1,7 +1,7 @@
 """Runs a broker from start to end in its own thread, with its own event loop.
 
-The process gets additional threads, and is not changed otherwise: one thread for the loop, four for
-the disk, and one or two for passwords.  All of them end with the broker.
+The process gets one thread for the loop, four for the disk, and one or two for passwords.  All of
+them end with the broker.  Nothing else in the process changes.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from leveret.app.node import RunningBroker
 
 T = TypeVar("T")
 
-#: How long a stop waits for clients to answer connection.close.  A client that a test left open no
-#: longer reads, so the broker waits all this time for it.
+#: The time limit for clients to answer connection.close.  A client that a test left open does not
+#: read, so the broker waits for the whole time.
 GRACE_SECONDS: Final = 0.1
 
-#: How long to wait for a thread to end, in seconds.
+#: The time limit for a thread to end.
 JOIN_SECONDS: Final = 30.0
 
 
 class BrokerEnded(Exception):
-    """The broker has ended or is ending; the cause is its failure, if any."""
+    """The broker has ended or is ending; the `__cause__` is its failure, if any."""
 
 
 class BrokerThread:
@@ -36,7 +36,7 @@ class BrokerThread:
         self.port = 0
         #: Done when the broker accepts connections, or could not start.  It must not be cancelled.
         self.ready: Future[None] = Future()
-        #: Done when only the end of the thread remains.
+        #: Done when the broker has ended, just before the thread ends.
         self.ended: Future[None] = Future()
         self._parts = parts
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -62,14 +62,14 @@ class BrokerThread:
         return self._failure
 
     def request_end(self, kill: bool) -> None:
-        """Ask the broker to shut down, or to end as if killed; repeated calls have no effect."""
+        """Request a shutdown, or an end as if the process were killed; it may be called again."""
         self._killed = self._killed or kill
         node, loop = self._node, self._loop
         if node is not None and loop is not None:
             try:
                 loop.call_soon_threadsafe(node.request_stop)
             except RuntimeError:
-                # The loop is closed: the broker has already ended.
+                # The loop is closed, because the broker has already ended.
                 return
 
     def join(self) -> None:
@@ -81,7 +81,7 @@ class BrokerThread:
     def call(self, work: Callable[[Handles], Awaitable[T]]) -> T:
         """Run `work` in the broker's loop, and return its result.
 
-        Raises: BrokerEnded: the broker ended in the meantime.  Also the exceptions of `work`.
+        Raises: BrokerEnded if the broker has ended, and the exceptions of `work`.
         """
         if self._loop is None or self._handles is None:
             raise BrokerEnded from self._failure
@@ -100,7 +100,7 @@ class BrokerThread:
 
     def _run(self) -> None:
         try:
-            # The loop does not depend on the process's event loop policy.
+            # A fixed type of loop, independent of the process's event loop policy.
             with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
                 runner.run(self._serve())
         except BaseException as failure:  # noqa: BLE001 (it is passed to the caller of `start`)
@@ -131,11 +131,11 @@ class BrokerThread:
         try:
             await node.stop(GRACE_SECONDS)
         except BaseException:
-            # No part of the node may remain in the process.
+            # Free everything that the node uses in this process.
             await node.kill()
             raise
 
 
 async def _work(work: Callable[[Handles], Awaitable[T]], handles: Handles) -> T:
-    """Wrap `work` in a coroutine, which can be passed to the loop from another thread."""
+    """Wrap `work` in a coroutine, which another thread can submit to the loop."""
     return await work(handles)

@@ -85,10 +85,7 @@ def _names(broker: BrokerAddress, *path: str) -> list[str]:
 
 
 def _header(reason: str) -> dict[str, str]:
-    """Return the header with the reason.  Raises: Failure if the reason has too many bytes.
-
-    A reason with control characters is refused, too.
-    """
+    """Return the header with the reason.  Raises: Failure if it is too long or not printable."""
     if not reason.isprintable() or len(reason.encode()) > SHORT_STRING_BYTES_MAX:
         text = f"REASON must be a line of at most {SHORT_STRING_BYTES_MAX} bytes"
         raise exits.Failure(text, exits.USAGE)
