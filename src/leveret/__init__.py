@@ -1,8 +1,8 @@
 """Leveret: an AMQP 0-9-1 message broker in typed Python, whose streams are tables to Spark.
 
-The classes of clustered producers and consumers are imported on first use, so that importing this
-package loads nothing else.  Type checkers read them in `__init__.pyi`: the broker's rooms import
-this package for its version, and must not import the client through it.
+The classes of clustered producers and consumers are imported on first use, because the broker
+imports this package for its version, and must not import the client.  `__init__.pyi` declares them
+for type checkers.
 """
 
 from __future__ import annotations
@@ -54,5 +54,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return all names for completion, imported or not."""
+    """Return all names, including those not imported yet."""
     return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""`python -m leveret` is the `leveret` command."""
+"""`python -m leveret` runs the `leveret` command."""
 
 from __future__ import annotations
 

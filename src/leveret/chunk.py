@@ -1,10 +1,10 @@
 """A chunk: messages of one queue or stream as columns, for the store and for Spark.
 
-This module only encodes and decodes; the store decides where chunks are and which are live.
+This module only encodes and decodes chunks; the store manages their places and lifetimes.
 
-All integers are little-endian; every array and area begins at a multiple of 8 and is padded with
-zeros to one, so that numpy and Arrow read them in place.  `n` is the number of messages, `a` that
-of addresses.
+All integers are little-endian.  Every array and area begins at a multiple of 8 and is padded with
+zeros to a multiple of 8, so that numpy and Arrow can read it in place.  `n` is the number of
+messages, and `a` is the number of addresses.
 
 Header, 128 bytes:
 
@@ -16,13 +16,13 @@ Header, 128 bytes:
      64  u32  n                                       68  u32  a
      72  u64  bytes of the addresses                  80  u64  bytes of the properties
      88  u64  bytes of the bodies                     96  u64  bytes of the whole chunk
-    104  8    digest of all from 128 to the properties
-    112  8    digest of all from the properties to the end
+    104  8    digest of the bytes from 128 to the properties
+    112  8    digest of the bytes from the properties to the end
     120  8    digest of bytes 0-119
 
 Arrays from 128 on, one after the other:
 
-    i64[n]  sequence less the first     u32[n]  bytes of properties
+    i64[n]  sequence minus the first    u32[n]  bytes of properties
     i64[n]  timestamp, ms               u32[n]  bytes of body
     i64[n]  expiry, ms; NEVER = none    u32[n]  index of its address
     8[n]    digest of properties and    u32[n]  delivery count
@@ -32,18 +32,19 @@ Arrays from 128 on, one after the other:
 Flags: 1 = persistent, 2 = dead-lettered by a broker, 4 = a trail follows the properties (only in
 the chunks of queues, see `wire/trail.py`); bits 8-15 = priority.
 
-So a chunk can be given to another owner, at other sequences, by its header alone (`placed`).  In
-chunks of earlier releases, "LVchunk2", the first array has the sequences themselves.
+Because the first array is relative, a new header is enough to give a chunk another owner and other
+sequences (`placed`).  In chunks of earlier releases, "LVchunk2", the first array has the sequences
+themselves.
 
 Areas: the addresses (each exchange and routing key as AMQP short strings), the properties (content
 headers from their flags on), the bodies.
 
-If the digest of all messages does not match, the digest of each message shows which ones are
-damaged: a reader of whole chunks checks one digest and not thousands.
+A reader checks one digest for all properties and bodies.  Only if it does not match, the digest of
+each message shows the damaged messages.
 
-Invariants: a digest is the 8 bytes of `xxh3_64_digest`.  A damaged header or array costs the chunk,
-a damaged property or body byte only its record.  Hostile bytes raise only `ChunkDamaged` or
-`RecordDamaged`, and no memory is allocated by an unchecked length.
+Invariants: a digest is the 8 bytes of `xxh3_64_digest`.  A damaged header or array makes the whole
+chunk unreadable; damaged properties or a damaged body only that message.  Hostile bytes raise only
+`ChunkDamaged` or `RecordDamaged`.  Memory is never allocated for an unchecked length.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ from leveret.wire.buffer import (
 from leveret.wire.message_batch import MessageBatch
 from leveret.wire.trail import TRAIL_FIXED_BYTES, has_trail, trail_place, trailed, with_trail
 
-#: The beginning of all magics; and those of chunks whose first array is relative, or is not.
+#: The prefix of both magics, and the magics of chunks with relative and with absolute sequences.
 CHUNK_MARK: Final = b"LVchunk"
 _RELATIVE: Final = b"LVchunk3"
 _ABSOLUTE: Final = b"LVchunk2"
@@ -76,10 +77,10 @@ CHUNK_HEADER_BYTES: Final = 128
 #: The expiry of a message that does not expire.
 NEVER: Final = 0x7FFF_FFFF_FFFF_FFFF
 
-#: The bytes of a message in the arrays.
+#: The size of a message's entries in the arrays.
 ROW_BYTES: Final = 50
 
-#: Larger bodies (on average) are not joined before they are written and digested.
+#: The largest average size of bodies that are joined before they are written and digested.
 _JOINED_BODY_BYTES_MAX: Final = 1024
 
 
@@ -88,11 +89,11 @@ _LOST: Final = Message(Address(b"", b""), b"\0\0", b"", 0, True)
 
 
 class ChunkDamaged(Exception):
-    """A chunk with a damaged header or arrays: none of its messages can be read."""
+    """The header or an array of a chunk is damaged, so none of its messages can be read."""
 
 
 class RecordDamaged(Exception):
-    """One damaged message of a chunk; the other messages are not affected."""
+    """A message of a chunk is damaged; the other messages are not affected."""
 
     def __init__(self, index: int, sequence: int) -> None:
         super().__init__(f"record {index}, sequence {sequence}, does not check")
@@ -104,8 +105,8 @@ class RecordDamaged(Exception):
 class ChunkBuilder:
     """Collects messages of one owner in ascending sequence, and builds a chunk of them.
 
-    With `keeps_all`, as for streams, transient messages count as persistent.  `trails` also stores
-    broker-internal data of messages: never in chunks that clients read.
+    With `keeps_all`, as for streams, transient messages count as persistent.  With `trails`, the
+    chunk also contains broker-internal data of messages, and must not be sent to clients.
     """
 
     def __init__(self, owner: i64, keeps_all: bool = False, trails: bool = False) -> None:
@@ -120,7 +121,7 @@ class ChunkBuilder:
         #: The earliest expiry of a single message.
         self.min_expiry: i64 = NEVER
         self._max_expiry: i64 = 0
-        #: The number of persistent messages, their bytes and those of their bodies.
+        #: The number of persistent messages, their size, and the size of their bodies.
         self.persistent: i64 = 0
         self.persistent_bytes: i64 = 0
         self.persistent_bodies: i64 = 0
@@ -151,7 +152,7 @@ class ChunkBuilder:
         expiry_ms: i64 = NEVER,
         priority: i64 = 0,
     ) -> None:
-        """Add a message; its sequence must be above all earlier ones."""
+        """Add a message with a higher sequence than all earlier messages."""
         if self.count > 0 and sequence <= self.last:
             raise ValueError("a chunk's sequences ascend")
         if self.count == 0:
@@ -226,7 +227,7 @@ class ChunkBuilder:
         self.persistent_bytes = len(batch.properties) + len(batch.bodies)
 
     def add_lost(self, sequence: i64) -> None:
-        """Add a placeholder for a lost message; its digest does not match."""
+        """Add a placeholder for a lost message, with a wrong digest."""
         before = self._digests.getvalue()
         self.add(sequence, _LOST)
         digest = self._digests.getvalue()[len(before) :]
@@ -237,7 +238,7 @@ class ChunkBuilder:
 
     @property
     def size(self) -> int:
-        """The approximate size of the chunk so far in bytes."""
+        """The approximate size of the chunk in bytes."""
         return int(
             CHUNK_HEADER_BYTES
             + self.count * ROW_BYTES
@@ -248,15 +249,15 @@ class ChunkBuilder:
 
     @property
     def full(self) -> bool:
-        """Return whether the chunk should be closed, by its bytes or by its records."""
+        """Whether the chunk has reached its maximum size or number of messages."""
         return self.count >= CHUNK_RECORDS_MAX or self.size >= CHUNK_BYTES_MAX
 
     def build(self) -> bytes:
-        """Return the chunk's bytes."""
+        """Return the encoded chunk."""
         return b"".join(self.parts())
 
     def parts(self) -> list[bytes]:
-        """Return the chunk in parts; large bodies are not copied."""
+        """Return the encoded chunk in parts; large bodies are not copied."""
         if self.count == 0:
             raise ValueError("a chunk has at least one message")
         arrays = BytesWriter()
@@ -294,9 +295,10 @@ class ChunkBuilder:
         return [part for part in [head, index, *contents] if part]
 
     def _header(self, index: bytes, properties: i64, digest: bytes) -> bytes:
-        """Return the header, which precedes the arrays in `index`.
+        """Return the header for `index`, which contains the arrays and the addresses.
 
-        `properties` is the padded size of the properties, `digest` that of all bytes from them on.
+        `properties` is the padded size of the properties.  `digest` is the digest of all bytes from
+        the properties on.
         """
         bodies = self._body_bytes
         writer = BytesWriter()
@@ -320,7 +322,7 @@ class ChunkBuilder:
         return head + xxh3_64_digest(head)
 
     def _address(self, wire: bytes) -> int:
-        """Return the index of an address, adding it if it is new."""
+        """Return the index of an address; add a new address."""
         index = self._known.get(wire)
         if index is None:
             index = len(self._known)
@@ -340,16 +342,16 @@ def is_chunk_head(head: bytes) -> bool:
 
 
 def chunk_size(head: bytes) -> i64:
-    """Return the bytes of the chunk that begins with `head`.  Raises: ChunkDamaged."""
+    """Return the size of the chunk that begins with `head`.  Raises: ChunkDamaged."""
     if not is_chunk_head(head):
         raise ChunkDamaged("not a chunk, or its header is damaged")
     return read_i64_le(head, 96)
 
 
 def placed(data: bytes, owner: i64, first: i64) -> bytes:
-    """Return a chunk, or the beginning of one, as that of another owner, from `first` on.
+    """Return a chunk, or its beginning, with another owner and `first` as its first sequence.
 
-    Raises: ChunkDamaged if its header is damaged, or of an earlier release.
+    Raises: ChunkDamaged if its header is damaged, or from an earlier release.
     """
     head = data[:CHUNK_HEADER_BYTES]
     if not is_chunk_head(head) or not head.startswith(_RELATIVE):
@@ -365,9 +367,9 @@ def placed(data: bytes, owner: i64, first: i64) -> bytes:
 
 
 class ChunkLayout:
-    """The offsets of a chunk with an intact header and arrays; messages are not checked.
+    """The header and the offsets of the parts of a chunk; messages are not checked.
 
-    Raises: ChunkDamaged if they are not intact.
+    Raises: ChunkDamaged if the header or an array is damaged.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -377,7 +379,7 @@ class ChunkLayout:
         self.owner: Final[i64] = read_i64_le(data, 8)
         self.first: Final[i64] = read_i64_le(data, 16)
         self.last: Final[i64] = read_i64_le(data, 24)
-        #: What the numbers in the first array are relative to.
+        #: The sequence that the numbers in the first array are relative to.
         self.base: Final[i64] = self.first if data.startswith(_RELATIVE) else 0
         self.min_timestamp: Final[i64] = read_i64_le(data, 32)
         self.max_timestamp: Final[i64] = read_i64_le(data, 40)
@@ -412,12 +414,12 @@ class ChunkLayout:
             raise ChunkDamaged("a chunk's arrays are damaged")
 
     def is_intact(self) -> bool:
-        """Return whether properties and bodies match the digest of them all."""
+        """Return whether properties and bodies match their common digest."""
         contents = memoryview(self.data)[self.properties_at : self.size]
         return xxh3_64_digest(contents) == self.data[112:120]
 
     def read_addresses(self) -> list[Address]:
-        """Return the dictionary of addresses.  Raises: ChunkDamaged."""
+        """Return the addresses.  Raises: ChunkDamaged."""
         found: list[Address] = []
         total = self.address_bytes
         start: i64 = 0
@@ -440,14 +442,14 @@ class ChunkLayout:
 
 @final
 class Chunk(ChunkLayout):
-    """A chunk, read message by message.
+    """A chunk whose messages are read one by one.
 
     Raises: ChunkDamaged if its header or its arrays are damaged.
     """
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data)
-        #: Whether all messages are intact; None until the first one is read.
+        #: Whether all messages are intact; None until the common digest is checked.
         self._intact: bool | None = None
         self._property_ends = self._sums(self.sizes_at, self.property_bytes)
         self._body_ends = self._sums(self.sizes_at + _padded(4 * self.count), self.body_bytes)
@@ -458,16 +460,16 @@ class Chunk(ChunkLayout):
         return self.base + read_i64_le(self.data, CHUNK_HEADER_BYTES + 8 * self._checked(index))
 
     def timestamp_ms(self, index: i64) -> i64:
-        """Return when message `index` was received, ms since the epoch."""
+        """Return the time when message `index` was received, in ms since the epoch."""
         at: i64 = CHUNK_HEADER_BYTES + 8 * self.count
         return read_i64_le(self.data, at + 8 * self._checked(index))
 
     def expiry_ms(self, index: i64) -> i64:
-        """Return when message `index` expires, ms since the epoch, or `NEVER`."""
+        """Return the time when message `index` expires, in ms since the epoch, or `NEVER`."""
         return read_i64_le(self.data, self._expiries_at() + 8 * self._checked(index))
 
     def delivery_count(self, index: i64) -> i64:
-        """Return how often message `index` was delivered before it was stored."""
+        """Return the number of deliveries of message `index` before it was stored."""
         at = self.sizes_at + 3 * _padded(4 * self.count)
         return i64(read_i32_le(self.data, at + 4 * self._checked(index)))
 
@@ -476,7 +478,7 @@ class Chunk(ChunkLayout):
         return (i64(read_i16_le(self.data, self.flags_at + 2 * self._checked(index))) >> 8) & 255
 
     def address(self, index: i64) -> Address:
-        """Return the exchange and routing key of message `index`."""
+        """Return the exchange and the routing key of message `index`.  Raises: RecordDamaged."""
         at = self.sizes_at + 2 * _padded(4 * self.count)
         number = i64(read_i32_le(self.data, at + 4 * self._checked(index)))
         if number < 0 or number >= len(self._addresses):
@@ -523,7 +525,7 @@ class Chunk(ChunkLayout):
         return [int(self.sequence(at)) for at in range(self.count) if not self._checks(at)]
 
     def with_messages(self, found: dict[i64, Message]) -> bytes:
-        """Return the chunk's bytes with damaged messages replaced by intact copies."""
+        """Return the encoded chunk with the given messages written over damaged ones."""
         data = bytearray(self.data)
         for sequence, message in found.items():
             index = self.find(sequence)
@@ -537,7 +539,7 @@ class Chunk(ChunkLayout):
             ):
                 data[at : at + len(properties)] = properties
                 data[body : body + len(message.body)] = message.body
-        # The padding may be damaged too.
+        # Rewrite the padding, which may be damaged, too.
         for end, area in (
             (self.properties_at + self.property_bytes, self.bodies_at),
             (self.bodies_at + self.body_bytes, self.size),
@@ -546,7 +548,7 @@ class Chunk(ChunkLayout):
         return bytes(data)
 
     def _all_check(self) -> bool:
-        """Return whether all messages match the digest of them all."""
+        """Return whether all messages match their common digest, which is checked once."""
         if self._intact is None:
             self._intact = self.is_intact()
         return self._intact
@@ -565,7 +567,7 @@ class Chunk(ChunkLayout):
         return digest == data[at : at + 8]
 
     def sizes(self, index: i64) -> tuple[int, int]:
-        """Return the bytes of properties and body of message `index`, as counted in its `size`."""
+        """Return the sizes of properties and body of message `index`, as counted in its `size`."""
         self._checked(index)
         properties = self._property_ends[index] - (self._property_ends[index - 1] if index else 0)
         if read_i16_le(self.data, self.flags_at + 2 * index) & 4:
@@ -578,7 +580,7 @@ class Chunk(ChunkLayout):
         return read_i16_le(self.data, self.flags_at + 2 * self._checked(index)) & 1 == 1
 
     def find(self, sequence: i64) -> i64:
-        """Return the index of the first message with this sequence or a higher one."""
+        """Return the index of the first message with this or a higher sequence."""
         low: i64 = 0
         high: i64 = self.count
         while low < high:
@@ -590,7 +592,7 @@ class Chunk(ChunkLayout):
         return low
 
     def _checked(self, index: i64) -> i64:
-        """Return `index` if the chunk has such a message.  Raises: IndexError."""
+        """Return `index` if the chunk has a message with it.  Raises: IndexError."""
         if index < 0 or index >= self.count:
             raise IndexError("a chunk has no such message")
         return index
@@ -600,7 +602,10 @@ class Chunk(ChunkLayout):
         return CHUNK_HEADER_BYTES + 16 * self.count
 
     def _sums(self, at: i64, total: i64) -> list[int]:
-        """Return the running sums of the sizes at `at`, which must add up to `total`."""
+        """Return the running sums of the sizes at `at`, whose sum must be `total`.
+
+        Raises: ChunkDamaged.
+        """
         sums: list[int] = []
         end: i64 = 0
         for index in range(self.count):
@@ -615,7 +620,7 @@ class Chunk(ChunkLayout):
 
 
 def _record_digest(number: i64, properties: bytes, body: bytes) -> bytes:
-    """Return the digest of one message's bytes, with the number of its row in the first array."""
+    """Return the digest of a message, seeded with its number in the first array."""
     if len(body) < 1024:
         return xxh3_64_digest(properties + body, int(number & NEVER))
     hasher = xxh3_64(properties, int(number & NEVER))

@@ -1,7 +1,7 @@
-"""Time as an injected `Clock`: the core never asks the operating system.
+"""Clocks: the core reads the time from an injected `Clock`, never from the operating system.
 
-Wall time stamps messages; monotonic time measures heartbeats, timeouts and TTLs, so that a step of
-the machine's clock ends nothing early.
+Messages are stamped with the wall time.  Heartbeats, timeouts and TTLs use the monotonic time, so
+that a step of the machine's clock does not end them early.
 """
 
 from __future__ import annotations
@@ -11,35 +11,35 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-#: The interval of the broker's tick (ms), and how late a busy broker may be for it.
+#: The interval of the broker's tick (ms), and the tolerated delay of a busy broker's tick.
 TICK_MS: Final = 1000
 SLACK_MS: Final = 250
 
-#: The value for no deadline (ms).
+#: The value that means "no deadline" (ms).
 NO_DEADLINE: Final = -1
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Clock:
-    """The two times of the core; both in milliseconds."""
+    """The wall time and the monotonic time of the core, in milliseconds."""
 
     @abstractmethod
     def wall_ms(self) -> int:
-        """Return milliseconds since the Unix epoch."""
+        """Return the milliseconds since the Unix epoch."""
 
     @abstractmethod
     def monotonic_ms(self) -> int:
-        """Return milliseconds since some fixed moment, never decreasing."""
+        """Return the milliseconds since a fixed moment; they never decrease."""
 
 
 class ManualClock(Clock):
-    """A clock that only moves when told to: one seed, one run."""
+    """A clock that only moves when a test or a simulation advances it."""
 
     def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = start_ms
 
     def advance(self, by_ms: int) -> None:
-        """Move both times forward by `by_ms` milliseconds (0 or more)."""
+        """Advance both times by `by_ms` milliseconds (0 or more)."""
         if by_ms < 0:
             raise ValueError("time does not go back")
         self._now_ms += by_ms
@@ -55,32 +55,32 @@ class ManualClock(Clock):
 
 @final
 class LivedClock(Clock):
-    """The times of another clock, but with a monotonic time that excludes pauses of the process.
+    """A clock whose monotonic time excludes pauses of the process.
 
-    A process that is stopped (SIGSTOP, a migration of its virtual machine, a debugger) or that
-    stalls for seconds reads nothing: the input of its peers waits in their sockets.  So that time
-    must not count as silence of the peers, for a heartbeat, a login, an ack or a request.
+    A process that is stopped (by SIGSTOP, a migration of its virtual machine, a debugger) or that
+    stalls for seconds does not read its sockets.  This time must not count as silence of its peers,
+    for a heartbeat, a login, an ack or a request.
 
-    The broker's tick reads this clock every `TICK_MS`.  A longer gap between two readings is a
-    pause, and its excess does not count here.
+    The broker's tick reads this clock every `TICK_MS`.  A much longer gap between two reads is a
+    pause, and its part beyond `TICK_MS` does not count.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._looked_ms: i64 = clock.monotonic_ms()
-        #: The length of all pauses so far.
+        #: The total length of all pauses.
         self.paused_ms: i64 = 0
 
     def moved(self, by_ms: int) -> None:
-        """Count `by_ms`, by which the other clock was moved, as running time instead of a pause."""
+        """Do not count `by_ms`, by which the other clock was advanced, as a pause."""
         self._looked_ms += by_ms
 
     def wall_ms(self) -> int:
-        """Return milliseconds since the Unix epoch; this includes pauses."""
+        """Return the milliseconds since the Unix epoch, including pauses."""
         return self._clock.wall_ms()
 
     def monotonic_ms(self) -> int:
-        """Return for how many milliseconds the process has run since some fixed moment."""
+        """Return the milliseconds since a fixed moment, without pauses."""
         now_ms: i64 = self._clock.monotonic_ms()
         gap_ms: i64 = now_ms - self._looked_ms
         self._looked_ms = now_ms

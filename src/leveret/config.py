@@ -1,12 +1,12 @@
-"""The settings: one frozen object, created at start from file < environment < flags.
+"""The settings: one frozen object, created at start from flags, the environment and a file.
 
-This module declares the settings and checks their values; it does not start anything.  Importing it
-takes about 0.1 s (pydantic), so only `serve` and `app` do.
+Flags override the environment, which overrides the file.  Importing this module takes about 0.1 s
+(pydantic), so most commands do not.
 
 Invariants: a setting has one name everywhere (`port` in the file, `LEVERET_PORT` in the
-environment, `--port` as a flag); the error for an invalid value names the setting and the source
-of the value; error messages never contain a secret.  Secrets have no flag, because every user of a
-machine can read the command lines of its processes.
+environment, `--port` as a flag).  The error for an invalid value names the setting and the source
+of the value.  Error messages never contain a secret.  Secrets have no flag, because every user of
+a machine can read the command lines of its processes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from leveret.sizes import read_size
 #: The prefix of environment variables.
 ENVIRONMENT_PREFIX: Final = "LEVERET_"
 
-#: RabbitMQ's variables, set for its Docker image and by testcontainers; they apply if ours are not.
+#: RabbitMQ's variables, which its Docker image and testcontainers use; ours take precedence.
 RABBITMQ_VARIABLES: Final = {
     "port": "RABBITMQ_NODE_PORT",
     "default_user": "RABBITMQ_DEFAULT_USER",
@@ -56,7 +56,7 @@ RABBITMQ_VARIABLES: Final = {
     "default_vhost": "RABBITMQ_DEFAULT_VHOST",
 }
 
-#: Variables with the prefix that are not settings, but are used by commands, the build or tests.
+#: Variables with the prefix that commands, the build or tests use, and that are not settings.
 OTHER_VARIABLES: Final = (
     "LEVERET_URI",
     "LEVERET_API",
@@ -73,29 +73,30 @@ OTHER_VARIABLES: Final = (
 )
 _TEST_PREFIX: Final = "LEVERET_TEST_"
 
-#: Variables that Kubernetes sets for services with this prefix, unless enableServiceLinks is false.
+#: Variables that Kubernetes sets for a service with this prefix, unless enableServiceLinks is
+#: false.
 _SERVICE_LINK: Final = re.compile(r"_SERVICE_(HOST|PORT)|_PORT_\d+_(TCP|UDP|SCTP)")
 _SERVICE_ADDRESS: Final = re.compile(r"(tcp|udp|sctp)://")
 
 #: The name of the management socket in the data directory.
 MANAGEMENT_SOCKET: Final = "management.sock"
 
-#: The share of the memory, less the program's own, that messages may use before publishers are
+#: The share of the memory, except the program's own, that messages may use before publishers are
 #: blocked.
 MEMORY_SHARE: Final = 0.4
 
-#: The maximum size of a settings file; it also limits the read if the path is an endless device.
+#: The maximum size of a settings file, also for reads from an endless device.
 _FILE_BYTES_MAX: Final = 1024 * 1024
 
 #: A version in RabbitMQ's form, with numbers that every client can store.
 _VERSION: Final = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}")
 
-#: pydantic's error type for a default that was not computed because another value is invalid.
+#: pydantic's error type for a default that depends on an invalid value.
 _FOLLOWS: Final = "default_factory_not_called"
 
 
 class ConfigError(Exception):
-    """Invalid settings; `lines` has one line for each, with the name and the source."""
+    """Invalid settings; `lines` has a line for each, with its name and its source."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__("\n".join(lines))
@@ -124,18 +125,18 @@ def _short_string(value: str) -> str:
 
 
 def _memory() -> int:
-    """Return `MEMORY_SHARE` of the memory that this process may use, less the program's own."""
+    """Return the default of `memory_bytes_max` for this process."""
     return memory_share(machine.memory().amount)
 
 
 def memory_share(total: int) -> int:
     """Return the default of `memory_bytes_max` for a process that may use `total` bytes."""
-    # If the memory is not much more than the program's own, use a share of all of it.
+    # With little more memory than the program's own, use a share of a quarter of all memory.
     return int(max(total - limits.PROGRAM_BYTES, total // 4) * MEMORY_SHARE)
 
 
 def _three_numbers(value: str) -> str:
-    """Check that RabbitMQ clients can compare a version with others."""
+    """Check that a version has three numbers, as clients of RabbitMQ expect."""
     if not _VERSION.fullmatch(value):
         raise ValueError(
             "should be three numbers, such as 3.13.7 or 4.3.6, each of at most four digits"
@@ -156,12 +157,12 @@ def _management_socket(data: dict[str, Any]) -> Path:
 
 
 def _http_host(data: dict[str, Any]) -> str:
-    """Return the address for AMQP."""
+    """Return the default of `http_host`: the address for AMQP."""
     return str(data.get("host", "127.0.0.1"))
 
 
 def _https_host(data: dict[str, Any]) -> str:
-    """Return the address for HTTP."""
+    """Return the default of `https_host`: the address for HTTP."""
     return str(data.get("http_host", _http_host(data)))
 
 
@@ -238,7 +239,8 @@ class Settings(BaseSettings):
     )
     amqp: bool = Field(
         True,
-        description="Whether to listen for AMQP without TLS on `port`; `false` leaves TLS alone.",
+        description="Whether to listen for AMQP without TLS on `port`; it does not affect "
+        "`tls_port`.",
     )
     tls_certificate: Path | None = Field(
         None,
@@ -301,8 +303,9 @@ class Settings(BaseSettings):
     )
     http_proxy_protocol: bool = Field(
         False,
-        description="Whether clients of the HTTP API on TCP connect through such a proxy; all "
-        "other connections are then refused. The metrics port takes no such header.",
+        description="Whether clients of the HTTP API on TCP connect through a proxy that uses the "
+        "PROXY protocol; all other connections are then refused. The metrics port does not accept "
+        "this protocol.",
     )
     data_dir: Path = Field(
         Path("./leveret-data"),
@@ -425,7 +428,7 @@ class Settings(BaseSettings):
         ge=0,
         le=2**62,
         description="The memory that connections may use in addition to messages; beyond it no "
-        "client can log in, and the connection that uses most is closed. Half of "
+        "client can log in, and the connection that uses the most memory is closed. Half of "
         "`memory_bytes_max` by default.",
     )
     unacked_bytes_max: Size = Field(
@@ -453,9 +456,9 @@ class Settings(BaseSettings):
         0,
         ge=0,
         le=2**40,
-        description="Every n-th message of each queue is followed through its life in the stream"
-        " `amq.leveret.events` of its vhost: 1 means every message, otherwise a power of 2; 0 "
-        "means none.",
+        description="The broker records the events of every n-th message of each queue in the "
+        "stream `amq.leveret.events` of its vhost: 1 means every message, otherwise a power of 2; "
+        "0 means none.",
     )
     sync: Literal["always", "interval", "never"] = Field(
         "always",
@@ -529,7 +532,7 @@ class Settings(BaseSettings):
     )
     metrics: bool = Field(
         True,
-        description="Whether to serve metrics for Prometheus, on a port of their own and on those "
+        description="Whether to serve metrics for Prometheus, on a separate port and on the ports "
         "of the HTTP API.",
     )
     metrics_port: int = Field(
@@ -546,7 +549,7 @@ class Settings(BaseSettings):
     )
     metrics_prefix: MetricsPrefix = Field(
         "rabbitmq",
-        description="The prefix of the names of metrics that RabbitMQ has too.",
+        description="The prefix of the names of metrics that RabbitMQ also has.",
     )
     https: bool = Field(
         True,
@@ -596,8 +599,8 @@ class Settings(BaseSettings):
     @field_validator("message_bytes_max")
     @classmethod
     def _fits_memory(cls, value: int, info: ValidationInfo) -> int:
-        """Check that memory has room for several messages of this size."""
-        # An invalid `memory_bytes_max` is missing here.
+        """Check that several messages of this size fit in memory."""
+        # `memory_bytes_max` is missing if it is invalid.
         memory = info.data.get("memory_bytes_max")
         if memory is not None and value > memory // limits.MESSAGE_SHARE:
             raise ValueError(
@@ -629,13 +632,13 @@ class Settings(BaseSettings):
 
 
 def _from_rabbitmq(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings from RabbitMQ's variables."""
+    """Return the settings that RabbitMQ's variables set."""
     given = {name: environment.get(variable) for name, variable in RABBITMQ_VARIABLES.items()}
     return {name: value for name, value in given.items() if value}
 
 
 def read_settings_file(path: str | Path | None) -> dict[str, Any]:
-    """Return the settings from a TOML file, or {} without one.  Raises: ConfigError."""
+    """Return the settings in a TOML file, or {} if `path` is empty.  Raises: ConfigError."""
     if not path:
         return {}
     try:
@@ -654,7 +657,7 @@ def read_settings_file(path: str | Path | None) -> dict[str, Any]:
 
 
 def load(flags: Mapping[str, object] | None = None) -> Settings:
-    """Return the settings; `flags` contains those from the command line.
+    """Return the settings; `flags` contains the flags of the command line, by setting.
 
     Raises: ConfigError.
     """
@@ -675,7 +678,7 @@ def load(flags: Mapping[str, object] | None = None) -> Settings:
 
 
 class _GivenSettings(Settings):
-    """Settings that only a program passes: environment and files are ignored."""
+    """Settings from arguments only, without the environment and files."""
 
     @classmethod
     def settings_customise_sources(
@@ -691,7 +694,7 @@ class _GivenSettings(Settings):
 
 
 def given(settings: Mapping[str, object]) -> Settings:
-    """Return settings that a program passes, without the environment and files.
+    """Return settings from arguments only, without the environment and files.
 
     Raises: ConfigError.
     """
@@ -721,7 +724,7 @@ def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def _line(details: ErrorDetails, place: Callable[[str], str]) -> str:
-    """Return the line for one fault: name, cause and source."""
+    """Return the line for a fault, with the setting's name, the cause and the source."""
     name = str(details["loc"][0]) if details["loc"] else "settings"
     if details["type"] == "extra_forbidden":
         near = difflib.get_close_matches(name, Settings.model_fields, 1)
@@ -735,12 +738,12 @@ def _line(details: ErrorDetails, place: Callable[[str], str]) -> str:
 
 
 def _of_program(_name: str) -> str:
-    """Return the source of a setting that a program passed."""
+    """Return the source of a setting in `given`."""
     return "keyword argument"
 
 
 def _place(name: str, flags: Mapping[str, object]) -> str:
-    """Return the source of a setting, in the order of the sources."""
+    """Return the source of a setting: the first that sets it, in order of precedence."""
     if name in flags:
         return f"flag {flag_of(name)}"
     if os.environ.get(ENVIRONMENT_PREFIX + name.upper()):
@@ -755,7 +758,7 @@ def _place(name: str, flags: Mapping[str, object]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting as shown in help and documentation; `flag` is empty for a secret."""
+    """A setting as shown in help and documentation; `flag` is empty for a secret."""
 
     name: str
     flag: str
@@ -789,7 +792,7 @@ def _describe(name: str, field: FieldInfo) -> Setting:
 
 
 def _kind(name: str, field: FieldInfo) -> str:
-    """Return the kind of value in words."""
+    """Return the kind of a setting's value: its choices, or a word such as `size`."""
     kind = field.annotation
     if get_origin(kind) is Literal:
         return " | ".join(str(choice) for choice in get_args(kind))
@@ -803,7 +806,7 @@ def _kind(name: str, field: FieldInfo) -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    """Return the default as text, or "" if it is computed or there is none."""
+    """Return the default as text, or "" if it is computed or does not exist."""
     value = field.default
     if value is None or value is PydanticUndefined:
         return ""

@@ -1,9 +1,8 @@
-"""The reply codes of AMQP 0-9-1 and the errors that carry them.
+"""The reply codes of AMQP 0-9-1 and their exceptions.
 
-All parts of Leveret share one table.  The broker raises these errors, and a session closes the
-channel or the connection with the code.  The client raises the same class when a broker closes
-either.  The HTTP API maps each error to an HTTP status.  This module does not depend on frames or
-sockets.
+All parts of Leveret share one table.  The broker raises these exceptions, and a session closes the
+channel or the connection with the reply code.  The client raises the same exception when a broker
+closes a channel or a connection.  The HTTP API maps each exception to an HTTP status.
 
 Source: AMQP 0-9-1 section 1.2 (constants) and RabbitMQ's choice of soft and hard errors.
 """
@@ -15,7 +14,7 @@ from typing import ClassVar, Final
 
 from leveret.limits import SHORT_STRING_BYTES_MAX
 
-#: Erlang terms in RabbitMQ's reply texts, which clients match on, and their meanings.
+#: The Erlang terms in reply texts, which clients of RabbitMQ parse, and their meanings.
 _TERMS: Final = (
     (re.compile(r"\{value_negative,(-\d+)\}"), r"\1 is less than 0"),
     (re.compile(r"\{value_zero,0\}"), "0 is too small, the minimum is 1"),
@@ -44,15 +43,15 @@ _TERMS: Final = (
 )
 
 
-#: The size of three short strings and the words around them: texts with a term are never longer.
+#: The maximum length of a text with a term: three short strings and a few words.
 _EXPLAINED_CHARACTERS_MAX: Final = 1024
 
 
 def in_plain_words(text: str) -> str:
-    """Return an error's text, followed in brackets by the meaning of an Erlang term in it.
+    """Return an error's text, with the meaning of an Erlang term in it appended in brackets.
 
-    A longer text quotes a client's input and is returned unchanged, because a search for terms can
-    take time quadratic in its length.
+    A text longer than `_EXPLAINED_CHARACTERS_MAX`, which quotes a client's input, is returned
+    unchanged, because a search for terms can take time quadratic in its length.
     """
     if len(text) > _EXPLAINED_CHARACTERS_MAX:
         return text
@@ -72,7 +71,7 @@ class AmqpError(Exception):
     code: ClassVar[int] = 541
     name: ClassVar[str] = "INTERNAL_ERROR"
     soft: ClassVar[bool] = False
-    #: The HTTP API's status, as in RabbitMQ's: 400 for most refusals.
+    #: The status of the HTTP API, as in RabbitMQ: 400 for most errors.
     http_status: ClassVar[int] = 400
 
     def __init__(self, text: str = "", class_id: int = 0, method_id: int = 0) -> None:
@@ -83,7 +82,7 @@ class AmqpError(Exception):
 
     @property
     def reply_text(self) -> str:
-        """The text on the wire, in the form that clients expect: `NOT_FOUND - no queue 'q' …`."""
+        """The text in a close method, in RabbitMQ's form: `NOT_FOUND - no queue 'q' …`."""
         return f"{self.name} - {self.text}" if self.text else self.name
 
     @property
@@ -120,7 +119,7 @@ class ContentTooLarge(SoftError):
 
 
 class NoRoute(SoftError):
-    """312: no queue took a mandatory message (in basic.return)."""
+    """312: a mandatory message was not routed to any queue (in basic.return)."""
 
     code: ClassVar[int] = 312
     name: ClassVar[str] = "NO_ROUTE"
@@ -134,7 +133,7 @@ class NoConsumers(SoftError):
 
 
 class AccessRefused(SoftError):
-    """403: not allowed, for lack of a permission or because the name is reserved."""
+    """403: the user lacks a permission, or the name is reserved."""
 
     code: ClassVar[int] = 403
     name: ClassVar[str] = "ACCESS_REFUSED"
@@ -150,7 +149,7 @@ class NotFound(SoftError):
 
 
 class ResourceLocked(SoftError):
-    """405: another connection's exclusive queue."""
+    """405: the queue is exclusive to another connection."""
 
     code: ClassVar[int] = 405
     name: ClassVar[str] = "RESOURCE_LOCKED"
@@ -178,7 +177,7 @@ class InvalidPath(HardError):
 
 
 class FrameError(HardError):
-    """501: a frame that cannot be read."""
+    """501: a malformed frame."""
 
     code: ClassVar[int] = 501
     name: ClassVar[str] = "FRAME_ERROR"
@@ -192,14 +191,14 @@ class SyntaxFault(HardError):
 
 
 class CommandInvalid(HardError):
-    """503: a method that is invalid in the state of the connection."""
+    """503: a method that is not allowed in the state of the connection."""
 
     code: ClassVar[int] = 503
     name: ClassVar[str] = "COMMAND_INVALID"
 
 
 class ChannelFault(HardError):
-    """504 CHANNEL_ERROR: a channel that is not open, or already open."""
+    """504 CHANNEL_ERROR: the channel is not open, or is already open."""
 
     code: ClassVar[int] = 504
     name: ClassVar[str] = "CHANNEL_ERROR"
@@ -228,7 +227,7 @@ class AccessRefusedHard(HardError):
 
 
 class NotAllowed(HardError):
-    """530: not allowed for the peer, such as opening a vhost that does not exist."""
+    """530: the peer may not do this, such as open a vhost that does not exist."""
 
     code: ClassVar[int] = 530
     name: ClassVar[str] = "NOT_ALLOWED"
@@ -242,7 +241,7 @@ class NotImplementedFault(HardError):
 
 
 class InternalError(HardError):
-    """541: the broker failed; the log says how."""
+    """541: the broker failed; its log has the reason."""
 
     code: ClassVar[int] = 541
     name: ClassVar[str] = "INTERNAL_ERROR"
@@ -275,9 +274,9 @@ HARD_ERRORS: Final[dict[int, type[AmqpError]]] = {
 
 
 def error_for(code: int, text: str, soft: bool, class_id: int = 0, method_id: int = 0) -> AmqpError:
-    """Return the error for a peer's close with `code` and `text`.
+    """Return the exception for a peer's close with `code` and `text`.
 
-    `text` may begin with the code's name, as brokers send it; an unknown code becomes a plain
+    `text` may begin with the code's name, as brokers send it.  An unknown code becomes a plain
     `SoftError` or `HardError` whose text includes the code.
     """
     table = SOFT_ERRORS if soft else HARD_ERRORS
@@ -288,6 +287,6 @@ def error_for(code: int, text: str, soft: bool, class_id: int = 0, method_id: in
 
 
 def _unknown(code: int, text: str, soft: bool) -> AmqpError:
-    """Return an error for a code that is not in the table; its text includes the code."""
+    """Return the exception for an unknown code, which its text includes."""
     kind = SoftError if soft else HardError
     return kind(f"reply code {code}: {text}")

@@ -1,17 +1,16 @@
-"""Foreign text for a terminal or a line of the log, with its control characters escaped.
+"""Escapes control characters in untrusted text for terminals and logs.
 
-Names, routing keys, error texts and bodies come from anybody who can send them, and may contain
-anything.  A raw line feed in one forges a line of the log, and an escape sequence moves the cursor
-of a user who lists the queues.  So they are escaped on output: by the renderer of the log
-(`server/log.py`) and by the print functions of the commands (`cli/printing/output.py`), and never
-earlier, so that all other code has the original text.
+Names, routing keys, error texts and bodies come from clients, and may contain any character.  A
+line feed could forge a line of the log, and an escape sequence could move the cursor of a user who
+lists the queues.  Therefore text is escaped on output, by the renderer of the log (`server/log.py`)
+and by the print functions of the commands (`cli/printing/output.py`).  All other code has the
+original text.
 
-The text of an exception may quote the input of a library, such as a header with a password:
-`unquoted` describes an exception without its text.
+The text of an exception may quote the input of a library, such as a header with a password.
+`unquoted` therefore describes an exception without its text.
 
-Escaped are the controls of ASCII and of Latin-1, characters that turn or hide the following text
-(bidirectional marks, characters without width), separators of lines and paragraphs, and lone
-surrogates.
+The escaped characters are the controls of ASCII and Latin-1, characters that reorder or hide text
+(bidirectional marks, zero-width characters), line and paragraph separators, and lone surrogates.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ _CONTROLS: Final = re.compile(
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 
-#: The maximum number of calls in `unquoted`.
+#: The maximum number of calls that `unquoted` returns.
 _CALLS_SHOWN: Final = 4
 
 
 def escaped(text: str) -> str:
-    r"""Return a text with its control characters escaped as in Python: `\n`, `\x1b`, `\u202e`."""
+    r"""Return a text with control characters escaped as in Python: `\n`, `\x1b`, `\u202e`."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
@@ -48,9 +47,9 @@ def unquoted(fault: BaseException) -> str:
 
 
 def escaped_json(text: str) -> str:
-    """Return JSON with its control characters escaped as in JSON; its meaning stays the same.
+    """Return a JSON text with control characters escaped as in JSON, and with the same value.
 
-    Line feeds and tabs between values stay: inside a string, JSON has already escaped them.
+    Line feeds and tabs are not escaped, because in a valid JSON text they are only between values.
     """
     return _CONTROLS.sub(_in_json, text)
 

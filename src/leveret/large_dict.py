@@ -1,12 +1,12 @@
 """A dict for millions of entries that grows without moving all of them at once.
 
-When a plain dict grows, it moves all its entries: with 350,000 names, this takes 40 ms.  Here the
-first entries are in one dict, and later ones are distributed over many by the hashes of their keys.
+A plain dict moves all its entries when it grows, which takes 40 ms for 350,000 names.  A
+`LargeDict` has one dict for its first entries, and distributes later entries over many dicts by the
+hashes of their keys.
 
-Only the methods that the broker needs exist.  Those that return many entries return a list, a copy
-of the current state.
+It has only the methods that the broker needs.  Methods that return many entries return a list.
 
-Invariants: a key is in exactly one of the dicts; with up to some millions of keys, no dict has many
+Invariants: a key is in exactly one of the dicts.  With up to a few million keys, no dict has many
 more than `_FIRST_MAX` entries.
 """
 
@@ -20,10 +20,10 @@ from mypy_extensions import i64
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: The maximum size of the dict that is filled first.  Only its entries keep their insertion order.
+#: The maximum size of the first dict.  Only its entries keep their insertion order.
 _FIRST_MAX: Final[i64] = 16_384
 
-#: The number of further dicts minus one, as a mask.
+#: The mask for the index of a further dict: the number of further dicts minus one.
 _MASK: Final[i64] = 255
 
 
@@ -33,16 +33,16 @@ class LargeDict(Generic[K, V]):
 
     def __init__(self) -> None:
         self._first: dict[K, V] = {}
-        #: Empty until the first dict is full.
+        #: The further dicts; empty until the first dict is full.
         self._others: list[dict[K, V]] = []
         self._in_others: i64 = 0
         #: The dict from which `popitem` last took an entry.
         self._last: i64 = 0
 
     def _other(self, key: K) -> dict[K, V]:
-        """Return the dict for a key that is not in the first one."""
+        """Return the further dict for a key that is not in the first dict."""
         code: i64 = hash(key)
-        # The dict itself distributes its keys by the lowest bits.
+        # Do not use the lowest bits, by which each dict distributes its keys.
         return self._others[((code >> 8) ^ (code >> 40)) & _MASK]
 
     def get(self, key: K) -> V | None:
@@ -126,7 +126,7 @@ class LargeDict(Generic[K, V]):
         return iter(self.keys())
 
     def parts(self) -> int:
-        """Return the number of dicts; a key never moves from one to another."""
+        """Return the number of dicts; a key never moves to another dict."""
         return 1 + len(self._others)
 
     def part(self, number: i64) -> list[V]:
@@ -134,5 +134,5 @@ class LargeDict(Generic[K, V]):
         return list(self._first.values() if number == 0 else self._others[number - 1].values())
 
     def _tables(self) -> list[dict[K, V]]:
-        """Return the dicts with entries."""
+        """Return the dicts that may have entries."""
         return [self._first, *self._others] if self._in_others > 0 else [self._first]

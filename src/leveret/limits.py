@@ -1,8 +1,6 @@
-"""The limits that a user can meet or set, and those that several modules share.
+"""The limits that a user can reach or set, and the limits that several modules share, with reasons.
 
-Each has its reason.  A limit that only one module needs is in that module.
-
-Units come last in each name.
+A limit that only one module needs is in that module.  A name ends with its unit.
 """
 
 from __future__ import annotations
@@ -11,124 +9,125 @@ from typing import Final
 
 # -- wire ------------------------------------------------------------------------------------------
 
-#: A short string's length is one byte (AMQP 0-9-1 section 4.2.5.3).
+#: The size of a short string, whose length is one byte (AMQP 0-9-1 section 4.2.5.3).
 SHORT_STRING_BYTES_MAX: Final = 255
 
-#: The largest frame before tuning: the specification's minimum (section 2.3.5).
+#: The largest frame before tuning: the minimum of the specification (section 2.3.5).
 FRAME_BYTES_MIN: Final = 4096
 
 #: The frame size offered by default, as in RabbitMQ.
 FRAME_BYTES_MAX: Final = 131_072
 
-#: The bytes of a frame that are not payload (type, channel, size, end).  RabbitMQ tolerates a
-#: payload of `frame_max`, and so does Leveret.
+#: The bytes of a frame that are not payload (type, channel, size, end).  Like RabbitMQ, Leveret
+#: tolerates a payload of `frame_max` bytes.
 FRAME_OVERHEAD_BYTES: Final = 8
 
-#: The maximum nesting of field tables: deeper ones only serve to exhaust a stack.
+#: The maximum nesting of field tables; deeper tables only serve to exhaust the stack.
 TABLE_DEPTH_MAX: Final = 32
 
-#: Entries in one table, including the tables and arrays in it.
+#: Entries of one table, including the entries of tables and arrays in it.
 TABLE_ENTRIES_MAX: Final = 4096
 
-#: The record of one definition (a queue, a policy, a user, ...): a frame of AMQP carries 128 KiB of
-#: arguments by default, and every checkpoint writes each definition again.
+#: The record of one definition (a queue, a policy, a user, ...).  An AMQP frame contains at most
+#: 128 KiB of arguments by default, and every checkpoint writes each definition again.
 DEFINITION_BYTES_MAX: Final = 1024 * 1024
 
-#: The largest body by default, as in RabbitMQ 3.10 (4.3: 16 MiB): real programs send 20 MB.
+#: The largest body by default, as in RabbitMQ 3.10 (4.3: 16 MiB).  Real programs send 20 MB.
 MESSAGE_BYTES_MAX: Final = 128 * 1024 * 1024
 
-#: A message may take this fraction of `memory_bytes_max`.  A broker has a second copy of a body
-#: while it writes it to the journal, and another in the output of each connection that receives it.
+#: The divisor of `memory_bytes_max` for the largest message.  While a body is written to the
+#: journal there is a second copy of it, and another in the output of each connection that receives
+#: it.
 MESSAGE_SHARE: Final = 8
 
 #: Memory of the program itself: 62 MiB after the start, compiled.
 PROGRAM_BYTES: Final = 64 * 1024 * 1024
 
-#: The minimum number of threads for a broker: the event loop's, four for files, two for passwords,
-#: one for TLS, and some that resolve names and import rarely used modules.
+#: The minimum number of threads for a broker: one for the event loop, four for files, two for
+#: passwords, one for TLS, and some that resolve names and import rarely used modules.
 THREADS_LEAST: Final = 16
 
 # -- session ---------------------------------------------------------------------------------------
 
-#: The input of a peer before its TLS handshake is done.  OpenSSL accepts a chain of 100 kB.
+#: The input of a peer until its TLS handshake is done.  OpenSSL accepts a chain of 100 kB.
 TLS_HANDSHAKE_BYTES_MAX: Final = 131_072
 
 #: Records of a TLS handshake: a chain of 100 kB in the smallest fragments (RFC 6066: 512 bytes)
 #: has 200.
 TLS_HANDSHAKE_RECORDS_MAX: Final = 512
 
-#: Records without content that a peer may send after its handshake: this many at once, and one more
-#: each second.  A KeyUpdate costs 28 µs, and peers need one in gigabytes.  Go's TLS accepts 16 in a
-#: row.  OpenSSL gets at most one record more than this at a time.
+#: TLS records without content after the handshake: this many at once, and one more each second.  A
+#: KeyUpdate costs 28 µs, and peers need one per several gigabytes.  Go's TLS accepts 16 in a row.
+#: OpenSSL gets at most one record more than this at a time.
 TLS_EMPTY_RECORDS_MAX: Final = 16
 
-#: How long a closed socket may linger, so that its peer can read the last output (nginx's
-#: `lingering_time`).
+#: The time limit for a closed socket to linger, so that its peer can read the last output (like
+#: nginx's `lingering_time`).
 LINGER_SECONDS_MAX: Final = 30
 
-#: A header of the PROXY protocol; its addresses take 52 bytes, and further fields some hundreds.
+#: A header of the PROXY protocol: 52 bytes of addresses, and some hundreds for further fields.
 PROXY_HEADER_BYTES_MAX: Final = 4096
 
-#: A file with certificates or a key; a bundle of all public authorities has 230 kB.
+#: A file with certificates or a key.  A bundle of all public authorities has 230 kB.
 CERTIFICATE_FILE_BYTES_MAX: Final = 1024 * 1024
 
-#: Certificates chosen by the name that a client requests.
+#: Certificates that are selected by the name that a client requests (SNI).
 SNI_CERTIFICATES_MAX: Final = 1024
 
-#: Open channels of a connection, as RabbitMQ offers; the numbers may be any of 65,535.
+#: Open channels of a connection, as in RabbitMQ.  Their numbers may be 1 to 65,535.
 CHANNELS_MAX: Final = 2047
 
 #: The heartbeat offered by default.
 HEARTBEAT_SECONDS: Final = 60
 
-#: From the connect to connection.open; slower peers are cut off (slowloris).
+#: The time from connect to connection.open; slower peers (slowloris) are disconnected.
 HANDSHAKE_SECONDS_MAX: Final = 10
 
 #: The percentage of an opening's time limit at which the broker closes it, so that its peer notices
 #: within the limit even if the event loop is busy.
 OPENING_PERCENT: Final = 95
 
-#: A body of this size or more goes to the transport directly, not through the writer.
+#: The size from which a body is passed to the transport separately, without a copy to the output.
 BODY_APART_BYTES: Final = 65_536
 
-#: Output of one connection beyond which its consumers get no more deliveries until the peer reads.
+#: Unsent output of a connection; beyond it, its consumers get no deliveries until the peer reads.
 OUTPUT_BYTES_HIGH: Final = 1024 * 1024
 
-#: Output of one connection beyond which its input is not read either: replies need room too.
+#: Unsent output of a connection; beyond it, its input is not read either, since replies need space.
 OUTPUT_BYTES_MAX: Final = 4 * 1024 * 1024
 
-#: Input kept while a connection waits for a sync, beyond which its socket is not read.
+#: Buffered input of a connection that waits for a sync; beyond it, its socket is not read.
 INPUT_BYTES_HELD_MAX: Final = 262_144
 
-#: The announced size of a frame of HareMQ's protocol, with the limits of its own programs: the
-#: smallest contains a name of one byte, the largest is 64 MiB.
+#: The announced size of a HareMQ frame, with the limits of HareMQ's own programs.  The smallest
+#: frame contains a name of one byte; the largest has 64 MiB.
 HAREMQ_FRAME_BYTES_MIN: Final = 10
 HAREMQ_FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 
-#: The name of a request with its package and a NUL; the longest of HareMQ's own has 31 bytes.  Each
-#: answer repeats the package.
+#: The name of a HareMQ request with its package and a NUL.  The longest of HareMQ's own names has
+#: 31 bytes.  Each answer repeats the package.
 HAREMQ_NAME_BYTES_MAX: Final = 128
 
-#: The frame of any request except a publish: the default size of an AMQP frame, for arguments, and
-#: 4 KiB for ids and names.  They are decoded at once, for clients that have not logged in.
+#: The frame of a HareMQ request other than a publish: the default size of an AMQP frame, for
+#: arguments, and 4 KiB for ids and names.  It is decoded in one step, for clients without a login.
 HAREMQ_REQUEST_BYTES_MAX: Final = 135_168
 
-#: The parts of a longer publish except its body: two ids, names and a message id.  The body is
-#: taken piece by piece, and the other fields are decoded at once.
+#: The fields of a longer HareMQ publish except its body: two ids, names and a message id.  The body
+#: is processed in pieces, and the other fields are decoded in one step.
 HAREMQ_LONG_FIELDS_BYTES_MAX: Final = 8192
 
-#: A request's and a channel's id of HareMQ: its client makes ids of 155 characters, and each answer
-#: repeats both; a longer one ends the connection, because it cannot be answered.
+#: The id of a HareMQ request or channel.  HareMQ's client generates ids of 155 characters, and each
+#: answer repeats both.  A longer id ends the connection, because it cannot be answered.
 HAREMQ_ID_BYTES_MAX: Final = 1024
 
-#: Unacked deliveries of one HareMQ channel: its protocol has no prefetch, so this is the prefetch
-#: of its consumers.
+#: Unacked deliveries of a HareMQ channel: the prefetch of its consumer, since the protocol has
+#: none.
 HAREMQ_UNACKED_MAX: Final = 65_536
 
-#: Exchanges, queues and bindings, each, in the answer to a HareMQ query.
+#: Exchanges in the answer to a HareMQ query; also queues, and bindings.
 HAREMQ_LISTED_MAX: Final = 1000
 
-#: Cached routes per connection, and cached names and addresses of events; a full cache is cleared.
+#: Cached routes of a connection, and cached names and addresses of events; a full cache is cleared.
 ROUTES_CACHED_MAX: Final = 1024
 
 #: Targets of all cached routes of one connection; a full cache is cleared.
@@ -137,77 +136,79 @@ ROUTE_TARGETS_CACHED_MAX: Final = 65_536
 #: Consumers on one channel.
 CONSUMERS_PER_CHANNEL_MAX: Final = 65_535
 
-#: Consumers of one queue or stream, more than the possible connections: a queue asks them in turn
-#: which one can take a message, and needs some 2 ms to find that none of them can.
+#: Consumers of one queue or stream, more than the possible connections.  A queue examines them in
+#: turn for one that can take a message; if none of them can, this takes some 2 ms.
 CONSUMERS_PER_QUEUE_MAX: Final = 65_535
 
-#: Unacked deliveries of one channel; a prefetch limits them earlier.
+#: Unacked deliveries of one channel, for consumers without a lower prefetch.
 UNACKED_PER_CHANNEL_MAX: Final = 1_000_000
 
-#: Messages that one transaction publishes, as in RabbitMQ 4.3 (`channel_tx_message_max`), and as
-#: many that it settles; their copies in queues; and the bytes of all except the largest: any
-#: message that can be published may be part of a transaction.  A commit is one record of the
-#: journal and so runs in one step: some 0.3 µs a message and 0.2 to 0.5 µs a copy.
+#: Messages that one transaction publishes, as in RabbitMQ 4.3 (`channel_tx_message_max`), and
+#: deliveries that it settles; copies of its messages in queues; and the size of all its messages
+#: except the largest, so that any message can be part of a transaction.  A commit is one journal
+#: record, so it runs in one step: some 0.3 µs per message and 0.2 to 0.5 µs per copy.
 TX_MESSAGES_MAX: Final = 10_000
 TX_COPIES_MAX: Final = 16_384
 TX_BYTES_MAX: Final = 64 * 1024 * 1024
 
-#: The estimated cost of a commit, counted while the transaction is open: some 0.7 µs per unit.
-#: With all of the above limits reached, it would take twice as long.
+#: The estimated cost of a commit, counted while the transaction is open, in units of some 0.7 µs.
+#: A commit at all of the above limits would take twice as long.
 TX_COST_MAX: Final = 24_576
 
-#: Commits of staged batches in one transaction: each is a record of some 30 µs.  Together they name
-#: at most `STAGING_QUEUES_PER_COMMIT_MAX` queues.
+#: Commits of staged batches in one transaction.  Each is a record, which takes some 30 µs.
+#: Together they name at most `STAGING_QUEUES_PER_COMMIT_MAX` queues.
 TX_COMMITS_MAX: Final = 128
 
-#: The part of these bytes in messages below `BODY_APART_BYTES`.  They are copied into the record
-#: and into streams, which takes 1 to 3 ms per MiB, while a large body is written without a copy.
+#: The size of the messages below `BODY_APART_BYTES` in one transaction.  They are copied into the
+#: record and into streams, which takes 1 to 3 ms per MiB; larger bodies are written without a copy.
 TX_SMALL_BYTES_MAX: Final = 8 * 1024 * 1024
 
-#: Bytes of incomplete contents and uncommitted transactions of one connection; beyond it the
+#: The size of incomplete contents and uncommitted transactions of a connection; beyond it, the
 #: connection is closed (506).
 ASSEMBLING_BYTES_MAX: Final = 512 * 1024 * 1024
 
-#: Bytes above the memory watermark that contents and transactions begun before the alarm may still
-#: use, but at most half of the watermark; beyond it their connections are closed (506).
-#: With as much as the watermark itself, 40 clients with messages of `MESSAGE_SHARE` got a broker
-#: with a watermark of 160 MiB killed in a control group of 400 MiB; with half of it, room was left.
+#: Bytes above the memory watermark, but at most half of the watermark, that contents and
+#: transactions begun before the alarm may still use; beyond it, their connections are closed (506).
+#: When they could use as much as the watermark, 40 clients with the largest messages
+#: (`MESSAGE_SHARE`) got a broker with a watermark of 160 MiB killed in a control group of 400 MiB.
+#: With half of the watermark, memory was left.
 OVERFULL_BYTES_MAX: Final = 512 * 1024 * 1024
 
-#: Open client connections, logged in or not, lower if the system gives fewer descriptors; one more
-#: replaces the oldest that has not logged in, or is dropped.
+#: Open client connections, logged in or not; fewer if the system allows fewer descriptors.  One
+#: more replaces the oldest connection that has not logged in, or is dropped.
 CONNECTIONS_MAX: Final = 50_000
 
-#: Descriptors reserved for the store: the files and directories that it may open at once (a journal
-#: file, two files of chunks, a checkpoint's snapshot and segment, chunks that four threads read,
-#: the ballast, a directory that is synced), and half as many again.
+#: Descriptors reserved for the store: the files and directories that it may have open at the same
+#: time (a journal file, two files of chunks, a checkpoint's snapshot and segment, chunks that four
+#: threads read, the ballast, a directory that is synced), and half as many more.
 STORE_FILES_MAX: Final = 18
 
-#: Open connections on the Unix socket: enough for a script that runs many commands at a time.  One
-#: more replaces a connection without a request.
+#: Open connections on the Unix socket, enough for a script that runs many commands in parallel.
+#: One more replaces a connection without a request.
 OPERATOR_CONNECTIONS_MAX: Final = 256
 
-#: Passwords waiting to be verified: of one user from one address, from one address, and of each
-#: kind (known pairs, known addresses, others); one more rejects one.  Even one thread verifies them
-#: all before their clients give up.
+#: Passwords that wait for verification: of one user from one address, from one address, and of each
+#: kind (known pairs, known addresses, others).  One more makes the broker reject one.  Even a
+#: single thread verifies all of them before their clients give up.
 LOGINS_WAITING_PER_USER_MAX: Final = 16
 LOGINS_WAITING_PER_NETWORK_MAX: Final = 64
 LOGINS_WAITING_MAX: Final = 256
 
 # -- broker ----------------------------------------------------------------------------------------
 
-#: Messages that a loop processes before other work runs: compiled code holds the GIL meanwhile.
+#: Messages that a loop processes before other work runs, since compiled code does not release the
+#: GIL meanwhile.
 SLICE_MESSAGES: Final = 4096
 
-#: Bytes of a message for a cost of 1 (`broker/scheduler/costs.py`) if they are copied into the
-#: output: 60 kB take some 40 µs.
+#: Bytes of a message copied to the output for a cost of 1 (`broker/scheduler/costs.py`); 60 kB take
+#: some 40 µs.
 CONTENT_BYTES_PER_COST: Final = 2048
 
-#: The size of a message from which on freeing it counts as a cost.
+#: The size of a message from which freeing it has a cost.
 LARGE_MESSAGE_BYTES: Final = 1 << 20
 
-#: Bytes for a cost of 1: of input that is not a complete message yet; and of a method, or of a
-#: message's properties, that are read entry by entry.
+#: Bytes for a cost of 1: of input that is not a complete message yet; and of methods and
+#: properties, which are decoded entry by entry.
 INPUT_BYTES_PER_COST: Final = 256
 TABLE_BYTES_PER_COST: Final = 16
 
@@ -218,28 +219,28 @@ BINDINGS_PER_EXCHANGE_MAX: Final = 1_000_000
 
 #: The default limits of users on a data directory created by this release or a later one (global
 #: parameter `default_user_limits`); a user's own limits take precedence.  No program reaches them
-#: by
-#: design; one that leaks or attacks does, before all other users notice.
+#: by design.  A program that leaks or attacks reaches them before it affects other users.
 #: Queues: they take two thirds of a gigabyte of memory, and each checkpoint writes them.
 QUEUES_PER_USER: Final = 250_000
-#: Bindings: as many as one exchange may have; they take half a gigabyte.
+#: Bindings: the maximum of one exchange; they take half a gigabyte of memory.
 BINDINGS_PER_USER: Final = 1_000_000
 #: Connections: four fifths of `CONNECTIONS_MAX`, so that no user takes all slots.
 CONNECTIONS_PER_USER: Final = 40_000
-#: Messages: a day of 10,000 a second without a consumer.
+#: Messages: 10,000 per second for a day without a consumer.
 MESSAGES_PER_USER: Final = 1_000_000_000
-#: Bytes of messages, in percent of the file system with the data directory: the journal,
+#: Bytes of messages, in percent of the file system with the data directory.  The journal,
 #: checkpoints and other users need the rest before the disk alarm blocks all publishers.
 MESSAGE_BYTES_PER_USER_PERCENT: Final = 80
 
-#: Users, the tags of one user and their topic permissions in one vhost; vhosts.
+#: Users, the tags of one user, and the topic permissions of one user in one vhost.
 USERS_MAX: Final = 100_000
 USER_TAGS_MAX: Final = 64
 TOPIC_PERMISSIONS_MAX: Final = 1024
 
-#: The bytes of a password hash: an Argon2 hash with a long salt has some 150.
+#: A password hash; an Argon2 hash with a long salt has some 150 bytes.
 PASSWORD_HASH_BYTES_MAX: Final = 1024
 
+#: Vhosts of a broker.
 VHOSTS_MAX: Final = 10_000
 
 #: The cost of verifying an Argon2 hash of another broker: memory in KiB, and rounds.
@@ -250,102 +251,105 @@ ARGON2_ROUNDS_MAX: Final = 64
 VHOST_TAGS_MAX: Final = 64
 VHOST_DESCRIPTION_BYTES_MAX: Final = 4096
 
-#: Runtime parameters of all vhosts, and global ones; bytes of the value of one.
+#: Runtime parameters of all vhosts, and global parameters; and the size of a parameter's value.
 PARAMETERS_MAX: Final = 4096
 PARAMETER_BYTES_MAX: Final = 65_536
 
-#: Policies of one vhost, and operator policies: each new queue is matched against all of them.
+#: Policies of one vhost, and its operator policies.  Each new queue is matched against all of them.
 POLICIES_PER_VHOST_MAX: Final = 4096
 
-#: Routing keys in the headers CC and BCC of one message: each is as much work as a publish, all in
-#: one step.  Public programs and reports name a handful.
+#: Routing keys in the headers CC and BCC of one message.  Each costs as much as a publish, all in
+#: one step.  Public programs and reports use a handful.
 COPY_KEYS_MAX: Final = 256
 
-#: Bindings of a queue from exchanges that choose one binding for each message: these are removed in
-#: one step when the queue is deleted, some µs each, so that no message is lost by choosing one.
+#: Bindings of a queue to exchanges that choose one binding for each message.  When the queue is
+#: deleted, they are removed in one step, some µs each, so that no message is lost because its
+#: binding is being removed.
 CHOICES_PER_QUEUE_MAX: Final = 1024
 
-#: Bindings that match a message, by all its keys and in all exchanges that it reaches, and the
-#: steps to find them: positions in patterns of topic bindings (two each), conditions on headers.
-#: Checks of the keys of CC and BCC against the user's topic permissions count too, with their
-#: positions in patterns: 8 to 20 for a key where the pattern is about its beginning.  It runs in
-#: one step, some 0.1 µs each; the fan-out to 100,000 queues stays below.
+#: The units of routing one message, in one step of some 0.1 µs per unit: the bindings that match
+#: it, by all its keys and in all exchanges that it reaches, and the steps to find them, such as
+#: positions in patterns of topic bindings (two units each) and conditions on headers.  The checks
+#: of CC and BCC keys against topic permissions count, too: 8 to 20 positions in patterns for a key
+#: if the pattern matches its beginning.  A fan-out to 100,000 queues stays below this limit.
 ROUTING_LOOKS_MAX: Final = 131_072
 
-#: Queues that get a message in one step: a larger fan-out has parts of at least this size, between
-#: which other work runs.
+#: Queues that get a message in one step.  A larger fan-out is divided into parts of at least this
+#: size, between which other work runs.
 FAN_OUT_COPIES: Final = 2048
 
-#: Words in a topic key; the matching cost is bounded by it (a short string holds 256 at most).
+#: Words in a topic key, which limit the cost of matching (a short string has at most 256 words).
 TOPIC_WORDS_MAX: Final = 256
 
-#: Points of a unit of weight on the ring of a consistent-hash exchange.  With weights of 1 the
-#: worst of 4 queues is usually 11 % off its share, the worst of 16 queues 19 %.  Another number
-#: would move values of existing exchanges to other queues, past messages that wait in the present
-#: ones.
+#: Points per unit of weight on the ring of a consistent-hash exchange.  With weights of 1, the
+#: worst of 4 queues is usually 11 % off its share, and the worst of 16 queues 19 %.  Another number
+#: would move values of existing exchanges to other queues, past messages that wait in the current
+#: queues.
 RING_POINTS_PER_WEIGHT: Final = 100
 
-#: The weight of one binding of such an exchange, and of all together (a point takes 44 bytes).
+#: The weight of one binding of a consistent-hash exchange, and of all its bindings together.  A
+#: point takes 44 bytes.
 RING_WEIGHT_MAX: Final = 1000
 RING_WEIGHTS_MAX: Final = 10_000
 
-#: Messages of a recent-history exchange, by default (as in RabbitMQ's plugin) and at most: a bind
-#: replays all of them at once.
+#: Messages that a recent-history exchange stores, by default (as in RabbitMQ's plugin) and at most.
+#: A bind delivers all of them in one step.
 HISTORY_MESSAGES: Final = 20
 HISTORY_MESSAGES_MAX: Final = 4096
 
-#: Values, or patterns of routing keys, in the filter of one consumer of a stream; and words after
-#: the first `#` of these patterns together, each of which every word of a routing key may reach
+#: Values, or routing key patterns, in the filter of one consumer of a stream; and words after the
+#: first `#` in all these patterns.  Each word of a routing key may be compared with each of them
 #: (0.5 µs; a key has at most 128 words).
 STREAM_FILTER_VALUES_MAX: Final = 256
 STREAM_FILTER_WORDS_MAX: Final = 256
 
-#: Names under which a stream stores offsets of consumers: each takes space in every checkpoint.
+#: Consumer names under which a stream stores offsets.  Each takes space in every checkpoint.
 STREAM_OFFSET_NAMES_MAX: Final = 40_000
 
-#: The part of them that one user may own (user limit `max-stream-consumers`): a quarter, so that no
-#: user's leftovers lock out the others.
+#: The names that one user may own in a stream (user limit `max-stream-consumers`): a quarter, so
+#: that the unused names of one user do not lock out other users.
 STREAM_OFFSET_NAMES_PER_USER_MAX: Final = 10_000
 
-#: Partitions of one super stream: each is a stream, and a consumer of all reads them all.  All are
-#: created in one step, some 40 µs each.  Public examples have 3 to 10; RabbitMQ allows 1,000.
+#: Partitions of one super stream.  Each is a stream, and all are created in one step, some 40 µs
+#: each.  Public examples have 3 to 10; RabbitMQ allows 1,000.
 SUPER_STREAM_PARTITIONS_MAX: Final = 256
-#: The maximum of earlier releases: such a super stream works as before, and can be redeclared.
+#: The maximum of earlier releases.  Such a super stream still works, and can be redeclared.
 SUPER_STREAM_PARTITIONS_KEPT_MAX: Final = 1024
 
-#: The definitions created by one declare of a super stream are one record, which takes some 12 ms
+#: The record of all definitions that one declare of a super stream creates, which takes some 12 ms
 #: to write.  1 KiB for each of 256 partitions is three times the need.
 SUPER_STREAM_BYTES_MAX: Final = 262_144
 
 #: The longest `x-message-ttl` and `x-expires`: ten years of 365 days, as in RabbitMQ.  Celery's
-#: delayed delivery declares a queue of 2^27 s, which is four years.
+#: delayed delivery declares a queue with 2^27 s, which is four years.
 TTL_MS_MAX: Final = 315_360_000_000
 
-#: The longest delay of a delayed message: ten years, leap days included.
+#: The longest delay of a delayed message: ten years, including leap days.
 DELAY_MS_MAX: Final = 315_619_200_000
 
-#: A regex of a policy or a permission: its length, its nested groups, the count of a repeat, and
-#: its compiled states.
+#: A regex of a policy or a permission: its length, the nesting of its groups, the count of a
+#: repeat, and the number of its compiled states.
 PATTERN_CHARACTERS_MAX: Final = 1024
 PATTERN_DEPTH_MAX: Final = 50
 PATTERN_REPEATS_MAX: Final = 1000
 PATTERN_STATES_MAX: Final = 2000
 
-#: The steps of one match, some 0.1 µs each, after which it fails: each character of the longest
-#: name can be at 250 positions of the pattern at once, while honest ones are at two or three.
+#: The steps of one match, some 0.1 µs each, after which it fails.  They allow 250 simultaneous
+#: positions in the pattern for each character of the longest name; usual patterns have two or
+#: three.
 PATTERN_LOOKS_MAX: Final = 65_536
 
-#: Copies that dead-lettering may make by itself (expiry, limits) of a message that a client put
-#: into a queue or rejected there: a fan-out to this many queues, or a chain of them.  One small
-#: message can cost as much work as this many publishes.
+#: Copies that dead-lettering may make by itself (after expiry, or at length limits) of a message
+#: that a client published or rejected: a fan-out to this many queues, or a chain of them.  One
+#: small message can cost as much as this many publishes.
 DEAD_LETTER_COPIES_MAX: Final = 1024
 
-#: The content of a dead letter's `x-death`, newest deaths first: entries, and bytes.  Each death
-#: reads and writes them all, and a delivery carries them in one frame.
+#: The entries in a dead letter's `x-death`, newest first, and their size.  Each dead-lettering
+#: reads and writes all of them, and a delivery has them in one frame.
 DEATHS_LISTED_MAX: Final = 128
 DEATHS_BYTES_MAX: Final = 32_768
 
-#: Dead letters that wait for their routing; beyond it no more messages expire.
+#: Dead letters that wait for routing; beyond it, no more messages expire.
 LETTERS_WAITING_MAX: Final = 4096
 
 #: The default delivery limit of quorum queues, as in RabbitMQ 4.3.
@@ -354,245 +358,248 @@ DELIVERY_LIMIT_QUORUM: Final = 20
 #: The longest expiration of a message, in ms: ten years, as in RabbitMQ.
 EXPIRATION_MS_MAX: Final = 315_360_000_000
 
-#: Keys that a queue with a deduplication header keeps by default, and at most.
+#: Keys that a queue with a deduplication header remembers, by default and at most.
 DEDUPLICATION_KEYS: Final = 1000
 DEDUPLICATION_KEYS_MAX: Final = 1_000_000
 
-#: Publishers whose highest number a queue keeps (each takes some 200 bytes).  One more is refused
-#: until one of them has been idle long enough: forgetting one early could accept a message twice.
+#: Publishers whose highest publishing id a queue stores (each takes some 200 bytes).  One more is
+#: refused until one of them has been idle for long enough, because forgetting a publisher too early
+#: could accept a message twice.
 PUBLISHERS_PER_QUEUE_MAX: Final = 40_000
 
-#: The part of them that one user may own (user limit `max-publishers`): a quarter, so that no
-#: user's leftovers lock out the others.
+#: The publishers that one user may own in a queue (user limit `max-publishers`): a quarter, so that
+#: the unused publishers of one user do not lock out other users.
 PUBLISHERS_PER_USER_MAX: Final = 10_000
 
-#: The idle time after which a publisher or a sink is forgotten: a week, so that a job that failed
-#: on a Friday can be started again on a Monday.
+#: The idle time after which the broker forgets a publisher or a sink: a week, so that a job that
+#: failed on a Friday can be restarted on a Monday.
 PUBLISHER_EXPIRY_MS: Final = 604_800_000
 
-#: The same for a name that a client's connection, or a save of a table, generated.  It is not used
-#: after that connection, which may be lost and try to reconnect for so long.
+#: The same for a name that a client's connection, or a save of a table, generated.  No later
+#: connection uses it, but after a loss the client may try to reconnect for this time.
 CLIENT_PUBLISHER_EXPIRY_MS: Final = 3_600_000
 
-#: How long the broker remembers the progress of a client's publishes after its connection was lost:
-#: as long as the client may try to reconnect.
+#: The time for which the broker remembers the progress of a client's publishes after the loss of
+#: the connection: as long as the client may try to reconnect.
 PUBLISH_SESSION_EXPIRY_MS: Final = 3_600_000
 
-#: Sinks of a vhost (each takes some 600 bytes): one for each streaming query that writes to it; a
-#: cluster runs hundreds of these.  All end with their vhost.  One more is refused until one of them
-#: has been idle long enough.
+#: Sinks of a vhost (each takes some 600 bytes): one for each streaming query that writes to it, of
+#: which a Spark cluster runs hundreds.  One more is refused until one of them has been idle for
+#: long enough.
 SINKS_PER_VHOST_MAX: Final = 4_000
 
-#: The part of them that one user may own (user limit `max-sinks`): a quarter, so that no user's
-#: leftovers lock out the others.
+#: The sinks that one user may own in a vhost (user limit `max-sinks`): a quarter, so that the
+#: unused sinks of one user do not lock out other users.
 SINKS_PER_USER_MAX: Final = 1_000
 
-#: Staging queues in one commit: one for each task that publishes a part of the batch.  The decision
-#: is one record with all their numbers, which `TABLE_ENTRIES_MAX` limits.
+#: Staging queues in one commit, one for each task that publishes a part of the batch.  The commit
+#: is one record with the ids of all of them, which `TABLE_ENTRIES_MAX` limits.
 STAGING_QUEUES_PER_COMMIT_MAX: Final = 4000
 
-#: The body of a commit: all these queues with the longest names, as JSON.
+#: The body of a commit: the maximum number of queues with the longest names, as JSON.
 COMMIT_BYTES_MAX: Final = 2 * 1024 * 1024
 
-#: Committed batches of one sink that are not released yet: a faster committer is refused.
+#: Committed batches of one sink that are not released yet; a further commit is refused.
 RELEASES_PER_SINK_MAX: Final = 64
 
-#: Bytes of acked messages that a queue retains if only a time is set: they are in memory.
+#: Acked messages that a queue retains in memory if only a time is set.
 RETAINED_BYTES_MAX: Final = 256 * 1024 * 1024
 
 # -- store -----------------------------------------------------------------------------------------
 
-#: Unsynced bytes of the journal; beyond it publishers are not read.
+#: Unsynced bytes of the journal; beyond it, publishers' sockets are not read.
 UNSYNCED_BYTES_MAX: Final = 8 * 1024 * 1024
 
-#: The free disk space that publishers must leave (RabbitMQ: 50 MB): messages accepted before they
-#: were blocked fit into it several times.
+#: The free disk space that publishers must leave (RabbitMQ: 50 MB), several times the size of the
+#: messages that can be accepted before publishers are blocked.
 DISK_FREE_BYTES_MIN: Final = 50_000_000
 
-#: The file that makes room for acks, deletes and checkpoints when other programs have filled the
-#: disk: twice the unsynced bytes.
+#: The file that is deleted to make space for acks, deletes and checkpoints when other programs have
+#: filled the disk: twice the unsynced bytes.
 BALLAST_BYTES: Final = 16 * 1024 * 1024
 
-#: A journal file is closed at this size; a larger single record makes the file larger.
+#: The size at which a journal file is closed; a single larger record makes the file larger.
 JOURNAL_FILE_BYTES: Final = 64 * 1024 * 1024
 
 #: The size of the journal that starts a checkpoint.
 JOURNAL_BYTES_MAX: Final = 512 * 1024 * 1024
 
-#: A chunk is closed at either of these; a larger single message makes the chunk larger.
+#: The size and the number of messages at which a chunk is closed; a single larger message makes the
+#: chunk larger.
 CHUNK_BYTES_MAX: Final = 262_144
 CHUNK_RECORDS_MAX: Final = 4096
 
-#: Chunks that queues write when their memory is full: this many bytes are written and synced at
-#: once, and this many wait at most; beyond it publishers are not read.
+#: Chunks that queues write when their memory is full: the bytes that are written and synced
+#: together, and the bytes that may wait; beyond them, publishers' sockets are not read.
 SPILL_BATCH_BYTES: Final = 4 * 1024 * 1024
 SPILL_BYTES_MAX: Final = 8 * 1024 * 1024
 
-#: Memory that the waiting messages of one queue may use before new ones are written to disk, and
-#: the overhead of each in addition to its bytes.
+#: Memory that the waiting messages of one queue may use before new messages are written to disk;
+#: and the overhead of a message in addition to its size.
 QUEUE_WINDOW_BYTES: Final = 16 * 1024 * 1024
 MESSAGE_OVERHEAD_BYTES: Final = 200
 
-#: A segment file with more messages is compacted when less than this percentage of them is live.
+#: A segment file with more messages than this is compacted when less than this percentage is live.
 COMPACT_RECORDS_MIN: Final = 2000
 COMPACT_LIVE_PERCENT: Final = 50
 
-#: Chunks of a deep queue that are read before its consumers need them, and the bytes after which no
-#: further chunk is read: a chunk may be one message of 128 MiB.
+#: Chunks of a deep queue that are read ahead of its consumers, and the bytes after which no further
+#: chunk is read, since a chunk may be one message of 128 MiB.
 PAGES_AHEAD: Final = 3
 PAGES_AHEAD_BYTES: Final = 16 * 1024 * 1024
 
-#: Memory for blocks of streams that are also in files: the newest ones, and those read back.  It
-#: fits 200 blocks of large messages, or 85 of messages with 100 bytes.
+#: The cache of stream blocks that are also in files: the newest blocks, and blocks read from files.
+#: It has space for 200 blocks of large messages, or 85 blocks of messages with 100 bytes.
 STREAM_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
 
 # -- client ----------------------------------------------------------------------------------------
 
-#: Received messages that the application has not taken yet, beyond which the connection ends with
-#: an error instead of taking the machine's memory, unless one message alone is larger: replies and
-#: confirms follow the messages, so reading cannot always pause.
+#: Received messages that the application has not taken yet, unless a single message is larger.
+#: Beyond it, the connection ends with an error, so that the process does not run out of memory.
+#: The client cannot always pause reading, because replies and confirms follow the messages.
 CLIENT_INPUT_BYTES_MAX: Final = 128 * 1024 * 1024
 
-#: The overhead of one such message in addition to its body: objects and property bytes.
+#: The overhead of a received message in addition to its body: objects and property bytes.
 CLIENT_MESSAGE_OVERHEAD_BYTES: Final = 512
 
-#: Bytes collected before they go to the socket without another reason.
+#: The size of buffered output at which it is sent, even without another reason.
 CLIENT_OUTPUT_BYTES_HIGH: Final = 65_536
 
-#: Unsent bytes while the broker does not read; beyond it a publish that must not wait fails.
+#: Unsent bytes while the broker does not read; beyond it, a publish that must not wait fails.
 CLIENT_OUTPUT_BYTES_MAX: Final = 64 * 1024 * 1024
 
-#: The largest body that a client accepts: RabbitMQ's cap on its own setting.
+#: The largest body that a client accepts: the maximum of RabbitMQ's own setting.
 CLIENT_MESSAGE_BYTES_MAX: Final = 512 * 1024 * 1024
 
-#: Frames of unconfirmed messages that are kept to be sent again after a lost connection; beyond it
-#: a publish that must not wait fails.
+#: Frames of unconfirmed messages that a client stores to send them again after a lost connection;
+#: beyond it, a publish that must not wait fails.
 CLIENT_UNCONFIRMED_BYTES_MAX: Final = 128 * 1024 * 1024
 
-#: Partitions of a consumer cluster: each is a queue, with a consumer of every member.  With the
-#: weight of each they stay below `RING_WEIGHTS_MAX`.
+#: Partitions of a consumer cluster.  Each is a queue with a consumer of every member.  The sum of
+#: their weights stays below `RING_WEIGHTS_MAX`.
 CLUSTER_PARTITIONS_MAX: Final = 256
 
 #: Numbered members of a consumer cluster; more members than partitions have no work.
 CLUSTER_MEMBERS_MAX: Final = 256
 
-#: The delivery limit of a cluster's messages, after which the broker dead-letters one: a message
-#: that kills every member that gets it must end, but members are also killed for other reasons,
-#: more often than the 20 times of a quorum queue's default.
+#: The delivery limit of a cluster's messages, after which the broker dead-letters a message that
+#: kills every member.  It is higher than a quorum queue's default of 20, because members are also
+#: killed for other reasons.
 CLUSTER_DELIVERIES_MAX: Final = 100
 
 # -- HTTP on TCP -----------------------------------------------------------------------------------
 
-#: Open connections: each holds 64 KiB to 512 KiB while its peer does not read.  If the system gives
-#: few descriptors, they get a quarter of those for connections.
+#: Open connections; each uses 64 KiB to 512 KiB while its peer does not read.  If the system allows
+#: few descriptors, the limit is a quarter of those for connections.
 HTTP_CONNECTIONS_MAX: Final = 1024
 
 #: Requests of one user in progress, most of which wait at the end of a stream: half of the
-#: connections, so that no user takes all slots.
+#: connections, so that no user takes all of them.
 HTTP_REQUESTS_PER_USER_MAX: Final = 512
 
-#: The part of them that is not for streams: lists and changes, which hold memory while they last
-#: and do not wait for anything.
+#: Requests of one user in progress that do not read streams: lists and changes, which use memory
+#: until they end.
 HTTP_API_REQUESTS_PER_USER_MAX: Final = 64
 
 #: Heavy requests of one user in progress, whose work grows with the number of objects or messages
-#: (`management.rights`): sorted lists keep a row for each object, and messages are held until they
-#: are sent.  Further ones wait; with four, a page that requests several lists still gets them
-#: together.
+#: (`management.rights`): sorted lists need a row for each object, and messages are in memory until
+#: they are sent.  Further heavy requests wait.  Four are enough for a page that requests several
+#: lists in parallel.
 HTTP_HEAVY_REQUESTS_PER_USER_MAX: Final = 4
 
-#: How long a connection may be open without a complete request; how long the head of a request may
-#: take from its first byte (for the first request, from the connect); and how long a peer may leave
-#: output unread; slower ones are cut off.
+#: The time limits for a connection without a complete request; for the head of a request, from its
+#: first byte (for the first request, from the connect); and for output that the peer does not read.
+#: Slower peers are disconnected.
 HTTP_IDLE_SECONDS_MAX: Final = 60
 HTTP_HEAD_SECONDS_MAX: Final = 10
 HTTP_STALL_SECONDS_MAX: Final = 60
 
-#: A request's body, and how long it may take to arrive.
+#: The body of a request, and the time limit for its arrival.
 HTTP_BODY_BYTES_MAX: Final = 1024 * 1024
 HTTP_BODY_SECONDS_MAX: Final = 30
 
-#: Requests that are read and answered at once share this fraction of `memory_bytes_max`, a user
-#: half of it, for their bodies and for the parts of their answers that are not sent yet; one more
-#: is refused (503), unless it is the only one, or it is small.
+#: The divisor of `memory_bytes_max` for the memory that all concurrent requests share, for their
+#: bodies and the unsent parts of their answers.  A user may use half of it.  One more request is
+#: refused (503), unless it is the only one, or small.
 REQUEST_SHARE: Final = 8
 
-#: The body of a login form, whose sender is unknown when it is read: two AMQP short strings,
-#: percent-encoded, fit twice.
+#: The body of a login form, which is read before the sender is known: twice the size of two
+#: percent-encoded short strings of AMQP.
 HTTP_LOGIN_BYTES_MAX: Final = 4096
 
-#: Sessions of the broker's page, each some 500 bytes, in all and of one user; and how long one may
-#: last, and be unused (an open page sends a request every few seconds): RabbitMQ's 8 hours, and 1.
+#: Sessions of the broker's page, some 500 bytes each, in total and of one user; the duration of a
+#: session, 8 hours as in RabbitMQ; and its idle time, 1 hour (an open page sends a request every
+#: few seconds).
 HTTP_SESSIONS_MAX: Final = 1024
 HTTP_SESSIONS_PER_USER_MAX: Final = 32
 HTTP_SESSION_SECONDS_MAX: Final = 28_800
 HTTP_SESSION_IDLE_SECONDS_MAX: Final = 3600
 
-#: How many readers may follow the log over HTTP, in all and of one user, and for how long with one
-#: request.
+#: Readers that follow the log over HTTP, in total and of one user, and the duration of one request.
 LOG_TAIL_READERS_MAX: Final = 16
 LOG_TAIL_READERS_PER_USER_MAX: Final = 8
 LOG_TAIL_SECONDS_MAX: Final = 3600
 
-#: Bytes of properties and bodies in one answer to `get` or `browse`; a larger message is alone in
-#: its answer.
+#: Properties and bodies in one answer to `get` or `browse`; a larger message is alone in its
+#: answer.
 HTTP_MESSAGES_BYTES_MAX: Final = 4 * 1024 * 1024
 
-#: Steps that a dry run returns: 60,000 queues took 0.1 s, in which no other work ran.
+#: Steps that a dry run returns.  For 60,000 queues it took 0.1 s, during which no other work ran.
 DRY_RUN_STEPS_MAX: Final = 1_000
 
-#: Reports of Spark queries, each of one run over one stream, in the whole broker and of one user:
-#: five queries over a thousand streams.  Beyond it a user's most silent report is forgotten.
-#: To find the last runs among 10,000 of one stream takes 10 ms.
+#: Reports of Spark queries, each of one run over one stream, in the whole broker and of one user
+#: (five queries over a thousand streams).  Beyond it, the user's report without news for the
+#: longest time is deleted.  Finding the last runs among 10,000 of one stream takes 10 ms.
 STREAM_QUERIES_MAX: Final = 10_000
 STREAM_QUERIES_PER_USER_MAX: Final = 5_000
 
-#: How long a silent query is shown: a job that runs every half an hour stays, and a lag that grows
-#: because its query died is seen.
+#: The time for which a query without new reports is shown: long enough for a job that runs every
+#: half an hour, and for users to see the growing lag of a query that died.
 STREAM_QUERY_SILENCE_MS: Final = 3_600_000
 
-#: The characters of a query's name that are kept; Spark does not limit it.
+#: The characters of a query's name that are stored; Spark does not limit names.
 STREAM_QUERY_NAME_CHARACTERS_MAX: Final = 128
 
-#: How long a request may wait for a message at the end of a stream.
+#: The time for which a request may wait for a message at the end of a stream.
 HTTP_WAIT_MS_MAX: Final = 60_000
 
-#: The bytes of chunks after which an answer ends, by default and at most.
+#: The size of the chunks after which an answer ends, by default and at most.
 HTTP_CHUNKS_BYTES: Final = 16 * 1024 * 1024
 HTTP_CHUNKS_BYTES_MAX: Final = 1024 * 1024 * 1024
 
-#: A chunk is read and written in parts of this size, which an answer holds in memory.  A full block
-#: of small messages is 0.4 MB and so is one part (two parts cost the broker a quarter more).
+#: The size of the parts in which a chunk is read and written; an answer has one in memory.  A full
+#: block of small messages has 0.4 MB, and so is one part (two parts cost the broker a quarter
+#: more).
 HTTP_WRITE_BYTES_MAX: Final = 524_288
 
 # -- metrics ---------------------------------------------------------------------------------------
 
-#: Open connections for Prometheus: one is enough for a server that scrapes.  If the system gives
-#: few descriptors, they get a sixteenth of those for connections.
+#: Open connections for Prometheus; a server that scrapes needs one.  If the system allows few
+#: descriptors, the limit is a sixteenth of those for connections.
 METRICS_CONNECTIONS_MAX: Final = 32
 
-#: Concurrent answers with an entry for each object: each holds its entries in memory.
+#: Concurrent answers with an entry for each object, which have all their entries in memory.
 SCRAPES_PER_OBJECT_MAX: Final = 2
 
-#: Entries of each kind (queues, connections, channels, readers of streams) in such an answer: a
+#: Entries of each kind (queues, connections, channels, readers of streams) in such an answer.  A
 #: queue's entry has thirteen lines of 100 bytes.
 SCRAPE_OBJECTS_MAX: Final = 10_000
 
-#: Rows of one page of a list, and characters of the name filter: RabbitMQ's limits.
+#: Rows of one page of a list, and characters of the name filter, as in RabbitMQ.
 PAGE_ROWS_MAX: Final = 500
 PAGE_FILTER_CHARACTERS_MAX: Final = 1024
 
-#: Consumers shown with one queue or one channel; the list of consumers has all.
+#: Consumers shown with one queue or one channel; the list of consumers shows all.
 CONSUMERS_SHOWN_MAX: Final = 1024
 
-#: Columns that one list is sorted by.  Each row has a key of all of them during the sort.
+#: Columns by which a list is sorted.  During the sort, each row has a key of all these columns.
 LIST_SORTS_MAX: Final = 8
 
-#: Steps that a client's pattern may take on all names of one list: about a second of work, in
-#: slices between which other work runs.
+#: Steps of a client's pattern on all names of one list: about a second of work, in slices between
+#: which other work runs.
 LIST_PATTERN_STEPS_MAX: Final = 8_388_608
 
-#: Queues whose rates are kept while a client requests them, some 500 bytes each.
+#: Queues whose rates are sampled while a client requests them, some 500 bytes each.
 RATES_MAX: Final = 20_000
 
 #: Points of one history in an answer, as in RabbitMQ.
@@ -600,64 +607,67 @@ SAMPLE_POINTS_MAX: Final = 500
 
 # -- backup ----------------------------------------------------------------------------------------
 
-#: How long a client that makes a backup may be silent before the broker removes files again: it
-#: sends a request every few seconds, and one that hangs must not fill the disk.
+#: The time without a request of a client that makes a backup, after which the broker removes files
+#: again.  Such a client sends a request every few seconds, and one that hangs must not fill the
+#: disk.
 BACKUP_SILENCE_SECONDS_MAX: Final = 60
 
-#: Concurrent backups over HTTP: they share one rate, and each holds a row for each file of the data
-#: directory, some 700 bytes.
+#: Concurrent backups over HTTP.  They share one rate, and each needs some 700 bytes for each file
+#: of the data directory.
 BACKUPS_MAX: Final = 2
 
 # -- spark -----------------------------------------------------------------------------------------
 
-#: Messages that one Spark task reads at most, by default: about a second over AMQP.  With
-#: 100,000, tasks cost as much as rows: bulk reads had 0.45 of the rate from memory, not 0.86.
+#: The maximum number of messages that one Spark task reads, by default: about a second over AMQP.
+#: With 100,000, tasks cost as much as rows: bulk reads reached 0.45 of the rate of reads from
+#: memory, instead of 0.86.
 SPARK_PARTITION_RECORDS: Final = 500_000
 
-#: The disk space for the events of a vhost; the oldest are removed first.
+#: The disk space for the events of a vhost; the oldest events are removed first.
 EVENT_STREAM_BYTES: Final = 1 << 30
 
-#: An Arrow batch is closed at either of these (measured in rows/s: 1,000 a batch 2.0 M, 10,000
-#: 2.3 M, 50,000 2.7 M); one larger message makes a larger batch.
+#: The rows and the size at which an Arrow batch is closed; a single larger message makes it larger.
+#: Measured: 2.0 M rows/s with 1,000 rows per batch, 2.3 M with 10,000, 2.7 M with 50,000.
 SPARK_BATCH_RECORDS: Final = 20_000
 SPARK_BATCH_BYTES: Final = 16 * 1024 * 1024
 
-#: Messages that one task of a sink sends before their confirms: some ten syncs of the broker.
+#: Unconfirmed messages of one task of a sink: some ten syncs of the broker.
 SPARK_WRITE_WINDOW: Final = 16_384
 
-#: How long a task tries to reach an unreachable broker: it may be starting after a crash with a
-#: large journal, which takes seconds, or with its machine, which takes a minute or two.
+#: The time for which a task tries to reach a broker.  The broker may be starting after a crash with
+#: a large journal, which takes seconds, or with its machine, which takes a minute or two.
 SPARK_RETRY_MS: Final = 120_000
 
-#: A task fails after so long without a confirm, unless the broker blocks publishers.
+#: The time without a confirm after which a task fails, unless the broker blocks publishers.
 SPARK_WRITE_TIMEOUT_MS: Final = 120_000
 
-#: An abandoned attempt's staging queue expires after a day; the whole batch must be done before.
+#: The time after which the staging queue of an abandoned attempt expires; a batch must be committed
+#: earlier.
 SPARK_WRITE_STAGING_MS: Final = 24 * 3600 * 1000
 
-#: Streams of one read: the driver has a connection for each.
+#: Streams of one read; the driver has a connection for each of them.
 SPARK_STREAMS_MAX: Final = 1_000
 
 #: The broker's list of streams, as JSON: some 100,000 names.
 SPARK_LISTING_BYTES_MAX: Final = 64 * 1024 * 1024
 
-#: Addresses that one `connect` tries in turn: each may take the whole connect timeout.
+#: Addresses that one `connect` tries in turn; each may take the whole connect timeout.
 CLIENT_ADDRESSES_MAX: Final = 64
 
 #: Connections of a pool to one address, by default.
 CLIENT_POOL_CONNECTIONS: Final = 8
 
-#: How long a program waits for a connection of a pool: a longer wait usually means that one was
-#: never returned.
+#: The time limit for getting a connection from a pool.  A longer wait usually means that a
+#: connection was not returned.
 CLIENT_POOL_WAIT_SECONDS: Final = 30
 
 #: The idle time after which a connection of a pool is closed.
 CLIENT_POOL_IDLE_SECONDS: Final = 300
 
-#: The idle time after which a connection of a pool is checked before it is lent.
+#: The idle time after which a connection of a pool is checked before it is used.
 CLIENT_POOL_CHECK_SECONDS: Final = 10
 
 # -- the shell -------------------------------------------------------------------------------------
 
-#: A line of `leveret shell`: enough for a typed body; larger bodies are in files.
+#: A line of `leveret shell`, long enough for a typed body; larger bodies come from files.
 SHELL_LINE_BYTES_MAX: Final = 1024 * 1024

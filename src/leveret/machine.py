@@ -1,11 +1,11 @@
-"""The memory, processors and threads that this process may use, and where each limit comes from.
+"""The memory, processors and threads that this process may use, and the source of each limit.
 
 A control group (version 1 or 2) may allow less than the machine has: the group of a container, of a
-systemd unit, or of a slice that contains either.  All groups are read, from the process's own up to
-the top of the mount, and the lowest limit applies.
+systemd unit, or of a slice that contains them.  All groups from the process's own to the top of the
+mount are read, and the lowest limit applies.
 
-Each function takes the root of the file system, and reads /proc and the mounts of control groups
-below it.  A file that cannot be read sets no limit.
+Each function reads /proc and the mounts of control groups below `root`.  A file that cannot be read
+sets no limit.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import Final
 
 from leveret.limits import THREADS_LEAST
 
-#: The files of a control group that limit memory; above `memory.high` a process is throttled.
+#: The files of a control group that limit memory; `memory.high` throttles a process.
 _MEMORY_FILES: Final = ("memory.max", "memory.high", "memory.limit_in_bytes")
 
 #: The source of a limit that is not set by a control group.
 _MACHINE: Final = "the machine"
 
-#: How mountinfo escapes a space, a tab, a line feed and a backslash.
+#: The escape of a space, a tab, a line feed or a backslash in mountinfo.
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
 
 ROOT: Final = Path("/")
 
 
 class TooFewThreads(Exception):
-    """The limit on threads is too low to run a broker; the text says how to raise it."""
+    """The limit on threads is too low for a broker; the text explains how to raise it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -57,7 +57,7 @@ def memory(root: Path = ROOT) -> Bound:
 
 
 def processors(root: Path = ROOT) -> Bound:
-    """Return how many processors this process may use; a fraction of one counts as one."""
+    """Return the number of processors that this process may use, rounded up."""
     least = Bound(os.cpu_count() or 1, _MACHINE)
     # The affinity reflects cpusets and `taskset`.
     least = _lower(least, len(os.sched_getaffinity(0)), "the affinity of the process")
@@ -70,7 +70,7 @@ def processors(root: Path = ROOT) -> Bound:
 
 
 def threads(root: Path = ROOT) -> Bound:
-    """Return how many threads may exist, including those of other processes in the group."""
+    """Return the maximum number of threads, including those of other processes in the group."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     least = Bound(1 << 30, "no limit")
     # This limit does not apply to root.
@@ -91,14 +91,14 @@ def check_threads(bound: Bound) -> None:
 
 
 def _lower(least: Bound, amount: int | None, source: Path | str) -> Bound:
-    """Return the lower of a bound and an amount; None means that the amount is unlimited."""
+    """Return the lower of a bound and an amount; an amount of None is unlimited."""
     if amount is None or amount >= least.amount:
         return least
     return Bound(amount, str(source))
 
 
 def _quotient(quota: str, period: str) -> int | None:
-    """Return the number of processors that a quota per period allows, or None without a quota."""
+    """Return the number of processors for a quota per period, or None if there is no quota."""
     try:
         return -(-int(quota) // int(period)) if int(quota) > 0 else None
     except (ValueError, ZeroDivisionError):
@@ -115,10 +115,10 @@ def _number(path: Path) -> int | None:
 
 
 def _text(path: Path) -> str:
-    """Return the text of a file, or an empty string if it cannot be read.
+    """Return the text of a file, or "" if it cannot be read.
 
-    Only line feeds separate its lines.  The name of a mount may contain any other character, and
-    any user who can mount, for example with FUSE, can choose it.
+    The caller must split it only at line feeds: a user who can mount, for example with FUSE, can
+    choose a mount name with any other character.
     """
     try:
         return path.read_bytes().decode("utf-8", "surrogateescape").strip(" \n")
@@ -127,17 +127,17 @@ def _text(path: Path) -> str:
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Yield the directories of the groups of this process, each before its parent."""
+    """Yield the directories of this process's control groups, each before its parent."""
     mounts = _text(root / "proc/self/mountinfo").split("\n")
     for line in _text(root / "proc/self/cgroup").split("\n"):
         hierarchy, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
-        # Version 2 has one line, without names of controllers.
+        # The line of version 2 has no names of controllers.
         if not hierarchy or (controllers and controller not in controllers.split(",")):
             continue
         for top, shown in _mounted(mounts, controller if controllers else ""):
-            # In a container, the container's own group may be at the top of the mount, and the
-            # path of the process may lead out of it with "..".
+            # In a container, the top of the mount may be the container's group, and the path of
+            # the process may lead out of it with "..".
             inside = PurePosixPath(path)
             within = inside.relative_to(shown) if inside.is_relative_to(shown) else PurePosixPath()
             place = root / top.relative_to("/")

@@ -1,11 +1,11 @@
 """A message in the broker's memory: bytes that were sliced once from the input.
 
-The property bytes of the content header are kept as received, and only decoded by a feature that
-needs a property.  A message belongs to no queue: its position in a queue (the sequence) and its
-redelivery count are kept by that queue.
+The properties are stored as the bytes of the content header, and are only decoded by features that
+need a property.  A message does not belong to a queue: each queue stores the message's position
+(the sequence) and its redelivery count itself.
 
-Invariants: a message never changes; `properties` is a legal content header from its property flags
-on, checked before the message was created.
+Invariants: a message never changes.  `properties` is a valid content header from its property flags
+on, checked before the message is created.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-#: The value for all the copies that dead-lettering may make of a message by itself.
+#: The value of `letters_left` for the maximum number of copies.
 ALL_LETTERS: Final = -1
 
-#: The length prefixes of short strings.
+#: The length bytes of short strings.
 _LENGTHS: Final = [bytes((length,)) for length in range(256)]
 
 
 @final
 @mypyc_attr(acyclic=True)
 class Address:
-    """The exchange and routing key of messages, as bytes of UTF-8, each 0 to 255 bytes long.
+    """The exchange and the routing key of messages, in UTF-8, each 0 to 255 bytes long.
 
-    `wire` is both as AMQP short strings, ready to be copied into a delivery.
+    `wire` contains both as AMQP short strings, to be copied into deliveries.
 
-    A few messages have an address of their own, with broker-internal data on their route: `blind`
-    is the header BCC as entries of a table, or a mark that CC is void (`copies`), and
-    `letters_left` is how many more copies dead-lettering may make by itself (ALL_LETTERS: it has
-    made none).  Clients see neither.
+    Messages usually share addresses.  A few have their own address with broker-internal data, which
+    is never sent to clients.  `blind` is the header BCC as entries of a table, or a mark that CC is
+    void (`copies`).  `letters_left` is the number of further copies that dead-lettering may make by
+    itself (ALL_LETTERS: it has made none).
     """
 
     __slots__ = ("blind", "blind_bytes", "exchange", "letters_left", "routing_key", "wire")
@@ -56,12 +56,12 @@ class Address:
 @final
 @mypyc_attr(acyclic=True)
 class Message:
-    """One message: its address, property bytes, body and the time it was received (ms, Unix epoch).
+    """A message: its address, properties, body, and the time of its receipt (ms, Unix epoch).
 
-    `properties` starts with the 16 property flag bits; `size` is the bytes of properties and body,
-    and of the address's data for this message alone.
-    `died` means that this broker dead-lettered it: its `x-death` header is the broker's own.
-    `numbered` means that a client published it with a number for publisher deduplication.
+    `properties` starts with the 16 property flag bits.  `size` is the size of the properties, the
+    body and the address's `blind`.  `died` means that this broker dead-lettered the message, so its
+    `x-death` header is the broker's own.  `numbered` means that a client published it with a
+    publishing id for publisher deduplication.
     """
 
     __slots__ = (
@@ -102,10 +102,10 @@ class Message:
         numbered: bool = False,
         died: bool = False,
     ) -> Message:
-        """Return a message with the same body, another address, other properties and this time.
+        """Return a message with the same body, and another address, other properties and time.
 
-        The copy only has its publisher's number if `numbered` is set, because each queue counts a
-        number once; it counts as dead-lettered if this message was, or if `died` is set.
+        The copy has its publisher's publishing id only if `numbered` is set, because each queue
+        counts an id once.  It counts as dead-lettered if this message does, or if `died` is set.
         """
         return Message(
             address,
@@ -120,7 +120,7 @@ class Message:
 
 @mypyc_attr(acyclic=True)
 class PlacedMessage:
-    """A message with the data that one queue or one exchange keeps on it."""
+    """The base of classes that add the data of one queue or one exchange to a message."""
 
     def __init__(self, message: Message) -> None:
         self.message: Final = message

@@ -1,4 +1,4 @@
-"""Human-readable sizes and counts: `512 MiB`, `1.5GB`, `1 message`, `2 messages`."""
+"""Parse sizes such as `512 MiB`, and format counts such as `2 messages`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS: Final = {
 
 
 def read_size(text: str) -> int:
-    """Parse a size into bytes: kB, MB, GB and TB are powers of 1000, KiB … of 1024.
+    """Return a size in bytes; kB, MB, GB, TB are powers of 1000, KiB, MiB, GiB, TiB of 1024.
 
     Raises: ValueError.
     """
@@ -25,5 +25,5 @@ def read_size(text: str) -> int:
 
 
 def counted(count: int, noun: str, nouns: str = "") -> str:
-    """Return `1 noun` or `2 nouns`; without `nouns`, the plural is formed with an s."""
+    """Return `1 noun` or `2 nouns`; by default, the plural is `noun` with an s."""
     return f"{count} {noun if count == 1 else nouns or f'{noun}s'}"

@@ -188,7 +188,7 @@ class HareConnection(ClientSession):
             self.end_assembly(-more)
 
     def _book_input(self) -> None:
-        """Book the memory of the input, except the incomplete frame, which `_count_input` counts."""
+        """Book the memory of the input, except an incomplete frame, counted by `_count_input`."""
         self.account.hold_input(self.reader.memory() - self.assembling_bytes)
 
     def _book_memory(self) -> None:
