@@ -31,7 +31,7 @@ def test_spans(text: str, seconds: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "minute", "0 minutes", "-1 minute", "1 month", "1.5 hours"])
 def test_what_is_no_span_is_refused(text: str) -> None:
-    with pytest.raises(JobError, match="is no span"):
+    with pytest.raises(JobError, match="is not a span"):
         span_seconds("window", text)
 
 
@@ -44,7 +44,7 @@ def test_what_does_not_is_refused_by_name() -> None:
         only_one(stream="s", path="p")
     with pytest.raises(JobError, match="none was given"):
         only_one(stream=None, path=None)
-    with pytest.raises(JobError, match="window: '1 month' is no span"):
+    with pytest.raises(JobError, match="window: '1 month' is not a span"):
         span_seconds("window", "1 month")
-    with pytest.raises(JobError, match="since: 'soon' is no moment such as"):
+    with pytest.raises(JobError, match="since: 'soon' is not a moment such as"):
         moment("since", "soon")

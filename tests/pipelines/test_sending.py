@@ -91,7 +91,7 @@ def test_a_checkpoint_of_an_older_release_adopts_the_ids(tmp_path: Path) -> None
 
 def test_the_checkpoint_of_another_job_is_refused(tmp_path: Path) -> None:
     ReplayProgress(tmp_path / "c", "replay-1").advance("s", 1)
-    with pytest.raises(JobError, match="is of replay-1, and this is replay-2"):
+    with pytest.raises(JobError, match="belongs to the job replay-1, not to replay-2"):
         ReplayProgress(tmp_path / "c", "replay-2")
 
 

@@ -282,7 +282,7 @@ def test_letters_that_died_in_no_queue_go_as_they_were_published(spark: SparkSes
         ("shop", "order.eu"),
     ]
     lost = table(spark, letter(7, {"x-death": "no JSON"}))
-    with pytest.raises(Exception, match="the letter at offset 7 does not tell which queue"):
+    with pytest.raises(Exception, match="the dead letter at offset 7 does not name the queue"):
         _addressed(letters(lost), Choice(None, None), none, False).collect()
 
 
@@ -333,13 +333,13 @@ def test_a_queue_is_looked_at_and_left_as_it_is(
 def test_what_makes_no_sense_is_refused(spark: SparkSession) -> None:
     with pytest.raises(JobError, match="messages come from a stream"):
         deadletter(spark)
-    with pytest.raises(JobError, match="a queue is read by uri and from_queue alone"):
+    with pytest.raises(JobError, match="from_queue: it needs uri"):
         deadletter(spark, uri="amqp://", from_queue="q", stream="s")
-    with pytest.raises(JobError, match="window: '1 month' is no span"):
+    with pytest.raises(JobError, match="window: '1 month' is not a span"):
         deadletter(spark, uri="amqp://", stream="s", window="1 month")
-    with pytest.raises(JobError, match="since: 'soon' is no moment"):
+    with pytest.raises(JobError, match="since: 'soon' is not a moment"):
         republish(spark, "amqp://", uri="amqp://", stream="s", since="soon")
-    with pytest.raises(JobError, match="letters go to one of: to_queue, as_published"):
+    with pytest.raises(JobError, match="give only one of: to_queue, as_published"):
         republish(spark, "amqp://", uri="amqp://", stream="s", to_queue="q", as_published=True)
     with pytest.raises(JobError, match="messages come from a stream"):
         republish(spark, "amqp://")

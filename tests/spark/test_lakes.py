@@ -170,7 +170,7 @@ def test_hours_are_directories(spark: SparkSession, stream: LiveStream, tmp_path
     [
         ({"format": "orc"}, "'orc' is none of parquet, delta, iceberg"),
         ({"partition_by": "week"}, "'week' is none of date, hour"),
-        ({"format": "delta", "table": "t"}, "only an Iceberg table"),
+        ({"format": "delta", "table": "t"}, "only for the format iceberg"),
     ],
 )
 def test_bad_options_are_refused_before_anything_is_made(

@@ -178,16 +178,16 @@ def test_what_makes_no_sense_is_refused(spark: SparkSession) -> None:
         replay(spark, to)
     with pytest.raises(JobError, match="is not before until"):
         replay(spark, to, **source, since="2026-01-02", until="2026-01-01")  # type: ignore[arg-type]
-    with pytest.raises(JobError, match="messages go to one of: stream, queue"):
+    with pytest.raises(JobError, match="give only one of: stream, queue"):
         replay(spark, Destination("amqp://", stream="a", queue="b"), **source)  # type: ignore[arg-type]
-    with pytest.raises(JobError, match="routing_key: it goes with an exchange"):
+    with pytest.raises(JobError, match="routing_key: it needs an exchange"):
         replay(spark, Destination("amqp://", queue="b", routing_key="k"), **source)  # type: ignore[arg-type]
     with pytest.raises(JobError, match="would be replayed into itself"):
         replay(spark, Destination("amqp://localhost/", stream="s"), **source)  # type: ignore[arg-type]
     rows = spark.createDataFrame([("s", 1)], "stream string, offset bigint")
     with pytest.raises(JobError, match="the job needs a name"):
         replay(spark, to, rows=rows)
-    with pytest.raises(JobError, match="rows are a source of their own"):
+    with pytest.raises(JobError, match="rows cannot be combined"):
         replay(spark, to, rows=rows, **source)  # type: ignore[arg-type]
     with pytest.raises(JobError, match="at most 255 bytes"):
         replay(spark, to, **source, patterns=["x" * 256])  # type: ignore[arg-type]
@@ -202,7 +202,7 @@ def test_patterns_are_the_brokers_trie() -> None:
 def test_headers_are_asked_for_by_value_or_by_name() -> None:
     assert header_choice(["a=b=c", "d", "e="]) == {"a": "b=c", "d": None, "e": ""}
     for wrong in (["=x"], ["a=1", "a=2"]):
-        with pytest.raises(JobError, match="is no NAME=VALUE"):
+        with pytest.raises(JobError, match="is not NAME=VALUE"):
             header_choice(wrong)
 
 

@@ -196,7 +196,7 @@ def test_what_makes_no_sense_is_refused(spark: SparkSession, tmp_path: Path) -> 
     rows = spark.createDataFrame([("", "")], "exchange string, routing_key string")
     with pytest.raises(JobError, match="No such file"):
         route(spark, tmp_path / "gone.json", rows=rows)
-    with pytest.raises(JobError, match="rows are a source of their own"):
+    with pytest.raises(JobError, match="rows cannot be combined"):
         route(spark, BEFORE, rows=rows, path="p")
     with pytest.raises(JobError, match="messages come from a stream"):
         route(spark, BEFORE)

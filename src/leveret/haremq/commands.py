@@ -165,7 +165,7 @@ class HareCommands:
     def _declare_queue(self, request: DeclareQueue) -> None:
         name = _name(request.queue_name)
         if not name:
-            raise PreconditionFailed("a queue needs a name: no answer could return a generated one")
+            raise PreconditionFailed("a queue needs a name: no answer can return a generated name")
         if is_reply_name(name):
             raise AccessRefused(f"'{name}' is for requests and replies over AMQP")
         arguments = _arguments_of(request.args)

@@ -248,7 +248,7 @@ class HareFrameReader(PieceReader):
         end = at + size - _CHECKSUM_BYTES
         checksum: i64 = i64(zlib.adler32(data[at + _LENGTH_BYTES : end]))
         if checksum != i64(read_i32_be(data, end)) & 0xFFFF_FFFF:
-            raise FrameError("a frame's checksum does not fit its bytes")
+            raise FrameError("a frame's checksum does not match its bytes")
         start = at + head
         if data[start - 1] != 0:
             raise FrameError("a frame's name does not end with a NUL")

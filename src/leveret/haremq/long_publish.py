@@ -94,7 +94,7 @@ class LongPublish:
 
     def _check(self) -> None:
         if self._checksum != i64(read_i32_be(self._sum, 0)) & 0xFFFF_FFFF:
-            raise FrameError("a frame's checksum does not fit its bytes")
+            raise FrameError("a frame's checksum does not match its bytes")
         if self._cut:
             raise FrameError(NO_TEXT)
         if self._body_left != 0:

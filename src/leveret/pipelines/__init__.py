@@ -1,9 +1,9 @@
-"""Spark jobs over the broker's traffic, each a function of a session.
+"""Spark jobs over the broker's traffic, each a function of a Spark session.
 
-`archive` writes a stream to Parquet, `report` summarizes the traffic of a stream or an archive,
-`route` computes where it would go in a topology, `deadletter` explains why messages were
-dead-lettered, and `republish` and `replay` publish messages again.  The command line calls these
-functions; nothing here parses arguments or prints.
+`archive` writes streams to Parquet, Delta or Iceberg, `report` summarizes the traffic of a stream
+or an archive, `route` computes its destinations in a topology, `deadletter` analyses dead letters,
+`lifecycle` reports the latencies and outcomes of messages, and `republish` and `replay` publish
+messages again.  The command line calls these functions, which neither parse arguments nor print.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""Dead letters as rows: why, where and when each died, where it was published, and its error.
+"""Adds columns to dead letters: reason, queue, time, first exchange and routing key, and error.
 
-All of this is in the headers that a broker puts on a letter (`x-death`, `x-first-death-*`), which
-the data source returns as text, `x-death` as JSON; so this is plain SQL that Spark runs without
-Python.
+They come from the headers that a broker adds to a dead letter (`x-death`, `x-first-death-*`).  The
+data source returns headers as text, and `x-death` as JSON, so Spark computes the columns with SQL
+functions, without Python.
 
-The first publish is that of the oldest death, the entry that the `x-first-death-*` headers name;
-entries of a letter in a cycle change places.
+The first exchange and routing key are in the oldest entry of `x-death`.  The `x-first-death-*`
+headers identify this entry, because the order of the entries changes if a message is dead-lettered
+in a cycle.
 
-The fingerprint of an error is that of its text without the parts that differ from letter to letter:
-numbers, ids, quoted text.  A broker does not know errors: the text is a header that the consumer's
-framework sets, or a field of a JSON body.
+The error is in a header that the consumer's framework sets, or in a field of a JSON body.  Its
+fingerprint is a digest of the text without the parts that differ from letter to letter, such as
+numbers, ids and quoted text.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: The headers in which frameworks store the error; the first that exists counts.
+#: The headers in which frameworks store the error; the first existing header is used.
 ERROR_HEADERS: Final = (
     "x-exception-message",
     "x-exception-stacktrace",
@@ -33,10 +34,10 @@ ERROR_HEADERS: Final = (
     "traceback",
 )
 
-#: The reason of letters without one.
+#: The reason, or the queue, of letters that do not name it.
 UNKNOWN: Final = "unknown"
 
-#: The reason of messages that no queue took and a sink sent to its dead-letter exchange.
+#: The reason of messages that no queue took, and that a sink sent to its dead-letter exchange.
 UNROUTABLE: Final = "unroutable"
 
 _DEATHS: Final = (
@@ -44,11 +45,11 @@ _DEATHS: Final = (
     "`routing-keys`: array<string>>>"
 )
 
-#: Characters of an error's line that are examined, and bytes of a body that are shown.
+#: The characters of an error that are used, and the bytes of a body that are shown.
 ERROR_CHARACTERS: Final = 300
 BODY_BYTES_SHOWN: Final = 240
 
-#: The parts that differ from letter to letter, and their replacements, in this order.
+#: The parts that differ from letter to letter, and their replacements, applied in this order.
 _VARIABLE: Final = (
     ("[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}", "<id>"),
     (r"0x[0-9a-fA-F]+|\b(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,}\b", "<hex>"),
@@ -63,7 +64,7 @@ def letters(
     error_headers: Sequence[str] = ERROR_HEADERS,
     error_path: str | None = None,
 ) -> DataFrame:
-    """Return the dead letters among rows, with the facts of their death; see `described`."""
+    """Return the dead letters among the rows, with the columns that `described` adds."""
     return described(rows, error_headers, error_path).where("is_letter").drop("is_letter")
 
 
@@ -72,11 +73,11 @@ def described(
     error_headers: Sequence[str] = ERROR_HEADERS,
     error_path: str | None = None,
 ) -> DataFrame:
-    """Return rows with the facts of their death; all columns are kept.
+    """Add columns about dead-lettering to the rows.
 
-    The new columns are is_letter, died_at, reason, queue, died_times, first_exchange,
-    first_routing_key, error and fingerprint (`""` without an error).  `error_path` is a path into a
-    JSON body, such as `$.error`.
+    They are is_letter, died_at, reason, queue, died_times, first_exchange, first_routing_key, error
+    and fingerprint (`""` if there is no error).  `error_path` is a path in a JSON body, such as
+    `$.error`.
     """
     from pyspark.sql import functions as f
 
@@ -118,7 +119,7 @@ def described(
 
 
 def _error(error_headers: Sequence[str], error_path: str | None) -> Column:
-    """Return the line with the error: the first, or the last one of a Python traceback."""
+    """Return the first line of the error, or the last line of a Python traceback."""
     from pyspark.sql import functions as f
 
     texts = [f.col("headers")[name] for name in error_headers]
@@ -135,7 +136,7 @@ def _error(error_headers: Sequence[str], error_path: str | None) -> Column:
 
 
 def fingerprint(column: str) -> Column:
-    """Return twelve hexadecimal digits, equal for errors of one kind; `""` without an error."""
+    """Return 12 hexadecimal digits that identify the kind of an error, or `""` without an error."""
     from pyspark.sql import functions as f
 
     kind = error_kind(column)

@@ -1,10 +1,10 @@
-"""The options of a job as one frozen object, which is made from the arguments of its function.
+"""The options of a job: one frozen object, created from the arguments of the job's function.
 
-A job is a function of a session and an options object, and `takes` gives it the fields of that
-object as arguments.  So each option has its name, type, default and check in one place, which the
-function and the command share.
+A job is a function of a session and an options object.  The decorator `takes` replaces the object
+by its fields, as arguments of the function.  Each option therefore has its name, type, default and
+check in one place.
 
-Invariant: an options object is valid: its class checks the options before Spark does anything.
+Invariant: an options object is valid, because its class checks the options before Spark starts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Job = Callable[["SparkSession", Options], Result]
 def takes(
     options: Callable[Fields, Options],
 ) -> Callable[[Job[Options, Result]], Callable[Concatenate[SparkSession, Fields], Result]]:
-    """Return a decorator that gives a job the fields of its options as arguments."""
+    """Return a decorator that makes the fields of a job's options the arguments of the job."""
 
     def with_fields(
         job: Job[Options, Result],
@@ -39,7 +39,7 @@ def takes(
         def run(spark: SparkSession, /, *args: Fields.args, **kwargs: Fields.kwargs) -> Result:
             return job(spark, options(*args, **kwargs))
 
-        # For `help` and notebooks.
+        # The signature for `help` and notebooks.
         own = inspect.signature(job)
         session = own.parameters["spark"].replace(kind=inspect.Parameter.POSITIONAL_ONLY)
         fields = inspect.signature(options).parameters.values()
@@ -68,7 +68,7 @@ class SourceOptions:
         self.check_source()
 
     def check_source(self) -> None:
-        """Refuse no source and more than one.  Raises: JobError."""
+        """Check that exactly one source is given.  Raises: JobError."""
         is_archive = self.path is not None and self.uri is None
         is_stream = self.path is None and self.uri is not None and self.stream is not None
         if not is_archive and not is_stream:
@@ -84,7 +84,7 @@ class SourceOptions:
 def source_options(
     uri: str, password_env: str | None, options: Mapping[str, str] | None
 ) -> dict[str, str]:
-    """Return the options of the data source that name a broker, and further ones."""
+    """Return the options of the data source that name a broker, with further options."""
     texts = {**(options or {}), "uri": uri}
     if password_env is not None:
         texts["passwordEnv"] = password_env

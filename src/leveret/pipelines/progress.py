@@ -1,7 +1,7 @@
-"""The progress of a running job, as lines passed to its caller.
+"""Reports the progress of a running job as lines.
 
-A job takes `progress`, a function of one line, which is optional.  Lines are for people and may
-change.
+A job calls its optional argument `progress` with each line.  The lines are for people, and their
+format may change.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 
-#: How often a batch job checks Spark's progress.
+#: The interval at which a batch job checks Spark's progress.
 EVERY_SECONDS: Final = 2.0
 
 
@@ -25,7 +25,7 @@ EVERY_SECONDS: Final = 2.0
 def stages(
     spark: SparkSession, say: Say | None, what: str, *, every: float = EVERY_SECONDS
 ) -> Iterator[None]:
-    """Report from time to time how many of Spark's tasks are done while the block runs."""
+    """Report periodically how many of Spark's tasks are done while the block runs."""
     if say is None:
         yield
         return
@@ -57,7 +57,7 @@ def _watch(spark: SparkSession, say: Say, what: str, every: float, ended: thread
 
 
 def follow(query: StreamingQuery, say: Say | None, *, every: int = 1) -> None:
-    """Wait for the end of a query and report each of its batches.
+    """Wait until a query ends, and report each of its batches.
 
     Raises: StreamingQueryException, whose text contains the cause.
     """

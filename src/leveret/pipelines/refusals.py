@@ -1,6 +1,6 @@
-"""Checks of options, whose errors name the allowed values.
+"""Checks of options, with errors that name the allowed values.
 
-Every job checks its options with these before it starts anything.
+Every job checks its options before it starts.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class JobError(ValueError):
 
 
 def one_of(option: str, value: str, known: Sequence[str]) -> str:
-    """Return a value that is one of the known ones.  Raises: JobError."""
+    """Return `value` if it is one of the known values.  Raises: JobError."""
     if value not in known:
         raise JobError(f"{option}: {value!r} is none of {', '.join(known)}")
     return value
 
 
 def at_least(option: str, value: int, least: int) -> int:
-    """Return a number that is not too small.  Raises: JobError."""
+    """Return `value` if it is not less than `least`.  Raises: JobError."""
     if value < least:
         raise JobError(f"{option}: {value} is less than {least}")
     return value
@@ -42,22 +42,27 @@ def only_one(**given: object) -> str:
 
 
 def span_seconds(option: str, text: str) -> int:
-    """Parse a span such as `1 minute` or `6 hours` into seconds.  Raises: JobError."""
+    """Return a span, such as `1 minute` or `6 hours`, in seconds.  Raises: JobError."""
     found = _SPAN.fullmatch(text.strip().lower())
     seconds = int(found[1]) * _UNIT_SECONDS[found[2]] if found else 0
     if seconds == 0:
         units = ", ".join(_UNIT_SECONDS)
-        raise JobError(f"{option}: {text!r} is no span: a number and one of {units}")
+        raise JobError(f"{option}: {text!r} is not a span: a number and one of {units}")
     return seconds
 
 
 def moment(option: str, value: str | datetime | None) -> datetime | None:
-    """Return a moment, parsed if it is ISO 8601; without a zone it is UTC. Raises: JobError."""
+    """Return a moment, given as such or in ISO 8601, in UTC.  Raises: JobError.
+
+    A moment without a time zone is in UTC.
+    """
     if value is None:
         return None
     try:
         found = datetime.fromisoformat(value) if isinstance(value, str) else value
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):
-        # This includes moments that are outside of the calendar in UTC.
-        raise JobError(f"{option}: {value!r} is no moment such as 2026-11-21T05:40:00Z") from None
+        # The conversion to UTC can exceed the range of dates.
+        raise JobError(
+            f"{option}: {value!r} is not a moment such as 2026-11-21T05:40:00Z"
+        ) from None

@@ -1,4 +1,4 @@
-"""The input of a job: a stream of a broker, or an archive of one."""
+"""The source of a job: a stream of a broker, or an archive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from leveret.pipelines.options import SourceOptions
 
-#: The columns that are in the names of an archive's directories.
+#: The columns that partition an archive, which are in the names of its directories.
 STREAM_COLUMN = "stream"
 DATE_COLUMN = "date"
 HOUR_COLUMN = "hour"
@@ -22,7 +22,7 @@ PARTITION_COLUMNS = (STREAM_COLUMN, DATE_COLUMN, HOUR_COLUMN)
 
 
 def read_stream(spark: SparkSession, options: Mapping[str, str], columns: str = "") -> DataFrame:
-    """Return the present messages of a stream; `columns` as DDL, by default all."""
+    """Return the current messages of a stream, with `columns` (in DDL), by default all."""
     reader = spark.read.format("leveret").options(**options)
     return (reader.schema(columns) if columns else reader).load()
 
@@ -30,10 +30,10 @@ def read_stream(spark: SparkSession, options: Mapping[str, str], columns: str = 
 def messages(
     spark: SparkSession, options: SourceOptions, columns: str = ""
 ) -> tuple[DataFrame, str]:
-    """Return the messages of a stream or of an archive, and a label of the source.
+    """Return the messages of a stream or an archive, and a label of the source.
 
-    `columns` are those of a stream, as DDL: others are not read.  An archive's columns are all
-    available and read on demand.
+    `columns` (in DDL) are the columns that are read from a stream.  An archive has all columns,
+    which Spark reads on demand.
     """
     if options.path is None:
         rows = read_stream(spark, options.stream_options(), columns)
@@ -46,7 +46,7 @@ def messages(
 
 
 def archive_schema() -> StructType:
-    """Return the columns of an archive, so that Spark does not guess any from file names."""
+    """Return the schema of an archive, so that Spark does not infer types from directory names."""
     from pyspark.sql.types import DateType, StructField, StructType
 
     from leveret.spark.columns.schema import ROW
@@ -59,11 +59,11 @@ def archive_schema() -> StructType:
 def read_archive(
     spark: SparkSession, path: str | Path, *, table: str = "", catalog: str = ""
 ) -> DataFrame:
-    """Return the rows of an archive: Parquet, Delta or Iceberg, only files of finished batches.
+    """Return the rows of the finished batches of an archive in Parquet, Delta or Iceberg.
 
-    `table` and `catalog` name an Iceberg table that has no catalog of its own at the path.
+    `table` and `catalog` name an Iceberg table whose catalog is not at the path.
 
-    Raises: ImportError without the package that the table needs.
+    Raises: ImportError if the package for the format is not installed.
     """
     lake = find_lake(str(path), table, catalog)
     reader = spark.read.schema(archive_schema())

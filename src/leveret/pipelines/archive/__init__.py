@@ -1,1 +1,1 @@
-"""The archive: streams into a lake, exactly once."""
+"""The archive job: writes streams to a lake, exactly once."""

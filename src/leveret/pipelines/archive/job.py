@@ -1,15 +1,16 @@
-"""Streams to a lake, exactly once: each message is in the archive once, whatever fails.
+"""Archives streams in a lake, exactly once, even after failures.
 
-For Parquet, the default, Spark's own file sink ensures this: the offsets of a batch are in the
-checkpoint before it is read, its files count only once the sink's log names them, and an
-interrupted batch is read again over the same offsets.  For a Delta or Iceberg table each batch is
-one commit of the table, which records the batch's number (`lakes/`).
+For Parquet, the default, Spark's file sink ensures this.  The offsets of a batch are written to the
+checkpoint before the batch is read, its files count only when the sink's log names them, and an
+interrupted batch is repeated with the same offsets.  For a Delta or Iceberg table, each batch is
+one commit of the table, which records the number of the batch (`lakes/`).
 
-An archive and its checkpoint belong together: the sinks know batches by number only, and with a new
-checkpoint would skip as many batches as they have, or write all again.  Such a start is refused.
+An archive needs its own checkpoint.  The sinks identify batches only by number, so with a new
+checkpoint they would skip as many batches as the archive has, or write all of them again.  Such a
+start is refused.
 
-Rows are partitioned by stream and day, or hour too.  The time is that of the broker; without one
-(RabbitMQ has none) that of the publisher, else that of archiving.
+Rows are partitioned by stream and date, and optionally by hour.  The time is the broker's; if a
+message has none, as in RabbitMQ, the publisher's; otherwise the time of archiving.
 """
 
 from __future__ import annotations
@@ -44,20 +45,22 @@ if TYPE_CHECKING:
 #: The default directory below the archive; Spark does not read names that begin with `_`.
 CHECKPOINT: Final = "_checkpoint"
 
-#: The messages of one batch: enough for files of a useful size, and not too many to read again.
+#: The messages of one batch: enough for files of a useful size, and few enough to repeat.
 BATCH_RECORDS: Final = 1_000_000
 
-#: Batches of one run whose progress is kept for the totals.
+#: The setting that makes Spark retain the progress of all batches of a run, for the totals.
 _COUNTING: Final = {"spark.sql.streaming.numRecentProgressUpdates": "1000000"}
 
-#: How many days (hours, streams) a task writes to at once; for more it sorts its rows first.
+#: The setting for the number of partitions to which a task writes concurrently; for more of them it
+#: sorts its rows first.
 _WRITING: Final = {"spark.sql.maxConcurrentOutputFileWriters": "16"}
 
-#: Batches of one run in its result.
+#: The maximum number of batches in the result of a run.
 STEPS_KEPT: Final = 2000
 
-#: For columns whose values differ in each row a dictionary would be built and then dropped; the
-#: strongest compression of bodies takes more time than everything else.
+#: Parquet's options: no dictionaries for columns with distinct values, which would be built and
+#: then discarded, and a low compression level, since a high level takes more time than everything
+#: else.
 _PARQUET: Final = {
     "parquet.enable.dictionary#body": "false",
     "parquet.enable.dictionary#offset": "false",
@@ -73,7 +76,7 @@ PARTITIONS: Final = ("date", "hour")
 
 @dataclass(frozen=True)
 class ArchiveOptions:
-    """The options of archiving: the source, the archive and its format."""
+    """The options of an archive: its source, its path and its format."""
 
     uri: str = field(repr=False)
     stream: str | Sequence[str]
@@ -94,7 +97,7 @@ class ArchiveOptions:
         one_of("format", self.format, FORMATS)
         one_of("partition_by", self.partition_by, PARTITIONS)
         if (self.table or self.catalog) and self.format != "iceberg":
-            raise JobError("table and catalog: only an Iceberg table has them")
+            raise JobError("table and catalog: only for the format iceberg")
 
     @property
     def kept(self) -> str:
@@ -125,7 +128,7 @@ class ArchiveOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(ArchiveOptions):
-    """The options of one run, which ends when all present messages are archived."""
+    """The options of a run, which ends when all current messages are archived."""
 
     html_path: str | Path | None = None
     progress: Say | None = None
@@ -142,13 +145,15 @@ class QueryOptions(ArchiveOptions):
 def archive(spark: SparkSession, job: RunOptions) -> ArchiveResult:
     """Archive the messages of streams that are not archived yet; return the result.
 
-    The first run starts at the earliest message, every later one where the last ended.  `format` is
-    `parquet`, `delta` or `iceberg`; for an Iceberg table `table` is the name and `catalog` one of
-    pyiceberg's configuration.  `partition_by` is `date` or `hour`.  `options` are further options
-    of the data source, such as `failOnDataLoss`.  `html_path` is where a page is written.
+    The first run starts at the earliest message, and each later run where the last one ended.
+    `format` is `parquet`, `delta` or `iceberg`.  For an Iceberg table, `table` is its name, and
+    `catalog` is a catalog in pyiceberg's configuration.  `partition_by` is `date` or `hour`.
+    `options` are further options of the data source, such as `failOnDataLoss`.  If `html_path` is
+    given, a page about the run is written to it.
 
     Raises: JobError (a ValueError) for invalid arguments, such as a checkpoint of another archive;
-    ImportError without the format's package; StreamingQueryException with the cause in its text.
+    ImportError if the format's package is not installed; StreamingQueryException, with the cause in
+    its text.
     """
     with _set(spark, _COUNTING):
         query = _start(spark, job, None)
@@ -169,9 +174,9 @@ def archive(spark: SparkSession, job: RunOptions) -> ArchiveResult:
 
 @takes(QueryOptions)
 def start_archive(spark: SparkSession, job: QueryOptions) -> StreamingQuery:
-    """Start archiving and continue until stopped; `trigger` as in `DataStreamWriter`.
+    """Start a query that archives until it is stopped; `trigger` as in `DataStreamWriter`.
 
-    By default a batch begins every minute, because each writes at least one file.
+    By default, a batch starts every minute, because each batch writes at least one file.
 
     Raises: as `archive`.
     """
@@ -181,7 +186,7 @@ def start_archive(spark: SparkSession, job: QueryOptions) -> StreamingQuery:
 def _start(
     spark: SparkSession, job: ArchiveOptions, trigger: Mapping[str, str | bool] | None
 ) -> StreamingQuery:
-    """Start the query that archives; without a trigger it ends with what is there."""
+    """Start the query that archives; without a trigger, it ends after the current messages."""
     from leveret.spark import in_thread, start_available
 
     rows = spark.readStream.format("leveret").options(**job.source()).load()
@@ -191,21 +196,21 @@ def _start(
     writer = writer.queryName(f"leveret archive {job.title}").outputMode("append")
     writer = writer.option("checkpointLocation", job.kept)
     with _set(spark, _WRITING):
-        in_thread(spark)  # a job may be called in any thread
+        in_thread(spark)  # a job may be called from any thread
         if trigger is None:
             return start_available(writer)
         return writer.trigger(**trigger).start()  # type: ignore[arg-type]  # one of its overloads
 
 
 def _to_parquet(spark: SparkSession, rows: DataFrame, job: ArchiveOptions) -> DataStreamWriter:
-    """Return the writer to Parquet files."""
+    """Return a writer to Parquet files."""
     _check_checkpoint(spark, job, there=_exists(spark, f"{job.path}/_spark_metadata"))
     writer = rows.writeStream.format("parquet").partitionBy(*job.columns)
     return writer.options(path=str(job.path), compression=job.compression, **_PARQUET)
 
 
 def _to_lake(spark: SparkSession, rows: DataFrame, job: ArchiveOptions) -> DataStreamWriter:
-    """Return the writer to a table, which is created if it is new."""
+    """Return a writer to a Delta or Iceberg table, and create the table if necessary."""
     from leveret.pipelines.lakes.sink import FORMAT, LakeSink, to_options
     from leveret.spark.versions import arrow_schema
 
@@ -220,35 +225,36 @@ def _to_lake(spark: SparkSession, rows: DataFrame, job: ArchiveOptions) -> DataS
 
 
 def filed(rows: DataFrame, partition_by: str = "date") -> DataFrame:
-    """Return rows with their partition, the day (and hour); a replayed batch gets the same ones.
+    """Add the columns of the date and, optionally, the hour, by which rows are partitioned.
 
-    Days and hours are UTC in a session that `leveret.spark.session` made.
+    Dates and hours are in UTC in a session that `leveret.spark.session` created.  A repeated batch
+    has the same partitions.
     """
     from pyspark.sql import functions as f
 
-    # In a streaming query the current time is that of the batch, kept in its checkpoint.
+    # In a streaming query, the current time is that of the batch, stored in the checkpoint.
     moment = f.coalesce(f.col("timestamp"), f.col("properties.timestamp"), f.current_timestamp())
     rows = rows.withColumn(DATE_COLUMN, f.to_date(moment))
     return rows.withColumn(HOUR_COLUMN, f.hour(moment)) if partition_by == "hour" else rows
 
 
 def _check_checkpoint(spark: SparkSession, job: ArchiveOptions, *, there: bool) -> None:
-    """Refuse to continue an existing archive with a checkpoint that does not belong to it.
+    """Check that an existing archive is continued with its own checkpoint.
 
     Raises: JobError.
     """
     if there and not _exists(spark, f"{job.kept}/metadata"):
         raise JobError(
-            f"{job.path} is an archive already, and {job.kept} is not its checkpoint: with another "
-            "one messages would be missing or duplicated. Name the right checkpoint or "
-            "another path."
+            f"{job.path} already contains an archive, and {job.kept} is not its checkpoint: with "
+            "another checkpoint, messages would be missing or duplicated. Name the right "
+            "checkpoint or another path."
         )
 
 
 def _exists(spark: SparkSession, path: str) -> bool:
     """Return whether a path exists, on any file system that Spark can read."""
     context = spark.sparkContext
-    # PySpark has no function of its own for this.
+    # PySpark has no function for this.
     jvm: Any = context._jvm  # noqa: SLF001
     hadoop = context._jsc.hadoopConfiguration()  # noqa: SLF001
     place = jvm.org.apache.hadoop.fs.Path(path)
@@ -257,7 +263,7 @@ def _exists(spark: SparkSession, path: str) -> bool:
 
 @contextmanager
 def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Change settings for the block; a query started in it keeps them to its end."""
+    """Change Spark's settings for the block; a query started in it uses them until its end."""
     before = {name: spark.conf.get(name) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)
@@ -269,7 +275,7 @@ def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def _result(query: StreamingQuery, job: ArchiveOptions) -> ArchiveResult:
-    """Return how much the batches of a finished query have read."""
+    """Return the result of a finished query."""
     from leveret.spark.offsets import from_json
     from leveret.spark.versions import offset_in_progress
 
@@ -277,7 +283,7 @@ def _result(query: StreamingQuery, job: ArchiveOptions) -> ArchiveResult:
     batches = [p for p in progress if p.numInputRows > 0]
     ends = [from_json(offset_in_progress(p.sources[0].endOffset) or {}).offsets for p in progress]
     offsets = ends[-1] if ends else {}
-    # The first run of all begins at no offset, which Spark writes as null.
+    # The first run has no start offset, which Spark writes as null.
     began = offset_in_progress(progress[0].sources[0].startOffset) if progress else None
     return ArchiveResult(
         path=str(job.path),

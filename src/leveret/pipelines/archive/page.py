@@ -1,4 +1,4 @@
-"""One run of an archive as an HTML page: the messages of each stream, and the speed."""
+"""The HTML page about a run of the archive job: the messages of each stream, and the speed."""
 
 from __future__ import annotations
 

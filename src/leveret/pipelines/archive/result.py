@@ -1,4 +1,4 @@
-"""The result of one run of an archive, with its batches."""
+"""The result of a run of the archive job, with its batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch: when it began, how long it took, and the messages in it."""
+    """A batch: its start, its duration, and the number of its messages."""
 
     number: int
     began: datetime
@@ -19,10 +19,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveResult:
-    """The result of one run: `records` messages, the last of each stream before its next offset.
+    """The result of a run, which archived `records` messages.
 
-    `next_offset` is that of a single stream; None if there were no streams, or several.
-    `first_offsets` are where the run began, and `steps` its last batches, `STEPS_KEPT` at most.
+    `first_offsets` are the offsets of the streams at the start of the run, and `next_offsets` those
+    after its end.  `next_offset` is the next offset of a single stream, or None if there were no
+    streams, or several.  `steps` has the last batches, at most `STEPS_KEPT`.
     """
 
     path: str

@@ -1,1 +1,1 @@
-"""Dead letters: why messages were dead-lettered, and publishing some of them again."""
+"""The jobs for dead letters: analyse them, and publish them again."""

@@ -1,9 +1,9 @@
-"""Dead letters: why, where and by which error messages were dead-lettered.
+"""Groups dead letters by queue, reason and error.
 
-It reads what a dead-letter exchange has put into a stream (bind one: this removes nothing), an
-archive of one, or a queue, which is browsed and left unchanged.  Spark counts the groups; the size
-of the result is limited: the groups with the most letters, with their first and last letter, and
-totals over all.
+The job reads a stream that is bound to a dead-letter exchange, an archive of such a stream, or a
+queue, which it browses without removing messages.  Spark counts the groups.  The size of the result
+is limited: it has the groups with the most dead letters, with the first and the last letter of
+each, and totals of all groups.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from leveret.pipelines.source import messages, read_stream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-#: The number of groups in the result.
+#: The maximum number of groups in the result.
 GROUPS_MAX: Final = 1000
 
 _COLUMNS: Final = (
@@ -43,7 +43,7 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class DeadLetterOptions(SourceOptions):
-    """The options of a report on dead letters, whose source may be a queue, or rows."""
+    """The options of the dead-letter job, whose source may also be a queue, or rows."""
 
     from_queue: str | None = None
     rows: DataFrame | None = None
@@ -62,13 +62,13 @@ class DeadLetterOptions(SourceOptions):
         super().__post_init__()
 
     def check_source(self) -> None:
-        """Refuse no source and more than one.  Raises: JobError."""
+        """Check that exactly one source is given.  Raises: JobError."""
         if self.rows is not None:
             only_one(rows=True, uri=self.uri, path=self.path)
         elif self.from_queue is None:
             super().check_source()
         elif self.uri is None or self.stream is not None or self.path is not None:
-            raise JobError("from_queue: a queue is read by uri and from_queue alone")
+            raise JobError("from_queue: it needs uri, and excludes stream and path")
 
     @property
     def choice(self) -> Choice:
@@ -78,10 +78,10 @@ class DeadLetterOptions(SourceOptions):
 
 @takes(DeadLetterOptions)
 def deadletter(spark: SparkSession, job: DeadLetterOptions) -> DeadLetters:
-    """Group the dead letters of a stream, a queue (`uri` with either), an archive or a table.
+    """Group the dead letters of a stream or a queue (with `uri`), an archive or a table.
 
-    `error_path` is the path of the error in a JSON body (`$.error.message`), `error_headers` are
-    headers that may hold it.
+    `error_path` is the path of the error in a JSON body, such as `$.error.message`.
+    `error_headers` are headers that may contain the error.
 
     Raises: JobError for invalid arguments; Spark's exceptions.
     """
@@ -98,7 +98,7 @@ def deadletter(spark: SparkSession, job: DeadLetterOptions) -> DeadLetters:
 
 
 def _source(spark: SparkSession, job: DeadLetterOptions) -> tuple[DataFrame, str]:
-    """Return the messages and a label of their source; those of a queue stay in it."""
+    """Return the messages and a label of their source; a queue is browsed."""
     if job.rows is not None:
         return job.rows, "a table"
     if job.from_queue is None:
@@ -109,7 +109,7 @@ def _source(spark: SparkSession, job: DeadLetterOptions) -> tuple[DataFrame, str
 
 
 def _command(job: DeadLetterOptions) -> str:
-    """Return the command that does the same."""
+    """Return the equivalent command."""
     headers = tuple(job.error_headers)
     return command_line(
         "deadletter", stream=job.stream, path=path_text(job.path), from_queue=job.from_queue,
@@ -179,7 +179,7 @@ def _summarize(rows: DataFrame, source: str, job: DeadLetterOptions) -> DeadLett
 
 
 def _others(counted: DataFrame) -> int:
-    """Return how many messages are no dead letters."""
+    """Return the number of messages that are not dead letters."""
     from pyspark.sql import functions as f
 
     found = counted.where(~f.col("is_letter")).agg(f.coalesce(f.sum("letters"), f.lit(0)))
@@ -190,7 +190,7 @@ def _groups(windows: DataFrame) -> tuple[DeadLetterGroup, ...]:
     """Return the groups with the most letters."""
     from pyspark.sql import functions as f
 
-    # Without a time the order is arbitrary; a null would lose the letter.
+    # Letters without a time are in arbitrary order; with a null they would be lost.
     in_order = f.coalesce("start", f.lit(-1))
     found = (
         windows.groupBy("reason", "queue", "fingerprint")
@@ -235,7 +235,7 @@ def _letter(row: Row) -> Letter:
 
 
 def _ends(windows: DataFrame) -> tuple[tuple[str, str], ...]:
-    """Return the pairs of queue and reason that the plot shows: those with the most letters."""
+    """Return the pairs of queue and reason with the most letters, which the plot shows."""
     from pyspark.sql import functions as f
 
     found = (
@@ -250,7 +250,7 @@ def _ends(windows: DataFrame) -> tuple[tuple[str, str], ...]:
 def _bars(
     windows: DataFrame, ends: tuple[tuple[str, str], ...], bar_seconds: int
 ) -> tuple[Bar, ...]:
-    """Return the bars of the plot, in order of time and place."""
+    """Return the bars of the plot, in order of time and rank."""
     from pyspark.sql import functions as f
 
     rank = f.lit(BANDS_MAX)

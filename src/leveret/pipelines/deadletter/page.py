@@ -1,4 +1,4 @@
-"""Dead letters as one HTML page: totals, letters over time, reasons, groups and samples."""
+"""The HTML page about dead letters: totals, letters over time, reasons, groups and samples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GROUP = (
 
 
 def deadletter_page(found: DeadLetters, command: str = "") -> str:
-    """Return the page; `command` is the command that found the dead letters."""
+    """Return the page; `command` is the equivalent command."""
     names = [f"{queue}: {reason}" for queue, reason in found.ends]
     first, last = _ends(found)
     return job_page(
@@ -36,7 +36,7 @@ def deadletter_page(found: DeadLetters, command: str = "") -> str:
 
 
 def _ends(found: DeadLetters) -> tuple[datetime | None, datetime | None]:
-    """Return when the first and the last letter of the groups died."""
+    """Return the times when the first and the last letter of the groups died."""
     died = [
         letter.died_at
         for group in found.groups

@@ -1,7 +1,7 @@
-"""Publishing dead letters of a stream or an archive again, to the queue in which each died.
+"""Publishes dead letters of a stream or an archive again, each to the queue in which it died.
 
-Other queues that got the message may have processed it.  `sending` ensures that each letter is sent
-once.
+Other queues that received the message may have processed it.  `sending` ensures that each letter is
+published once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RepublishOptions(PublishOptions):
-    """The options of republishing: the broker, the letters, and another place than their queue."""
+    """The options of republishing: the broker, the selected letters, and another destination."""
 
     to_uri: str = field(repr=False)
     _: KW_ONLY
@@ -44,18 +44,18 @@ class RepublishOptions(PublishOptions):
         """Check the options.  Raises: JobError."""
         super().__post_init__()
         if len(self.place) > 1:
-            raise JobError(f"letters go to one of: {', '.join(self.place)}")
+            raise JobError(f"give only one of: {', '.join(self.place)}")
 
     @property
     def place(self) -> dict[str, object]:
-        """The options that send letters elsewhere than to the queue in which each died."""
+        """The given options for a destination other than the queue in which each letter died."""
         said: dict[str, object] = {} if self.to_queue is None else {"to_queue": self.to_queue}
         said |= {} if self.to_exchange is None else {"to_exchange": self.to_exchange}
         return said | ({"as_published": True} if self.as_published else {})
 
     @property
     def wanted(self) -> dict[str, str | None]:
-        """The values that selected letters have in these columns, if they are given."""
+        """The columns that select letters by a value; a value of None does not select."""
         return {"reason": self.reason, "queue": self.queue, "fingerprint": self.fingerprint}
 
     @property
@@ -75,8 +75,9 @@ class RepublishOptions(PublishOptions):
     def own_name(self) -> str:
         """The job's name: the same for the same letters and destination.
 
-        Without a destination it is that of earlier releases, which sent letters as published: such
-        a letter was in the queue of its death too, which knows it by that name.
+        Without a destination, it equals the name in earlier releases, which sent letters as
+        published.  Such a letter also reached the queue in which it died, and that queue recognizes
+        it by this name.
         """
         said = {**self.choice.described(), **self.wanted, "error_path": self.error_path}
         return self.name_of("deadletter", to=place_of(self.to_uri), **said, **self.place)
@@ -84,15 +85,16 @@ class RepublishOptions(PublishOptions):
 
 @takes(RepublishOptions)
 def republish(spark: SparkSession, job: RepublishOptions) -> Sent:
-    """Publish dead letters again, each to the queue in which it died and to no other.
+    """Publish dead letters again, each only to the queue in which it died.
 
-    `to_queue` sends all of them to one queue or stream, `to_exchange` to an exchange with the first
-    routing key of each, and `as_published` to the exchange of the first publish, and so to all
-    queues that are bound to it.  A letter that died in no queue (reason `unroutable`) is always
-    sent as published.
+    `to_queue` sends all of them to one queue or stream, `to_exchange` sends them to an exchange
+    with their first routing keys, and `as_published` sends them to their first exchanges, and so to
+    all queues bound to these.  A letter that no queue took (reason `unroutable`) is always sent as
+    published.
 
-    `rows` are a table with the columns of an archive, for which the job needs a `name`.  What
-    selects letters is optional.  `options` and `to_options` are further ones of source and sink.
+    `rows` is a table with the columns of an archive, for which the job needs a `name`.  The options
+    that select letters are optional.  `options` and `to_options` are further options of source and
+    sink.
 
     Raises: JobError for invalid arguments; Spark's exceptions, with the source's or sink's reason.
     """
@@ -108,11 +110,11 @@ def republish(spark: SparkSession, job: RepublishOptions) -> Sent:
 def _addressed(
     found: DataFrame, choice: Choice, wanted: Mapping[str, str | None], as_published: bool
 ) -> DataFrame:
-    """Return the selected letters, addressed to the queue in which each died.
+    """Return the selected letters, addressed to the queues in which they died.
 
-    `as_published` addresses them as they were first published, and so are letters with the reason
-    `unroutable`, which no queue has taken.  For others without a queue the destination is unknown,
-    and Spark raises that.
+    Letters with the reason `unroutable`, which no queue took, have their first exchange and routing
+    key; with `as_published`, all letters do.  For any other letter without a queue, Spark raises an
+    error, because its destination is unknown.
     """
     from pyspark.sql import functions as f
 
@@ -124,10 +126,10 @@ def _addressed(
         return taken.withColumns({"exchange": f.col("first_exchange"), "routing_key": key})
     homeless = f.raise_error(
         f.concat(
-            f.lit("the letter at offset "),
+            f.lit("the dead letter at offset "),
             f.col("offset").cast("string"),
             f.lit(
-                " does not tell which queue it died in: choose others, or say where letters go "
+                " does not name the queue it died in: select other letters, or set a destination "
                 "(to_queue, to_exchange, as_published)"
             ),
         )

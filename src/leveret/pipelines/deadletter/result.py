@@ -1,4 +1,4 @@
-"""The result of the dead-letter job: groups of letters, with their first and last letter."""
+"""The result of the dead-letter job: groups of letters, with their first and last letters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leveret.pipelines.pages.bars import Bar
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One dead letter, with the fields to show."""
+    """A dead letter, with the fields that a page shows."""
 
     stream: str
     offset: int | None
@@ -24,9 +24,9 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterGroup:
-    """Letters that died in one queue, for one reason and with one kind of error.
+    """Letters with the same queue, reason and kind of error.
 
-    `kind` is the error without the parts that differ from letter to letter.
+    `kind` is the error's text without the parts that differ from letter to letter.
     """
 
     reason: str
@@ -41,9 +41,10 @@ class DeadLetterGroup:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """All dead letters; `others` counts messages that are no dead letters.
+    """All dead letters; `others` is the number of messages that are not dead letters.
 
-    `bars` count letters over time, by their place in `ends`: queue and reason.
+    `bars` are counts of letters over time; a bar's rank is the index of its queue and reason in
+    `ends`.
     """
 
     source: str

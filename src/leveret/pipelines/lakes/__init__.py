@@ -1,8 +1,7 @@
-"""Table formats that an archive can have: a file for each format, all written by one sink.
+"""The table formats of an archive: a module for each format, and a sink that writes all of them.
 
-`base` is the base class of these tables, `delta` and `iceberg` implement it, `files` writes the
-files that they list, and `sink` is Spark's side.  Plain Parquet needs none of this: Spark's own
-sink writes it.
+`base` is the base class of the tables, which `delta` and `iceberg` implement.  `files` writes the
+files of a table, and `sink` is Spark's data source.  Plain Parquet is written by Spark's own sink.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ FORMATS: Final = ("delta", "iceberg")
 def open_lake(options: LakeOptions) -> Lake:
     """Return the table that the options name; it need not exist yet.
 
-    Raises: ImportError, with the package to install.
+    Raises: ImportError, which names the package to install.
     """
     if options.format == "delta":
         from leveret.pipelines.lakes.delta import DeltaLake
@@ -33,11 +32,11 @@ def open_lake(options: LakeOptions) -> Lake:
 
 
 def find_lake(path: str, table: str = "", catalog: str = "") -> Lake | None:
-    """Return the table at a path, to be read, or None if plain files are there.
+    """Return the table at a path, or None if the path contains plain Parquet files.
 
-    An Iceberg table of a catalog is named by `table` and `catalog`, not by its path.
+    `table` and `catalog` name an Iceberg table in a catalog, whose path is not used.
 
-    Raises: ImportError, with the package to install.
+    Raises: ImportError, which names the package to install.
     """
     format_ = ""
     if table or catalog or (Path(path) / CATALOG_FILE).is_file():
@@ -50,7 +49,7 @@ def find_lake(path: str, table: str = "", catalog: str = "") -> Lake | None:
 
 
 def _is_delta(uri: str) -> bool:
-    """Return whether there is a Delta table at a URI."""
+    """Return whether a Delta table exists at a URI."""
     try:
         from deltalake import DeltaTable
     except ModuleNotFoundError:

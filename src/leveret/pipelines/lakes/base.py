@@ -1,7 +1,7 @@
-"""The interface of a lake's table to an archive: it takes the files of each batch once.
+"""The base class of an archive's tables, to which the files of each batch are added once.
 
-Invariants: `add` with a batch of a query that the table has already does nothing; the files of a
-batch and the record of its number are one commit of the table.
+Invariants: `add` does nothing for a batch that the table already has.  The files of a batch and its
+number are added in one commit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The catalog of an Iceberg table that has its own one, next to its data.
+#: The file of an Iceberg table's own catalog, next to its data.
 CATALOG_FILE: Final = "catalog.db"
 
 
@@ -35,9 +35,10 @@ class TableFile:
 
 @dataclass(frozen=True, slots=True)
 class LakeOptions:
-    """The table's identity, and how its files are written.
+    """The identity of a table, and the options for writing its files.
 
-    `table` and `catalog` are Iceberg's: a name, and a catalog of pyiceberg's configuration.
+    `table` is the name of an Iceberg table, and `catalog` is a catalog in pyiceberg's
+    configuration.
     """
 
     format: str
@@ -49,9 +50,9 @@ class LakeOptions:
 
 
 class LakeTable(ABC):
-    """One table."""
+    """A table in one of the formats."""
 
-    #: Whether the partition's columns are in the files too, and the folder of the files.
+    #: Whether the files also contain the partition columns, and the folder of the files.
     keeps_partition_columns = False
     folder = ""
 
@@ -68,7 +69,7 @@ class LakeTable(ABC):
 
     @abstractmethod
     def add(self, files: Sequence[TableFile], schema: pa.Schema, query: str, batch: int) -> bool:
-        """Add a batch's files in one commit; return False if the table has the batch already."""
+        """Add a batch's files in one commit; return False if the table already has the batch."""
 
     @abstractmethod
     def uris(self) -> list[str]:

@@ -1,7 +1,7 @@
-"""Delta Lake by the package `deltalake` (delta-rs), which needs no JVM code and so any Spark.
+"""Delta Lake tables, with the package `deltalake` (delta-rs), which works with any Spark.
 
-A batch is one version of the table with an application transaction of the query, which is what
-Delta's own sink writes too.
+A batch is one version of the table with an application transaction of the query, as Delta's own
+sink writes it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class DeltaLake(LakeTable):
         DeltaTable.create(self.options.path, schema, mode="ignore", partition_by=partition_by)
 
     def add(self, files: Sequence[TableFile], schema: pa.Schema, query: str, batch: int) -> bool:
-        """Add a batch's files in one commit; return False if the table has the batch already."""
+        """Add a batch's files in one commit; return False if the table already has the batch."""
         table = DeltaTable(self.options.path)
         known = table.transaction_version(query)
         if known is not None and known >= batch:

@@ -1,10 +1,9 @@
-"""The rows of one task as Parquet files, each of one partition of the table.
+"""Writes the rows of a task to Parquet files, each with rows of one partition of the table.
 
-Files are where Hive would put them (`stream=orders/date=2026-11-21/`), under names that no other
-attempt uses: the files of a failed attempt are in no table and do no harm.  This module decides
-nothing about tables: which files count is up to them (`base.py`).
+Files have paths as in Hive (`stream=orders/date=2026-11-21/`) and unique names.  The files of a
+failed attempt are harmless, because no table lists them.
 
-Invariants: rows of one partition keep their order; a file holds at least one row.
+Invariants: the rows of a partition keep their order.  A file contains at least one row.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ import pyarrow.parquet as pq
 
 from leveret.pipelines.lakes.base import TableFile
 
-#: A file of a lake's table is closed at this many bytes of Arrow (in Parquet, a third of that); its
-#: row groups have this many rows, so that a reader can skip them by their statistics; and a task
-#: writes to this many files at once: each buffers a row group.
+#: The size of Arrow data at which a file is closed (Parquet takes a third of it); the rows of a row
+#: group, which a reader can skip by its statistics; and the maximum number of open files of a task,
+#: each of which buffers a row group.
 _LAKE_FILE_BYTES: Final = 512 * 1024 * 1024
 _LAKE_ROW_GROUP_ROWS: Final = 131_072
 LAKE_FILES_OPEN_MAX: Final = 64
@@ -32,7 +31,7 @@ LAKE_FILES_OPEN_MAX: Final = 64
 #: The name that Hive writes for a partition without a value.
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 
-#: The characters that Hive, and Spark with it, escapes in a directory's name.
+#: The characters that Hive and Spark escape in the names of directories.
 _SPECIAL: Final = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(32)}
 
 
@@ -45,7 +44,7 @@ def location(path: str) -> tuple[pyarrow.fs.FileSystem, str]:
 
 
 class PartitionedFiles:
-    """The files that one task writes.  `keep` leaves the partition's columns in the files."""
+    """The files that a task writes; with `keep`, they contain the partition columns."""
 
     def __init__(
         self, path: str, partition_by: Sequence[str], compression: str, *, keep: bool, folder: str
@@ -59,7 +58,7 @@ class PartitionedFiles:
         self._done: list[TableFile] = []
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[TableFile]:
-        """Write all batches; return the files.  If this fails, the written files are removed."""
+        """Write all batches and return the files; on failure, remove the written files."""
         try:
             for batch in batches:
                 for values, rows in self._split(batch):
@@ -120,7 +119,7 @@ class PartitionedFiles:
 
 
 class _OpenFile:
-    """A file being written; small batches are gathered to row groups of a useful size."""
+    """An open file; small batches are combined to row groups of a useful size."""
 
     def __init__(
         self, system: pyarrow.fs.FileSystem, base: str, path: str, compression: str
@@ -136,7 +135,7 @@ class _OpenFile:
         self._bytes = 0
 
     def add(self, rows: pa.RecordBatch) -> int:
-        """Add rows; return the approximate number of bytes added so far."""
+        """Add rows; return the approximate size of all added rows."""
         self._gathered.append(rows)
         self._gathered_rows += rows.num_rows
         self.rows += rows.num_rows
@@ -165,7 +164,7 @@ class _OpenFile:
         return int(self._system.get_file_info(self._full_path).size)
 
     def abandon(self) -> None:
-        """Close the file as it is."""
+        """Close the file without writing its buffered rows."""
         if self._writer is not None:
             self._writer.close()
 
@@ -173,7 +172,7 @@ class _OpenFile:
 def remove(
     system: pyarrow.fs.FileSystem, base: str, files: Iterable[TableFile | _OpenFile]
 ) -> None:
-    """Remove files that are in no table; missing ones are ignored."""
+    """Remove files that no table lists; ignore missing files."""
     for file in files:
         path = f"{base}/{file.path}"
         if system.get_file_info(path).type != pyarrow.fs.FileType.NotFound:
@@ -181,7 +180,7 @@ def remove(
 
 
 def _escaped(value: str | None) -> str:
-    """Return a value as it is written in a directory's name."""
+    """Return a value as escaped in the name of a directory."""
     if not value:
         return NO_VALUE
     return "".join(f"%{ord(c):02X}" if c in _SPECIAL else c for c in value)

@@ -1,11 +1,10 @@
-"""Iceberg by the package `pyiceberg`, which needs no JVM code and so any Spark.
+"""Iceberg tables, with the package `pyiceberg`, which works with any Spark.
 
-Without a catalog's name the table has its own catalog, an SQLite file next to its data, which suits
-one machine.  A name is one of pyiceberg's configuration (`~/.pyiceberg.yaml`,
-`PYICEBERG_CATALOG__…`).
+A catalog is named as in pyiceberg's configuration (`~/.pyiceberg.yaml`, `PYICEBERG_CATALOG__…`).
+Without a name, the table has its own catalog, an SQLite file next to its data, which is enough for
+one machine.
 
-A batch is one snapshot; the newest batch of a query is a property of the table, set by the same
-commit.
+A batch is one snapshot.  The same commit sets a property of the table to the query's newest batch.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _BATCH: Final = "leveret.batch."
 
 
 class IcebergLake(LakeTable):
-    """An Iceberg table; its files are in `data/` under the path."""
+    """An Iceberg table, whose files are in `data/` below its path."""
 
     keeps_partition_columns = True
     folder = "data"
@@ -79,7 +78,7 @@ class IcebergLake(LakeTable):
                 spec.add_field(column, IdentityTransform(), column)
 
     def add(self, files: Sequence[TableFile], schema: pa.Schema, query: str, batch: int) -> bool:
-        """Add a batch's files in one commit; return False if the table has the batch already."""
+        """Add a batch's files in one commit; return False if the table already has the batch."""
         table: Table = self._catalog().load_table(self.name)
         known = table.properties.get(_BATCH + query)
         if known is not None and int(known) >= batch:

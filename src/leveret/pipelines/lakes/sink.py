@@ -1,11 +1,11 @@
-"""Spark's side of a table: executors write files, and the driver's commit lists them.
+"""The Spark sink for tables: executors write files, and the driver adds them to the table.
 
-The commit of a micro-batch is one commit of the table, with the query's id and the batch's number
-in it.  After a crash Spark repeats the batch, and a table that has it adds nothing: the files of
-the second attempt are in no table, like those of a failed batch.  The id comes from the tasks,
-because it belongs to the query's checkpoint.
+The driver adds the files of a micro-batch in one commit, with the query's id and the batch's
+number.  After a crash, Spark repeats the batch.  If the table already has it, nothing is added, and
+no table lists the files of the second attempt.  The query's id, which its checkpoint stores, comes
+from the tasks.
 
-Spark creates the writer anew for each batch and pickles it, so it holds nothing but options.
+Spark creates and pickles a new writer for each batch, so a writer has no state except its options.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from leveret.spark.versions import DataSourceStreamArrowWriter, arrow_schema
 
 FORMAT: Final = "leveret_lake"
 
-#: The property by which Spark tells a task the query's id.
+#: The local property that contains the query's id in a task.
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 
 
@@ -40,7 +40,7 @@ class WrittenFiles(WriterCommitMessage):
 
 
 def to_options(options: LakeOptions) -> dict[str, str]:
-    """Return the options in Spark's form."""
+    """Return the options as Spark's options."""
     return {
         "format": options.format,
         "path": options.path,
@@ -62,7 +62,7 @@ class LakeSink(DataSource):
     def streamWriter(  # noqa: N802  Spark's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
-        """Return the writer of a batch."""
+        """Return a writer."""
         raw = self.options
         options = LakeOptions(
             format=raw["format"],
@@ -97,7 +97,7 @@ class LakeWriter(DataSourceStreamArrowWriter):
         return WrittenFiles(query or "", tuple(files.write(iterator)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """List the files of all tasks in the table."""
+        """Add the files of all tasks to the table."""
         written = [message for message in messages if isinstance(message, WrittenFiles)]
         files = [file for message in written for file in message.files]
         if not files:
@@ -105,4 +105,4 @@ class LakeWriter(DataSourceStreamArrowWriter):
         open_lake(self._options).add(files, self._schema, written[0].query, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Leave the files in place, because the failed commit may have listed them."""
+        """Do not remove the files, because the failed commit may have added them."""

@@ -1,1 +1,1 @@
-"""The life of messages, from the broker's events."""
+"""The lifecycle job: latencies and outcomes of messages, from the broker's events."""

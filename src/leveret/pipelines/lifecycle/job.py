@@ -1,18 +1,18 @@
-"""The lives of messages, from the broker's events: latency of each stage, outcomes, stuck messages.
+"""Computes latencies and outcomes of messages, and finds stuck messages, from the broker's events.
 
-It reads the stream `amq.leveret.events` of a virtual host (`event_sample_every` enables it), or an
-archive of it.  A message in a queue is identified by its queue's name and its sequence; one
-aggregation joins its events, whatever their number.
+The job reads the stream `amq.leveret.events` of a virtual host (`event_sample_every` enables it),
+or an archive of it.  A message in a queue is identified by the name of the queue and its sequence;
+one aggregation combines all its events.
 
-Stages, in milliseconds of the broker's clock: *routing* from the publish to the queue (not 0 for
-delayed messages and dead letters), *waiting* from there to the first delivery, *handling* from the
-first delivery to the ack, *whole* from the publish to the ack.
+The stages are in milliseconds of the broker's clock: *routing* from the publish to the queue (not 0
+for delayed messages and dead letters), *waiting* from the queue to the first delivery, *handling*
+from the first delivery to the ack, *whole* from the publish to the ack.
 
-A message is stuck if its last event is older than `stuck_after`, and it neither ended nor was
-removed by a purge or with its queue.  The present time is that of the broker's clock, because a
-queue in which nothing happens has no newer events; for an archive it is an argument, or else the
-time of the newest event.  Messages from before the first event of the stream are distinguished as
-far as possible: lives without their beginning count in `cut`.
+A message is stuck if its last event is older than `stuck_after`, and it has neither ended nor been
+removed by a purge or with its queue.  The current time is read from the broker's clock, because an
+idle queue has no newer events.  For an archive it is an argument, or else the time of the newest
+event.  `cut` counts messages whose first events are missing, because they were published before the
+first event in the stream.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 EVENT_STREAM: Final = "amq.leveret.events"
 
-#: The number of queues and of stuck messages in the result.
+#: The maximum numbers of queues and of stuck messages in the result.
 QUEUES_MAX: Final = 1000
 STUCK_MAX: Final = 1000
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 
-#: The outcomes of a life, and the events that end all waiting messages of a queue.
+#: The events that end a message, and the events that remove all waiting messages of a queue.
 ENDS: Final = ("acked", "dead_lettered", "expired", "dropped")
 _QUEUE_ENDS: Final = ("purged", "deleted")
 
-#: The kinds of the last event of a message that waits to be delivered.
+#: The possible last events of a message that waits for delivery.
 _WAITING: Final = ("routed", "requeued")
 
 EVENT: Final = (
@@ -56,7 +56,7 @@ EVENT: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class LifecycleOptions(SourceOptions):
-    """The options of a report on the lives of messages."""
+    """The options of the lifecycle job."""
 
     stream: str = EVENT_STREAM
     stuck_after: str = "10 minutes"
@@ -75,10 +75,10 @@ class LifecycleOptions(SourceOptions):
 
 @takes(LifecycleOptions)
 def lifecycle(spark: SparkSession, job: LifecycleOptions) -> Lifecycle:
-    """Report the lives of messages, from the events of a broker (`uri`) or an archive (`path`).
+    """Report latencies and outcomes of messages, from events of a broker (`uri`) or an archive.
 
-    `now` is the present time for an archive, by default that of its newest event; with a broker,
-    the present time is that of the broker's clock.
+    `now` is the current time for an archive (`path`), by default the time of its newest event.  For
+    a broker, the current time is read from its clock.
 
     Raises: JobError (a ValueError) for invalid arguments; Spark's exceptions.
     """
@@ -106,7 +106,7 @@ def lifecycle(spark: SparkSession, job: LifecycleOptions) -> Lifecycle:
 
 
 def read_events(rows: DataFrame) -> DataFrame:
-    """Return events as columns (`EVENT`); `event` is null for a body that is no event."""
+    """Return events as columns (`EVENT`); `event` is null for a body that is not an event."""
     from pyspark.sql import functions as f
 
     text = f.col("body").cast("string")
@@ -114,11 +114,12 @@ def read_events(rows: DataFrame) -> DataFrame:
 
 
 def lives(events: DataFrame) -> DataFrame:
-    """Return a row for each message in each queue, as a table for further queries.
+    """Return a row for each message in each queue, for further queries.
 
-    Columns: vhost, queue, sequence, the known properties of the message, the times `taken_ms`,
-    `routed_ms`, `delivered_ms` (first), `ended_ms`, the `end` (null while it lives, `cleared` after
-    a purge or with its queue), `deliveries`, `last_event`, `last_ms`.
+    The columns are vhost, queue, sequence, the known properties of the message, the times
+    `taken_ms`, `routed_ms`, `delivered_ms` (of the first delivery) and `ended_ms`, the outcome
+    `end` (null if the message has not ended, `cleared` if a purge or the deletion of its queue
+    removed it), `deliveries`, `last_event` and `last_ms`.
     """
     from pyspark.sql import functions as f
 
@@ -166,7 +167,7 @@ def lives(events: DataFrame) -> DataFrame:
 def summarize(
     events: DataFrame, source: str, stuck_after_seconds: int, now_ms: int | None = None
 ) -> Lifecycle:
-    """Return the report on events; the present time is at least that of the newest."""
+    """Return the report on events; the current time is at least that of the newest event."""
     from pyspark.sql import functions as f
 
     totals = events.agg(
@@ -208,7 +209,7 @@ def summarize(
 
 
 def _spans() -> dict[str, Column]:
-    """Return the stages of a life, null for stages that it did not reach."""
+    """Return the durations of the stages, null for stages that a message did not complete."""
     from pyspark.sql import functions as f
 
     acked_ms = f.when(f.col("end") == "acked", f.col("ended_ms"))
@@ -221,7 +222,7 @@ def _spans() -> dict[str, Column]:
 
 
 def _by_queue(all_lives: DataFrame, oldest_ms: int, now_ms: int) -> DataFrame:
-    """Return the counts and latencies of each queue, and the age of its oldest waiting message."""
+    """Return counts and latencies of each queue, and the age of its oldest waiting message."""
     from pyspark.sql import functions as f
 
     from leveret.spark.versions import quantile, sketch
@@ -260,7 +261,7 @@ def _oldest(stuck: DataFrame) -> DataFrame:
 
 
 def _queue_life(row: dict[str, object]) -> QueueLife:
-    """Return a queue's row as an object."""
+    """Return the object for a queue's row."""
     found = {name: _latency(row, name) for name in STAGES}
     kept = {name: row[name] for name in QueueLife.__slots__ if name != "stages"}
     passed = {name: latency for name, latency in found.items() if latency.messages}
@@ -274,7 +275,7 @@ def _latency(row: dict[str, object], stage: str) -> Latency:
 
 
 def _stuck(row: dict[str, object]) -> Stuck:
-    """Return a stuck message as an object."""
+    """Return the object for a stuck message's row."""
     kept = {name: row[name] for name in Stuck.__slots__ if name != "last_at"}
     last_ms = row["last_ms"]
     assert isinstance(last_ms, int)

@@ -1,4 +1,4 @@
-"""The lives of messages as one HTML page: time spent, outcomes, and stuck messages."""
+"""The HTML page of the lifecycle job: latencies, outcomes, and stuck messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STUCK = "vhost queue sequence exchange routing_key message_id last_event last_a
 
 
 def lifecycle_page(found: Lifecycle, stuck_after: str, command: str = "") -> str:
-    """Return the page; `command` is the command that followed the messages."""
+    """Return the page; `command` is the equivalent command."""
     stages = [row for queue in found.queues for row in _stages(queue)]
     return job_page(
         "lifecycle",

@@ -12,7 +12,7 @@ STAGES: Final = ("routing", "waiting", "handling", "whole")
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """One stage of the lives in one queue: how many messages passed it, and quantiles in ms."""
+    """One stage in one queue: the number of messages that completed it, and quantiles in ms."""
 
     messages: int
     p50_ms: int
@@ -23,11 +23,12 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class QueueLife:
-    """The lives of messages in one queue: their outcomes, and the durations of the stages.
+    """The messages of one queue: their outcomes, and the durations of the stages.
 
-    `cleared` messages ended by a purge or with the queue; `open` have not ended, and `stuck` of
-    those are too old.  The beginning of `cut` is not in the data.  `oldest_waiting_ms` is the age
-    of the oldest message that waits to be delivered, or None.
+    `cleared` counts messages that were removed by a purge or with the queue, `open` those that have
+    not ended, `stuck` the open messages without a recent event, and `cut` messages whose first
+    events are missing.  `oldest_waiting_ms` is the age of the oldest message that waits for
+    delivery, or None.
     """
 
     vhost: str
@@ -48,7 +49,7 @@ class QueueLife:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """A stuck message: its last event, and the time of that."""
+    """A stuck message, with its last event and the time of that event."""
 
     vhost: str
     queue: str
@@ -62,12 +63,12 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """The result: `queues` with the most messages first, `stuck` the oldest first.
+    """The result: `queues` with the most messages first, `stuck` messages with the oldest first.
 
-    `messages` counts those of all queues; `published` and `unroutable` are of the sample of
-    publishes, and `published_to_streams` counts those of `published` that reached only streams and
-    so added no message to a queue.  `first` and `last` are the times of the oldest and the newest
-    event, and `now` is the present time, by which messages wait or are stuck.
+    `messages` is the number of messages in all queues.  `published` and `unroutable` count sampled
+    publishes, and `published_to_streams` those of `published` that reached only streams, and so
+    added no message to a queue.  `first` and `last` are the times of the oldest and the newest
+    event.  `now` is the current time, from which the ages of messages are computed.
     """
 
     source: str

@@ -1,1 +1,1 @@
-"""The parts of the jobs' HTML pages."""
+"""Shared parts of the jobs' HTML pages."""

@@ -1,4 +1,4 @@
-"""Bars over time: the counts of a job for a plot, and their form in a page."""
+"""Stacked bars over time: the counts of a job, and their representation in a page."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Final
 
 from leveret.pipelines.pages.origin import milliseconds
 
-#: The number of keys in a stack, in addition to all others together; the style of the pages has a
-#: colour for each and for the others.
+#: The number of keys in a stack, besides all other keys together.  The style of the pages has a
+#: colour for each of them and for the others.
 BANDS_MAX: Final = 7
 
-#: The number of bars in one plot.
+#: The maximum number of bars in a plot.
 BARS_MAX: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A part of a bar: `count` of the key with this rank; `BANDS_MAX` is the rest's."""
+    """A part of a bar: the count of the key with this rank, or of all others (`BANDS_MAX`)."""
 
     start: datetime
     rank: int
@@ -27,7 +27,10 @@ class Bar:
 
 
 def bar_width(first: int | None, last: int | None, window_seconds: int) -> int:
-    """Return the width of bars from the first to the last microsecond: whole windows, few bars."""
+    """Return the width of bars in seconds: as few windows as `BARS_MAX` allows.
+
+    `first` and `last` are the starts of the first and the last window, in microseconds.
+    """
     if first is None or last is None:
         return window_seconds
     windows = (last - first) // (window_seconds * 1_000_000) + 1
@@ -35,7 +38,7 @@ def bar_width(first: int | None, last: int | None, window_seconds: int) -> int:
 
 
 def stacks(bars: Sequence[Bar], names: Sequence[str], bar_seconds: int) -> dict[str, object]:
-    """Return a plot's data: the names of its series, seconds, and the counts of each series."""
+    """Return the data of a plot: names of series, start times, and the counts of each series."""
     ranks = sorted({bar.rank for bar in bars})
     starts = sorted({bar.start for bar in bars})
     place = {start: at for at, start in enumerate(starts)}

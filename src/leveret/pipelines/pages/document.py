@@ -1,14 +1,13 @@
-"""A job's page: one HTML file that holds its data, its script and its style, and loads nothing.
+"""A job's page: one HTML file with its data, its script and its style, which loads nothing else.
 
-Invariant: data from messages is only in the JSON, in which each `<` is escaped, and the
-script shows it as text; the title, which may have a stream's name, is escaped.  The page's policy
-allows this script and this style by their hashes, and nothing else.
+A page has one script, in which the JavaScript modules are joined: each once, after the modules that
+it imports, without `import` lines and without the word `export`.  The top-level names of all
+modules therefore share one scope and must differ.  A vendored module has its own scope.
 
-A page has one script, into which the JavaScript modules are joined: each once, after those that it
-imports, without its `import` lines and without the word `export`.  So the names at the top of all
-modules share one scope and must differ.  Vendored modules keep a scope of their own.
-
-Invariant: a script has no `</script` and no `<!--`, which would end or change it in HTML.
+Invariants: data from messages is only in the JSON, in which each `<` is escaped, and the script
+shows it as text.  The title, which may contain a stream's name, is escaped.  The page's content
+security policy allows only this script and this style, by their hashes.  A script contains no
+`</script` and no `<!--`, which would end or change it in HTML.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ _PAGE: Final = """<!doctype html>
 </head>
 <body>
 <div id="page"></div>
-<noscript><p>This page shows its data by JavaScript, which is switched off. The job prints the same
-figures.</p></noscript>
+<noscript><p>This page needs JavaScript to show its data. The job prints the same figures.</p>
+</noscript>
 <script type="application/json" id="data">{data}</script>
 <script type="module">{script}</script>
 </body>
@@ -75,7 +74,7 @@ def job_page(job: str, title: str, data: Mapping[str, object]) -> str:
 
 
 def json_text(data: object) -> str:
-    """Return JSON for embedding in an HTML script: ASCII, and without `<`."""
+    """Return JSON to embed in an HTML script: in ASCII, without `<` and `>`."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e")
 
@@ -90,7 +89,7 @@ def write_page(path: str | Path, page: str) -> None:
 
 @cache
 def joined(entry: str) -> str:
-    """Return a module of the pages (`jobs/report.js`) and all its imports as one script.
+    """Return a module, such as `jobs/report.js`, and all its imports as one script.
 
     Raises: ValueError for modules that cannot be joined; OSError.
     """
@@ -103,7 +102,7 @@ def joined(entry: str) -> str:
 
 
 class _Joining:
-    """Modules in the order in which they run, and the names taken from vendored ones."""
+    """Modules in the order in which they run, and the names imported from vendored modules."""
 
     def __init__(self) -> None:
         self._parts: dict[str, str] = {}
@@ -132,7 +131,7 @@ class _Joining:
             self._taken.setdefault(place, set()).add(f"default: {names}")
 
     def script(self) -> str:
-        """Return all modules."""
+        """Return all modules, joined."""
         vendored = [
             f"const {{ {', '.join(sorted(names))} }} = {_scoped(place)};\n"
             for place, names in sorted(self._taken.items())
@@ -141,7 +140,7 @@ class _Joining:
 
 
 def _scoped(place: str) -> str:
-    """Return a vendored module as an expression: the object of its exports."""
+    """Return a vendored module as an expression that evaluates to its exports."""
     text = text_of(place)
     default = _VENDOR_DEFAULT.search(text)
     if default is not None:

@@ -1,7 +1,7 @@
-"""The origin of a page's data: the source, the range of times, and the command.
+"""The origin of a page's data: the source, the range of times, and the equivalent command.
 
-A command is written from the job's arguments, so it exists for a call from Python too.  It contains
-no password: a URI is shown without its user.
+The command is computed from the job's arguments, also for a call from Python.  It contains no
+password, because URIs are shown without users.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-#: How much of a command is shown; one with many patterns may be as long as the system allows.
+#: The maximum length of a shown command; a command with many patterns may be very long.
 COMMAND_CHARACTERS: Final = 2000
 
 _USER: Final = re.compile(r"//[^/]*@")
@@ -25,7 +25,7 @@ Given = str | int | bool | Sequence[str] | None
 class PageOrigin:
     """The source, the times of its first and last message if they are known, and the command.
 
-    `times` describes the times: `Ran` for those of the run itself.
+    `times` is the label of the times: `Ran` if they are the times of the run.
     """
 
     source: str
@@ -35,7 +35,7 @@ class PageOrigin:
     times: str = "Time"
 
     def described(self) -> dict[str, object]:
-        """Return it as data of a page."""
+        """Return the origin as data of a page."""
         return {
             "source": self.source,
             "command": self.command[:COMMAND_CHARACTERS],
@@ -47,9 +47,10 @@ class PageOrigin:
 
 
 def command_line(job: str, *arguments: str, **options: Given) -> str:
-    """Return the command equivalent to a call; options that are None or empty are left out.
+    """Return the command equivalent to a call, without options that are None or empty.
 
-    The option `--max-count` is named `max_count`; `uri` and `to` lose user and password.
+    The option `--max-count` is named `max_count`.  User and password are removed from `uri` and
+    `to`.
     """
     words = ["leveret", "pipeline", job, *arguments]
     for name, value in options.items():
@@ -65,7 +66,7 @@ def command_line(job: str, *arguments: str, **options: Given) -> str:
 
 
 def path_text(path: object) -> str | None:
-    """Return a path as text, if there is one; contents instead of a file have no name."""
+    """Return a path as text, or None if there is none, or if the file's contents are given."""
     return None if path is None or isinstance(path, Mapping) else str(path)
 
 
@@ -80,13 +81,13 @@ def without_user(uri: str) -> str:
 
 
 def headers_given(headers: Mapping[str, str | None] | None) -> list[str]:
-    """Return the chosen headers as the command line writes them."""
+    """Return the selected headers as values of the command's option."""
     pairs = (headers or {}).items()
     return [name if value is None else f"{name}={value}" for name, value in pairs]
 
 
 def milliseconds(moment: datetime | None) -> int | None:
-    """Return a moment in a browser's milliseconds; one without a time zone is UTC."""
+    """Return a moment in ms since 1970; a moment without a time zone is in UTC."""
     if moment is None:
         return None
     known = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Tables in a page's data: the rows on a page, and their total number."""
+"""Tables in a page's data, limited in size, with the total number of their rows."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final
 
-#: The rows of one table on a page, which bounds its size.
+#: The maximum number of rows of a table, which limits the size of a page.
 ROWS_SHOWN: Final = 2000
 
-#: The characters of one value: a body or a header may have more.
+#: The maximum number of characters of a value; a body or a header may have more.
 TEXT_CHARACTERS: Final = 1000
 
 
 def table(fields: str, rows: Iterable[Sequence[object]], total: int) -> dict[str, object]:
-    """Return a table: the names of its fields, its first rows, and the number of all rows."""
+    """Return a table: the names of its fields, its first rows, and the total number of rows."""
     kept = [[_short(value) for value in row] for row in islice(rows, ROWS_SHOWN)]
     return {"fields": fields.split(), "rows": kept, "total": total}
 
@@ -34,5 +34,5 @@ def span_text(seconds: int) -> str:
 
 
 def plural(count: int, word: str) -> str:
-    """Return a count of something."""
+    """Return a count with its noun, in the plural unless it is 1."""
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

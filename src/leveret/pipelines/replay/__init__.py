@@ -1,1 +1,1 @@
-"""Publishing recorded messages again."""
+"""The replay job: publishes recorded messages again."""

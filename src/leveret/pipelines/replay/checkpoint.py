@@ -1,4 +1,4 @@
-"""The progress of a publishing job in a file, so that a later run begins where this one ended."""
+"""The checkpoint of a publishing job: a file from which a later run continues."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from leveret.pipelines.refusals import JobError
 
 
 class ReplayProgress:
-    """The published offsets of each source, in a file that is replaced as a whole, or nowhere.
+    """The published offsets of each source, stored in a file if a path is given.
 
-    Raises: JobError for the file of another job, or one that is no checkpoint.
+    The file is replaced atomically.
+
+    Raises: JobError for the file of another job, or a file that is not a checkpoint.
     """
 
     def __init__(self, path: str | Path | None, name: str) -> None:
         self._path = None if path is None else Path(path)
         self._name = name
         self._next: dict[str, int] = {}
-        #: The id of each source's stream, if the broker gives one.
+        #: The id of each source's stream, if the broker reports ids.
         self._ids: dict[str, str] = {}
         if self._path is None or not self._path.exists():
             return
@@ -32,15 +34,16 @@ class ReplayProgress:
             raise JobError(f"checkpoint {self._path}: not a checkpoint: {error}") from None
         if name != self._name:
             raise JobError(
-                f"checkpoint {self._path} is of {name}, and this is {self._name}: another source, "
-                "destination or choice of messages. Name another file, or that job's `name`."
+                f"checkpoint {self._path} belongs to the job {name}, not to {self._name}, which "
+                "has another source, destination or choice of messages. Name another file, or set "
+                "`name` to that of the other job."
             )
 
     def meet(self, source: str, stream_id: str | None) -> None:
         """Record the id of a source's stream.
 
-        Raises: JobError if another stream of its name was published: its offsets do not apply to
-        this one.
+        Raises: JobError if an earlier run published another stream with this name, since its
+        offsets do not apply.
         """
         if stream_id is None:
             return
@@ -48,16 +51,16 @@ class ReplayProgress:
         if known != stream_id:
             raise JobError(
                 f"checkpoint {self._path}: stream {source!r} was deleted and declared again since: "
-                f"its id was {known} and is {stream_id}. To publish the new one, give the job a "
-                "`name` of its own and another file."
+                f"its id was {known} and is {stream_id}. To publish the new stream, give the job "
+                "another `name` and another file."
             )
 
     def next_offset(self, source: str) -> int:
-        """Return the first offset that may be unpublished."""
+        """Return the first offset of a source that may be unpublished."""
         return self._next.get(source, 0)
 
     def advance(self, source: str, offset: int) -> None:
-        """Record that all messages before an offset are confirmed."""
+        """Record that all messages of a source before `offset` are confirmed."""
         self._next[source] = offset
         if self._path is None:
             return

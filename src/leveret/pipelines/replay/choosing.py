@@ -1,7 +1,7 @@
-"""The choice of messages for a job: by time, exchange, routing key and headers.
+"""Selects messages for a job: by time, exchange, routing key and headers.
 
-The broker's own trie matches topic patterns, once for each distinct key of an Arrow batch.  A
-message's time is the broker's, or without one (RabbitMQ) the publisher's.
+The broker's topic trie matches patterns, once for each distinct key of an Arrow batch.  The time of
+a message is the broker's, or the publisher's if the broker, such as RabbitMQ, records none.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Choice:
     headers: Mapping[str, str | None] = field(default_factory=dict)
 
     def check(self) -> None:
-        """Refuse conditions that no message can meet.  Raises: JobError."""
+        """Check that a message can meet the conditions.  Raises: JobError."""
         if self.since is not None and self.until is not None and self.since >= self.until:
             raise JobError(f"since {self.since} is not before until {self.until}")
         for pattern in self.patterns:
@@ -44,7 +44,7 @@ class Choice:
                 raise JobError(f"pattern {pattern[:40]!r}…: at most {_KEY_BYTES_MAX} bytes")
 
     def described(self) -> dict[str, object]:
-        """Return it as text, for the name of a job."""
+        """Return the conditions, for the name of a job."""
         return {
             "since": self.since,
             "until": self.until,
@@ -82,7 +82,7 @@ def in_time(rows: DataFrame, moment: Column, choice: Choice) -> DataFrame:
 
 
 def key_matches(patterns: Sequence[str]) -> Column:
-    """Return whether the column routing_key matches one of some topic patterns."""
+    """Return a column: whether routing_key matches one of the topic patterns."""
     import pyarrow as pa
 
     from leveret.spark.versions import arrow_udf
@@ -92,7 +92,7 @@ def key_matches(patterns: Sequence[str]) -> Column:
     def matches(keys: pa.Array) -> pa.Array:
         return matching(held, keys)
 
-    # Spark reads the types of the arguments, and would look for `pa` among this module's names.
+    # Spark resolves the annotations in this module's namespace, which has no `pa`.
     matches.__annotations__ = {"keys": pa.Array, "return": pa.Array}
     return arrow_udf(matches, "boolean")("routing_key")
 
@@ -115,6 +115,6 @@ def header_choice(pairs: Sequence[str]) -> dict[str, str | None]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not name or name in found or re.search(r"[\x00-\x1f]", name):
-            raise JobError(f"headers: {pair!r} is no NAME=VALUE, or its name comes twice")
+            raise JobError(f"headers: {pair!r} is not NAME=VALUE, or its name is given twice")
         found[name] = value if equals else None
     return found

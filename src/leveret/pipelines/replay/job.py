@@ -1,14 +1,15 @@
-"""Publishing messages of a stream or an archive again, to an exchange or a stream.
+"""Publishes messages of a stream or an archive again, to an exchange, a stream or a queue.
 
-`sending` ensures that the order of each source is kept, and that a repeated run adds nothing.  A
-replay of another choice of messages, or to another destination, is another job and another
-publisher; so is one of another `name`, which allows replaying the same messages a second time.
+`sending` preserves the order of each source, and ensures that a repeated run adds nothing.  A
+replay of another choice of messages, or to another destination, is another job with another
+publisher.  So is a replay with another `name`, which can publish the same messages a second time.
 
-A job that publishes reads its source in parts, ranges of offsets of one stream, piece by piece.
-The broker gives a stream's offsets, and each piece is read by its offsets alone.  An archive's
-offsets are those in its files: a piece has the rows in a range of offsets, sorted.
+A publishing job reads its source in parts, which are ranges of offsets of one stream.  Each part is
+read in steps.  The range of a stream comes from the broker, and a step of it is read by its
+offsets.  The range of an archive comes from its files, and a step of it has the rows with these
+offsets, sorted.
 
-Invariant: a piece is one partition of Spark, in order of its offsets.
+Invariant: a step is one Spark partition, ordered by offset.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _ENDS: Final = (
 
 @dataclass(frozen=True)
 class ReplayOptions(PublishOptions):
-    """The options of a replay: the destination, and which messages."""
+    """The options of a replay: the destination, and the conditions on messages."""
 
     to: Destination
     _: KW_ONLY
@@ -96,10 +97,11 @@ class ReplayOptions(PublishOptions):
 def replay(spark: SparkSession, job: ReplayOptions) -> Sent:
     """Publish messages of a stream (`uri` and `stream`) or of an archive (`path`) again.
 
-    `rows` are a table with the columns of an archive, for which the job needs a `name`.
+    `rows` is a table with the columns of an archive, for which the job needs a `name`.
 
-    Times, an exchange, topic patterns and headers select the messages.  Without an exchange, stream
-    or queue they go to their original destinations.  `html_path` is where a page is written.
+    Times, an exchange, topic patterns and headers select messages.  If the destination names no
+    exchange, stream or queue, messages are published to their original exchanges.  If `html_path`
+    is given, a page about the run is written to it.
 
     Raises: JobError for invalid arguments; Spark's exceptions, with the source's or sink's reason.
     """
@@ -114,7 +116,7 @@ def replay(spark: SparkSession, job: ReplayOptions) -> Sent:
 
 
 def _command(job: ReplayOptions) -> str:
-    """Return the command that does the same."""
+    """Return the equivalent command."""
     to, choice = job.to, job.choice
     return command_line(
         "replay", stream=job.stream, path=path_text(job.path), pattern=job.patterns, rate=job.rate,
@@ -134,7 +136,7 @@ def _parts(spark: SparkSession, job: ReplayOptions) -> list[ReplayPart]:
     choice = job.choice
     if job.uri is None:
         return source_parts(spark, job, lambda rows: chosen(rows, choice))
-    # The broker finds the times, because RabbitMQ's rows have none.
+    # The broker selects by time, because RabbitMQ's rows have no times.
     rest = Choice(None, None, choice.exchange, choice.patterns, choice.headers)
     return source_parts(spark, job, lambda rows: chosen(rows, rest), choice.since, choice.until)
 
@@ -146,7 +148,7 @@ def source_parts(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> list[ReplayPart]:
-    """Return the parts of a source; times apply to a stream, in which the broker finds them."""
+    """Return the parts of a source; only for a stream, the broker applies `since` and `until`."""
     if job.uri is None:
         return _table_parts(job.table(spark), choose)
     return _stream_parts(spark, job.stream_options(), choose, since, until)
@@ -159,9 +161,9 @@ def _stream_parts(
     since: datetime | None,
     until: datetime | None,
 ) -> list[ReplayPart]:
-    """Return the parts of a stream; the broker finds the ends for given times.
+    """Return the parts of a stream; the broker finds the offsets for `since` and `until`.
 
-    Raises: OptionError; Interrupted; NotFound (404) if there is no such stream.
+    Raises: OptionError; Interrupted; NotFound (404) if the stream does not exist.
     """
     from leveret.spark.columns.schema import ROW
     from leveret.spark.options.read import parse_options
@@ -201,7 +203,7 @@ def _stream_parts(
 
 
 def _table_parts(rows: DataFrame, choose: Choose) -> list[ReplayPart]:
-    """Return the parts of an archive, or of any table with the columns of one: one per stream."""
+    """Return a part for each stream in an archive, or in a table with the same columns."""
     from pyspark.sql import functions as f
 
     taken = choose(rows)

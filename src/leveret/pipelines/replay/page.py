@@ -1,4 +1,4 @@
-"""One run of a replay as an HTML page: the messages, source, destination and speed."""
+"""The HTML page about a run of a replay: the messages, source, destination and speed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _STEP = "source start end messages known unroutable began ended"
 
 
 def replay_page(sent: Sent, source: str, destination: str, command: str = "") -> str:
-    """Return the page; `destination` is in words, `command` the command that published."""
+    """Return the page; `destination` is a description, and `command` the equivalent command."""
     steps = sent.steps
     first, last = (steps[0].began, steps[-1].ended) if steps else (None, None)
     return job_page(

@@ -1,16 +1,16 @@
-"""Publishing messages of a stream or an archive again: in order, once, at a chosen rate.
+"""Publishes messages of a stream or an archive again: in order, once, at a chosen rate.
 
-Each source (a stream, or a stream in an archive) is one publisher, and a message's publishing id is
-its offset.  One task at a time publishes a source, sorted by offset: this keeps the order of the
-source, whatever the key, and a broker that knows the publisher drops what it received already.
-Running the same job again therefore adds only new messages.
+Each source (a stream, or a stream in an archive) is one publisher, and the publishing id of a
+message is its offset.  One task at a time publishes a source, sorted by offset.  This preserves the
+order of the source, and the broker drops the messages that it has already received from the
+publisher.  A repeated run therefore adds only new messages.
 
-The job works in steps of offsets.  A checkpoint file (`checkpoint.py`) stores up to where all is
-confirmed, so that a run after a crash begins there and repeats less than a step, which the broker
-drops.
+The job publishes in steps, which are ranges of offsets.  A checkpoint file (`checkpoint.py`) stores
+the offset before which all messages are confirmed.  After a crash, a run starts there and repeats
+at most a step, which the broker drops.
 
-Not sent again are the header CC, which Spark holds as text and a broker accepts as a list only, the
-headers of a dead letter's death, and the property user_id, which must be that of the login.
+The header CC is not sent again, because Spark has it as text and a broker accepts only a list; nor
+are the headers about dead-lettering, and the property user_id, which must be that of the login.
 """
 
 from __future__ import annotations
@@ -40,34 +40,35 @@ if TYPE_CHECKING:
 
     from leveret.spark.write.result import WriteResult
 
-#: The offsets of one step: the interval of saves, and the most that a crash makes a run repeat.
+#: The offsets of one step: the interval between checkpoints, and the maximum repeated after a
+#: crash.
 STEP_RECORDS: Final = 1_000_000
 
-#: The approximate duration of a step if there is a rate.
+#: The approximate duration of a step if a rate is given.
 STEP_SECONDS: Final = 30
 
-#: The steps of one run in its result.
+#: The maximum number of steps in the result of a run.
 STEPS_KEPT: Final = 2000
 
-#: How many rows Spark passes to a sink at once; with a rate, so few that a second has several
-#: batches.
+#: The setting for the number of rows per Arrow batch, its maximum, and the number of batches per
+#: second if a rate is given.
 _ARROW_RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ARROW_RECORDS_MAX: Final = 10_000
 _PACES_A_SECOND: Final = 10
 
-#: The kinds of destinations: at most one of them is given.
+#: The kinds of destinations, of which at most one can be given.
 _PLACES: Final = ("exchange", "stream", "queue")
 
-#: Headers that are not sent again, besides those that begin with a death's prefixes.
+#: The headers that are not sent again, and the prefixes of headers about dead-lettering.
 _NOT_AGAIN: Final = ("CC", "BCC")
 _OF_DEATHS: Final = ("x-death", "x-first-death-", "x-last-death-")
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where messages are published: one place, or, if none is given, their original exchanges.
+    """The destination of messages: an exchange, a stream, a queue, or the original exchanges.
 
-    `dedup` False is for brokers without deduplication: then a repeated run publishes again.
+    `dedup=False` is for brokers without deduplication; a repeated run then publishes again.
     """
 
     uri: str = field(repr=False)
@@ -81,16 +82,16 @@ class Destination:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse more than one destination.  Raises: JobError."""
+        """Check that at most one destination is given.  Raises: JobError."""
         given = [word for word in _PLACES if getattr(self, word) is not None]
         if len(given) > 1:
-            raise JobError(f"messages go to one of: {', '.join(given)}")
+            raise JobError(f"give only one of: {', '.join(given)}")
         if self.routing_key is not None and given != ["exchange"]:
-            raise JobError("routing_key: it goes with an exchange")
+            raise JobError("routing_key: it needs an exchange")
 
     @property
     def words(self) -> str:
-        """The destination, for people."""
+        """The destination in words."""
         for word in _PLACES:
             name = getattr(self, word)
             if name is not None:
@@ -98,7 +99,7 @@ class Destination:
         return "the original exchanges"
 
     def sink_options(self, publisher: str) -> dict[str, str]:
-        """Return the options of the sink."""
+        """Return the options of the data source's sink."""
         texts = {**self.options, "uri": self.uri, "unroutable": self.unroutable}
         chosen = {
             "exchange": self.exchange,
@@ -114,9 +115,9 @@ class Destination:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishOptions(SourceOptions):
-    """The options of a job that publishes again: the source, `rows` too, the times and the speed.
+    """The options of a publishing job: the source, which may be `rows`, the times and the rate.
 
-    `name` is its publisher's, by which a broker recognises the job when it runs again.
+    `name` is the start of the publishers' names, by which a broker recognizes a repeated run.
     """
 
     rows: DataFrame | None = None
@@ -137,13 +138,13 @@ class PublishOptions(SourceOptions):
             at_least("rate", self.rate, 1)
 
     def check_source(self) -> None:
-        """Refuse no source, more than one, and rows without a name.  Raises: JobError."""
+        """Check that exactly one source is given, and a name for rows.  Raises: JobError."""
         if self.rows is None:
             super().check_source()
         elif self.path is not None or self.uri is not None:
-            raise JobError("rows are a source of their own: without uri and path")
+            raise JobError("rows cannot be combined with uri or path")
         elif self.name is None:
-            raise JobError("rows: the job needs a name, by which it is known when it runs again")
+            raise JobError("rows: the job needs a name, by which a repeated run is recognized")
 
     @property
     def choice(self) -> Choice:
@@ -152,17 +153,17 @@ class PublishOptions(SourceOptions):
 
     @property
     def source_name(self) -> str:
-        """The source, for people and for the job's name."""
+        """The name of the source, for people and for the job's name."""
         if self.uri is not None:
             return f"{place_of(self.uri)}/{self.stream}"
         return (self.name or "") if self.path is None else str(self.path)
 
     def name_of(self, kind: str, **said: object) -> str:
-        """Return the given name, or one that depends on the source and on what else is `said`."""
+        """Return the given name, or a name that depends on the source and on `said`."""
         return self.name or job_name(kind, source=self.source_name, of=self.stream, **said)
 
     def table(self, spark: SparkSession) -> DataFrame:
-        """Return the messages of an archive, of one stream of it, or of a table."""
+        """Return the messages of an archive or a table, or only those of `stream`."""
         rows = self.rows
         if rows is None:
             assert self.path is not None
@@ -182,9 +183,9 @@ def place_of(uri: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReplayPart:
-    """Offsets of one source, `start` to before `end`, and how to read some of them.
+    """The offsets of one source from `start` to before `end`, and a function that reads a range.
 
-    `stream_id` identifies the stream of its name, if it is known.
+    `stream_id` distinguishes streams with the same name, if it is known.
     """
 
     source: str
@@ -196,7 +197,7 @@ class ReplayPart:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: messages of a source from an offset to before another, and when it ran."""
+    """One step: the messages of a source from `start` to before `end`, and its times."""
 
     source: str
     start: int
@@ -210,10 +211,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The result of one run: `messages` in all, of which the broker dropped some.
+    """The result of a run, which sent `messages`.
 
-    It had received `known` before, and no queue took `unroutable`, even if they went to a
-    dead-letter exchange.  `steps` are the last steps, `STEPS_KEPT` at most, of `steps_total`.
+    Of these, the broker dropped `known`, which it had received before, and no queue took
+    `unroutable`, even if they were sent to a dead-letter exchange.  `steps` has the last of
+    `steps_total` steps, at most `STEPS_KEPT`.
     """
 
     name: str
@@ -226,12 +228,12 @@ class Sent:
 
     @property
     def published(self) -> int:
-        """The number of messages that this run put into a queue or stream."""
+        """The number of messages that this run added to a queue or stream."""
         return self.messages - self.known - self.unroutable
 
     @property
     def dropped_words(self) -> str:
-        """Describe the dropped messages, for people; empty if there were none."""
+        """The numbers of dropped messages in words, or "" if there were none."""
         known = f"{self.known} dropped as published before" if self.known else ""
         lost = f"{self.unroutable} that no queue took" if self.unroutable else ""
         return "".join(f"; {words}" for words in (known, lost) if words)
@@ -244,13 +246,13 @@ def send(
     destination: Destination,
     options: PublishOptions,
 ) -> Sent:
-    """Publish parts one after the other, as the job of a name.
+    """Publish the parts one after the other, as the job `name`.
 
     Raises: JobError for a checkpoint of another job; Spark's exceptions, with the sink's reason.
     """
     step, rate, progress = options.step, options.rate, options.progress
     if rate is not None:
-        # A slow run also reports and saves its progress regularly.
+        # A slow run must report and save its progress regularly, too.
         step = min(step, rate * STEP_SECONDS)
     kept = ReplayProgress(options.checkpoint, name)
     total = known = unroutable = count = 0
@@ -282,11 +284,11 @@ def send(
 def _send_step(
     spark: SparkSession, rows: DataFrame, publisher: str, destination: Destination, rate: int | None
 ) -> WriteResult:
-    """Publish the rows of a step, which are in order; return the result."""
+    """Publish the ordered rows of a step; return the sink's result."""
     from leveret.spark import in_thread
     from leveret.spark.write.result import WriteResult, read_results
 
-    in_thread(spark)  # a job may be called in any thread
+    in_thread(spark)  # a job may be called from any thread
     shaped = _shaped(rows, destination)
     with _paced_batches(spark, rate), tempfile.TemporaryDirectory() as told:
         if rate is not None:
@@ -324,7 +326,7 @@ def _shaped(rows: DataFrame, destination: Destination) -> DataFrame:
 
 @contextmanager
 def _paced_batches(spark: SparkSession, rate: int | None) -> Iterator[None]:
-    """Make Spark pass few rows at once while the block runs, if there is a rate."""
+    """If a rate is given, make Spark use small Arrow batches while the block runs."""
     if rate is None:
         yield
         return
@@ -337,7 +339,7 @@ def _paced_batches(spark: SparkSession, rate: int | None) -> Iterator[None]:
 
 
 def records_at_once(rate: int) -> int:
-    """Return how many rows are passed together at a rate."""
+    """Return the number of rows per Arrow batch for a rate."""
     return max(1, min(_ARROW_RECORDS_MAX, rate // _PACES_A_SECOND))
 
 
@@ -354,7 +356,7 @@ def pace(
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of batches in small groups, so that no second has more than `rate`."""
+    """Yield the rows of batches in small slices, at most `rate` rows per second."""
     few = records_at_once(rate)
     began = clock()
     gone = 0
@@ -372,13 +374,13 @@ def pace(
 
 
 def job_name(kind: str, **said: object) -> str:
-    """Return a name that depends only on the job, so that a repeated job has it again."""
+    """Return a name that depends only on the job's arguments, so that a repeated job has it."""
     text = json.dumps(said, sort_keys=True, default=str)
     return f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def short_name(name: str) -> str:
-    """Return a name that the sink accepts; a long one ends in a digest of its end."""
+    """Return a name that the sink accepts; the end of a long name is replaced by a digest."""
     data = name.encode()
     if len(data) <= _NAME_BYTES_MAX:
         return name
@@ -386,5 +388,5 @@ def short_name(name: str) -> str:
     return data[: _NAME_BYTES_MAX - 17].decode("utf-8", "ignore") + "-" + digest
 
 
-#: The publishers' names that the sink accepts.
+#: The maximum size of a publisher's name that the sink accepts.
 _NAME_BYTES_MAX: Final = 128

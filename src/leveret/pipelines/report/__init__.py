@@ -1,1 +1,1 @@
-"""Traffic by exchange, routing key and window of time."""
+"""The report job: traffic by exchange, routing key and time window."""

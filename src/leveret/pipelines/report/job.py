@@ -1,10 +1,10 @@
-"""Traffic by exchange, routing key and window of time, as a table and as one HTML page.
+"""Summarizes traffic by exchange, routing key and time window, in a table and on an HTML page.
 
-It reads a stream or an archive of one.  A message's time is the broker's, or without one (RabbitMQ)
-the publisher's; messages with neither are counted without a window.
+The job reads a stream, or an archive of a stream.  The time of a message is the broker's, or the
+publisher's if the broker, such as RabbitMQ, records none.  Messages with neither have no window.
 
-Spark counts; the size of the result is limited whatever the traffic: the rows and keys with the
-most messages, and totals over all.
+Spark counts the messages.  The size of the result is limited: it has the rows and keys with the
+most messages, and totals of all messages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from leveret.pipelines.source import messages
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-#: The rows of the table in the result, and the keys that are distinguished.
+#: The maximum numbers of rows and of keys in the result.
 ROWS_MAX: Final = 10_000
 KEYS_MAX: Final = 50
 
@@ -54,8 +54,8 @@ class ReportOptions(SourceOptions):
 def report(spark: SparkSession, job: ReportOptions) -> Report:
     """Report the traffic of a stream (`uri` and `stream`) or of an archive (`path`).
 
-    With `path`, `stream` selects one of the archive's streams.  `html_path` is where a page is
-    written.
+    With `path`, `stream` selects one of the archive's streams.  If `html_path` is given, a page is
+    written to it.
 
     Raises: ValueError for invalid sources or an invalid window; Spark's exceptions.
     """
@@ -75,9 +75,9 @@ def report(spark: SparkSession, job: ReportOptions) -> Report:
 def traffic(rows: DataFrame, window_seconds: int) -> DataFrame:
     """Return a table of messages and bytes by window, exchange and routing key.
 
-    `sizes` and `latencies` are KLL sketches, of bytes and of milliseconds, that can be merged by
-    `kll_merge_agg_bigint`; `timed` is how many messages have a latency.  Spark 4.0 has no such
-    sketches: there they are arrays of the median and the 99th percentile.
+    `sizes` and `latencies` are KLL sketches, in bytes and milliseconds, which
+    `kll_merge_agg_bigint` can merge.  `timed` is the number of messages with a latency.  Spark 4.0
+    has no such sketches; instead, the columns are arrays with the median and the 99th percentile.
     """
     from pyspark.sql import functions as f
 
@@ -86,7 +86,7 @@ def traffic(rows: DataFrame, window_seconds: int) -> DataFrame:
 
 
 def _traffic(rows: DataFrame, window_start: Column) -> DataFrame:
-    """Return the table of traffic with given windows."""
+    """Return the table of `traffic`, with the windows in `window_start`."""
     from pyspark.sql import functions as f
 
     from leveret.spark.versions import sketch
@@ -158,7 +158,7 @@ def _by_key(grouped: DataFrame, rows: DataFrame) -> DataFrame:
     from leveret.spark.versions import HAS_SKETCHES
 
     if not HAS_SKETCHES:
-        # Quantiles cannot be merged, so the messages are read again.
+        # Quantiles cannot be merged, so read the messages again.
         return _traffic(rows, f.lit(None).cast("timestamp"))
     return grouped.groupBy("exchange", "routing_key").agg(
         f.lit(None).cast("timestamp").alias("window_start"),
@@ -235,7 +235,7 @@ def _bars(grouped: DataFrame, keys: tuple[TrafficRow, ...], bar_seconds: int) ->
 
 
 def _in_time(row: TrafficRow) -> tuple[datetime, str, str]:
-    """Return the sort key of rows: those without a time come first."""
+    """Return the sort key of a row; rows without a window are first."""
     return row.window_start or _EPOCH, row.exchange, row.routing_key
 
 

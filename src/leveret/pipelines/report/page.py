@@ -1,4 +1,4 @@
-"""The report as one HTML page: totals, traffic over time, keys and windows."""
+"""The HTML page of the report job: totals, traffic over time, keys and windows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TRAFFIC = (
 
 
 def report_page(report: Report, command: str = "") -> str:
-    """Return the page; `command` is the command that made the report."""
+    """Return the page; `command` is the equivalent command."""
     ends = _ends(report)
     first, last = ends or (None, None)
     names = [
@@ -44,14 +44,14 @@ def report_page(report: Report, command: str = "") -> str:
 
 
 def _ends(report: Report) -> tuple[datetime, datetime] | None:
-    """Return the first moment of the plot and the one after its last; None if it is empty."""
+    """Return the start and the end of the plot, or None if it is empty."""
     if not report.bars:
         return None
     return report.bars[0].start, report.bars[-1].start + timedelta(seconds=report.bar_seconds)
 
 
 def _most(report: Report) -> list[TrafficRow]:
-    """Return the rows with the most messages that a page holds, in the report's order."""
+    """Return the rows with the most messages, as many as a page shows, in the report's order."""
     ranked = sorted(range(len(report.rows)), key=lambda place: -report.rows[place].messages)
     return [report.rows[place] for place in sorted(ranked[:ROWS_SHOWN])]
 

@@ -1,4 +1,4 @@
-"""The result of the traffic report: totals, and the parts with the most messages."""
+"""The result of the report job: totals, and the rows and keys with the most messages."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from leveret.pipelines.pages.bars import Bar
 
 @dataclass(frozen=True, slots=True)
 class TrafficRow:
-    """Messages of one exchange and routing key in one window; without a window the time is unknown.
+    """The messages of one exchange and routing key in one window, or without a known time.
 
-    Sizes are of bodies, in bytes.  The latency is from the publisher's timestamp, which has whole
-    seconds only, to the broker's; None if a message does not have both.
+    Sizes are those of bodies, in bytes.  The latency is the time from the publisher's timestamp,
+    which has only whole seconds, to the broker's; it is None if no message has both.
     """
 
     window_start: datetime | None
@@ -29,9 +29,9 @@ class TrafficRow:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of a report: totals over everything, and the parts with the most messages.
+    """The result of a report: totals, and the rows and keys with the most messages.
 
-    `rows` are in order of time, `keys` in order of their messages.
+    `rows` are ordered by time, and `keys` by the number of messages.
     """
 
     source: str

@@ -1,1 +1,1 @@
-"""Computing where a topology would route traffic."""
+"""The route job: computes where a topology would route traffic."""

@@ -1,11 +1,11 @@
-"""Routing as a column: Arrow arrays of distinct keys and their destinations, in Spark's workers.
+"""Routing as a Spark column: workers route Arrow arrays of distinct keys.
 
-Three columns of a message matter: exchange, routing key, and `seen`, the headers and properties
-that some exchange of the topology uses: a JSON array in the order of `SeenNames`, or `""` if the
-message has none of them.  In it null means no such header, `""` one without a value, and `=`
-precedes a value.
+A key consists of the exchange, the routing key and `seen`, which contains the headers and
+properties that an exchange of the topology uses.  `seen` is a JSON array in the order of
+`SeenNames`, or `""` if the message has none of them.  In the array, null is an absent header, `""`
+is a header without a value, and `=` precedes a value.
 
-A router is created once for each worker and topology, and reused.
+Each worker creates the router of a topology once, and reuses it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 #: The columns of a message that routing uses.
 LOOKED_AT: Final = ("exchange", "routing_key", "seen")
 
-#: How many routers a worker keeps: a plan and its comparison, and those of the run before.
+#: The number of routers that a worker caches: two for a plan, and two for the previous run.
 _KEPT: Final = 4
 _routers: dict[str, Router] = {}
 
-#: The result for a key: `hits` are the numbers of queues, and for bindings -1 minus their numbers;
-#: `shares` belong to them if a random exchange chooses.  `before` is as `hits`, in the other
-#: topology.
+#: The result for a key.  `hits` contains the numbers of queues, and -1 minus the numbers of
+#: bindings; `shares` contains their shares, if a random exchange is involved.  `before` and
+#: `before_shares` are the same for the other topology.
 OUTCOME_TYPE: Final = (
     "struct<hits: array<int>, shares: array<double>, reason: string, "
     "before: array<int>, before_shares: array<double>, gains: array<string>, losses: array<string>>"
@@ -61,17 +61,17 @@ class SeenNames:
 
 @dataclass(frozen=True, slots=True)
 class RoutePlan:
-    """A topology, perhaps one to compare with, and the properties of messages that they use."""
+    """A topology, optionally another to compare with, and the headers and properties they use."""
 
     topology: RecordedTopology
     against: RecordedTopology | None
     seen: SeenNames
-    #: Identifies the topologies in the workers' caches.
+    #: The key of the topologies in the workers' caches.
     digest: str
 
 
 def make_plan(topology: RecordedTopology, against: RecordedTopology | None = None) -> RoutePlan:
-    """Return the plan for a topology.  Raises: TopologyError if messages cannot be routed by it."""
+    """Return the plan for a topology.  Raises: TopologyError if it cannot route messages."""
     routers = [Router(one) for one in (topology, against) if one is not None]
     headers = set[str]().union(*(router.header_names() for router in routers))
     properties = set[str]().union(*(router.property_names() for router in routers))
@@ -81,7 +81,7 @@ def make_plan(topology: RecordedTopology, against: RecordedTopology | None = Non
 
 
 def with_seen(rows: DataFrame, seen: SeenNames) -> DataFrame:
-    """Return rows with the columns that routing uses, and `bytes`: 0 without bodies."""
+    """Add the columns that routing uses, and `bytes`, which is 0 if there is no column `body`."""
     from pyspark.sql import functions as f
 
     parts: list[Column] = []
@@ -99,7 +99,7 @@ def with_seen(rows: DataFrame, seen: SeenNames) -> DataFrame:
             parts.append(f.concat(f.lit("="), held.cast("string")))
         else:
             parts.append(f.lit(None).cast("string"))
-    # Most messages have none of them, and Spark groups by text fastest.
+    # Most messages have none of them.  The column is text, by which Spark groups fastest.
     any_seen = f.coalesce(*parts).isNotNull()
     size = f.length("body").cast("bigint") if "body" in rows.columns else f.lit(0).cast("bigint")
     return rows.select(
@@ -163,7 +163,7 @@ def outcome_array(plan: RoutePlan, exchange: pa.Array, key: pa.Array, seen: pa.A
 
 
 def names_array(plan: RoutePlan, exchange: pa.Array, key: pa.Array, seen: pa.Array) -> pa.Array:
-    """Return the names of the queues that each message goes to, in order."""
+    """Return the sorted names of the queues that each message is routed to."""
     router = _router(plan.digest, plan.topology)
     queues = plan.topology.queues
     found = [
@@ -174,7 +174,7 @@ def names_array(plan: RoutePlan, exchange: pa.Array, key: pa.Array, seen: pa.Arr
 
 
 def _hits(outcome: RouteResult) -> tuple[list[int], list[float] | None]:
-    """Return the numbers of queues and bindings, and their shares if not all are 1."""
+    """Return the hits of a result, and their shares, or None if all shares are 1."""
     hits = [*outcome.queues, *(-1 - number for number in outcome.bindings)]
     shares = [*outcome.queues.values(), *outcome.bindings.values()]
     return hits, None if all(share == 1.0 for share in shares) else shares
@@ -196,7 +196,7 @@ def _messages(
 
 
 def _known(names: tuple[str, ...], values: list[str | None]) -> dict[str, str | None]:
-    """Return the existing values: `""` has no value, and `=` precedes one."""
+    """Return the present headers or properties; None is one without a value."""
     return {
         name: value[1:] if value else None
         for name, value in zip(names, values, strict=True)
@@ -205,7 +205,7 @@ def _known(names: tuple[str, ...], values: list[str | None]) -> dict[str, str | 
 
 
 def _router(digest: str, topology: RecordedTopology) -> Router:
-    """Return the router of a topology, made once."""
+    """Return the cached or new router of a topology."""
     router = _routers.get(digest)
     if router is None:
         while len(_routers) >= _KEPT:

@@ -1,13 +1,12 @@
-"""Routing recorded traffic by a topology: the messages of each queue, and unroutable ones.
+"""Routes recorded traffic in a topology, and counts the messages of each queue.
 
-The topology is a definitions file (the present one, or a plan), the traffic a stream, an archive or
-any table with the columns exchange, routing_key and optionally headers and properties.  Nothing is
-published.  The broker's own matchers route the distinct keys, and Spark counts them.
+The topology is a definitions file, of the current broker or of a plan.  The traffic is a stream, an
+archive, or a table with the columns exchange, routing_key and optionally headers and properties.
+Nothing is published.  The broker's matchers route the distinct keys, and Spark counts the messages.
 
-Routing ignores what recorded traffic does not contain: BCC (the broker removes it), permissions,
-exclusive queues, and dead-lettering, so that bindings that only dead letters may reach are not
-judged.  A message that a broker delivered already went through an exchange, and is routed from
-there again.
+Routing ignores information that recorded traffic does not contain: BCC, which the broker removes,
+permissions, exclusive queues, and dead-lettering.  Bindings that only dead letters can reach are
+therefore not judged.  Each message is routed again from the exchange to which it was published.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ if TYPE_CHECKING:
 
     from leveret.pipelines.route.columns import RoutePlan
 
-#: The number of named keys in the result: those with the most messages.
+#: The maximum number of keys in the result: those with the most messages.
 KEYS_MAX: Final = 1000
 
-#: A queue is hot if it gets this many times the average of the queues with traffic.
+#: A queue is hot if it gets more than this many times the average of the queues with traffic.
 HOT_TIMES: Final = 3
 
 _COLUMNS: Final = (
@@ -47,7 +46,7 @@ _PROPERTIES: Final = (
 
 @dataclass(frozen=True)
 class RouteOptions(SourceOptions):
-    """The options of a routing job; `rows` are a source too."""
+    """The options of the route job; `rows` can also be the source."""
 
     definitions: str | Path | Mapping[str, object]
     _: KW_ONLY
@@ -65,19 +64,19 @@ class RouteOptions(SourceOptions):
         super().__post_init__()
 
     def check_source(self) -> None:
-        """Refuse no source and more than one.  Raises: JobError."""
+        """Check that exactly one source is given.  Raises: JobError."""
         if self.rows is None:
             super().check_source()
         elif self.uri is not None or self.stream is not None or self.path is not None:
-            raise JobError("rows are a source of their own: without uri, stream and path")
+            raise JobError("rows cannot be combined with uri, stream or path")
 
 
 @takes(RouteOptions)
 def route(spark: SparkSession, job: RouteOptions) -> Routes:
     """Route the traffic of a stream (`uri` and `stream`), an archive (`path`) or a table (`rows`).
 
-    `definitions` and `against` are files, or the contents of such files; `sizes` reads bodies as
-    well, to count bytes.
+    `definitions` and `against` are files, or the contents of such files.  With `sizes`, bodies are
+    also read, to count bytes.
 
     Raises: JobError for invalid arguments, with the position in a file; Spark's exceptions.
     """
@@ -108,9 +107,9 @@ def route(spark: SparkSession, job: RouteOptions) -> Routes:
 
 
 def routed(rows: DataFrame, topology: RecordedTopology) -> DataFrame:
-    """Return rows with a column `queues`: the names of the destination queues of each, in order.
+    """Add a column `queues` with the sorted names of each message's destination queues.
 
-    A null key or exchange becomes empty, as on the wire.
+    A null exchange or routing key counts as empty.
 
     Raises: TopologyError.
     """
@@ -144,7 +143,7 @@ def _count(rows: DataFrame, plan: RoutePlan, source: str, hot_times: int) -> Rou
             f.unix_micros(f.min(moment)).alias("first"),
             f.unix_micros(f.max(moment)).alias("last"),
         )
-        # Few rows are left: Spark's usual 200 partitions would cost more than the work.
+        # For the few remaining rows, Spark's usual 200 partitions would cost more than the work.
         .coalesce(max(2, rows.sparkSession.sparkContext.defaultParallelism))
         .withColumn("outcome", outcome_column(plan))
         .select("exchange", "routing_key", "messages", "bytes", "first", "last", "outcome.*")
@@ -189,7 +188,7 @@ def _count(rows: DataFrame, plan: RoutePlan, source: str, hot_times: int) -> Rou
 
 
 def _time_of(rows: DataFrame) -> Column:
-    """Return the time at which the broker took each row's message; null without such a column."""
+    """Return the column with the broker's time of messages, or null if there is none."""
     from pyspark.sql import functions as f
 
     known = dict(rows.dtypes).get("timestamp") == "timestamp"
@@ -205,7 +204,7 @@ def _moment(micros: int | None) -> datetime | None:
 
 
 def _loads(keys: DataFrame, hits: str, shares: str) -> dict[int, tuple[int, int]]:
-    """Return messages and bytes of each queue and binding with traffic, by the hit's number."""
+    """Return the messages and bytes of each queue and binding with traffic, by its hit."""
     from pyspark.sql import functions as f
 
     share = f.coalesce(f.get(shares, f.col("pos")), f.lit(1.0))
@@ -215,7 +214,7 @@ def _loads(keys: DataFrame, hits: str, shares: str) -> dict[int, tuple[int, int]
         .agg(f.sum(f.col("messages") * share), f.sum(f.col("bytes") * share))
         .collect()
     )
-    # An expected fraction of a message is rounded up to 1.
+    # Expected numbers of messages below 1 are rounded up to 1.
     return {row[0]: (max(1, round(row[1])), round(row[2])) for row in found}
 
 
@@ -225,7 +224,7 @@ def _queues(
     before: Mapping[int, tuple[int, int]],
     hot_times: int,
 ) -> tuple[QueueLoad, ...]:
-    """Return the load of each queue, including those of the other topology."""
+    """Return the load of each queue, including queues of the other topology."""
     loads = {name: after.get(n, (0, 0)) for n, name in enumerate(plan.topology.queues)}
     old: dict[str, int] = {}
     if plan.against is not None:
@@ -270,7 +269,7 @@ def _moved(keys: DataFrame) -> tuple[ReroutedKey, ...]:
 
 
 def _most(keys: DataFrame, *groups: str) -> list[Row]:
-    """Return the keys with the most messages; headers are not distinguished."""
+    """Return the keys with the most messages, by exchange, routing key and `groups`."""
     from pyspark.sql import functions as f
 
     columns = ("exchange", "routing_key", *groups)

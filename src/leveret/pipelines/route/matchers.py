@@ -1,10 +1,10 @@
-"""The exchange types for a routing job: numbered bindings, matched by the broker's code.
+"""The exchange types for the route job: matchers of messages and numbered bindings.
 
-The trie, the headers matcher and the hash ring are the broker's own (`leveret.routing`).  This
-module defines for each type which parts of a binding and of a message matter, as the files of
-`broker.exchanges.types` do.
+The topic trie, the headers matcher and the hash ring are the broker's own (`leveret.routing`).  As
+in `broker.exchanges.types`, each class uses the parts of bindings and messages that matter for its
+type.
 
-Invariant: a matcher is used by one thread at a time, as the trie is.
+Invariant: only one thread at a time uses a matcher, like a trie.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from leveret.routing.murmur import partition_of
 from leveret.routing.ring import HashRing, ring_hash
 from leveret.routing.topic import TopicTrie
 
-#: Points of a ring that are made in one call.
+#: The number of points of a ring that one call creates.
 _POINTS_AT_ONCE: Final = 1_000_000
 
 _HASH_PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
@@ -31,7 +31,7 @@ _HASH_PROPERTIES: Final = ("correlation_id", "message_id", "timestamp")
 class MessageKey:
     """The parts of a message that routing uses.
 
-    `properties` are those that a hash exchange may use, as text.
+    `properties` contains the properties that a hash exchange can use, as text.
     """
 
     exchange: str
@@ -41,12 +41,12 @@ class MessageKey:
 
 
 class Matcher(ABC):
-    """The bindings of one exchange, by their numbers, and the matching of messages."""
+    """Matches messages with the bindings of one exchange, which are identified by numbers."""
 
-    #: False if keys have no meaning: several keys of a message count as the first.
+    #: False if the type ignores routing keys, so that only the first of several keys is matched.
     looks_at_keys = True
 
-    #: True if keys are matched by words, so that a vhost may ask for strict ones.
+    #: True if keys are matched by words, so that a vhost may require strict keys.
     has_patterns = False
 
     def __init__(self, exchange: RecordedExchange) -> None:
@@ -54,7 +54,7 @@ class Matcher(ABC):
 
     @abstractmethod
     def add(self, number: int, binding: RecordedBinding) -> None:
-        """Add a binding.  Raises: AmqpError, TopologyError for an invalid one."""
+        """Add a binding.  Raises: AmqpError, TopologyError if it is invalid."""
 
     @abstractmethod
     def match(self, key: str, message: MessageKey) -> list[int]:
@@ -65,16 +65,16 @@ class Matcher(ABC):
         return 1.0
 
     def header_names(self) -> set[str]:
-        """Return the headers that it uses."""
+        """Return the names of the headers that the exchange uses."""
         return set()
 
     def property_names(self) -> set[str]:
-        """Return the properties that it uses."""
+        """Return the names of the properties that the exchange uses."""
         return set()
 
 
 class Direct(Matcher):
-    """The routing key is the binding key."""
+    """Matches bindings whose binding key equals the routing key."""
 
     def __init__(self, exchange: RecordedExchange) -> None:
         super().__init__(exchange)
@@ -90,7 +90,7 @@ class Direct(Matcher):
 
 
 class Topic(Matcher):
-    """The broker's trie."""
+    """Matches topic patterns with the broker's trie."""
 
     has_patterns = True
 
@@ -108,7 +108,7 @@ class Topic(Matcher):
 
 
 class Fanout(Matcher):
-    """Every binding matches."""
+    """Matches all bindings."""
 
     looks_at_keys = False
 
@@ -117,7 +117,7 @@ class Fanout(Matcher):
         self._all: list[int] = []
 
     def add(self, number: int, binding: RecordedBinding) -> None:
-        """List a binding."""
+        """Add a binding."""
         self._all.append(number)
 
     def match(self, key: str, message: MessageKey) -> list[int]:
@@ -126,15 +126,15 @@ class Fanout(Matcher):
 
 
 class Random(Fanout):
-    """A random binding matches: each gets its share."""
+    """Matches all bindings, each with the share of messages that a random choice gives it."""
 
     def share(self) -> float:
-        """Return one share of as many as there are bindings."""
+        """Return 1 divided by the number of bindings."""
         return 1.0 / len(self._all)
 
 
 class Headers(Matcher):
-    """The broker's matcher of headers, on the texts of both sides."""
+    """Matches headers with the broker's matcher; arguments and headers are compared as text."""
 
     looks_at_keys = False
 
@@ -144,7 +144,7 @@ class Headers(Matcher):
         self._names: set[str] = set()
 
     def add(self, number: int, binding: RecordedBinding) -> None:
-        """Make the matcher of a binding.  Raises: PreconditionFailed for a bad x-match."""
+        """Create the matcher of a binding.  Raises: PreconditionFailed for an invalid x-match."""
         texts: dict[str, object] = {k: header_text(v) for k, v in binding.arguments.items()}
         self._matchers.append((number, HeadersMatcher(texts)))
         self._names.update(texts)
@@ -160,7 +160,7 @@ class Headers(Matcher):
 
 
 class ConsistentHash(Matcher):
-    """The broker's ring: the binding key is a weight."""
+    """Selects a binding with the broker's hash ring; the binding key is a weight."""
 
     looks_at_keys = False
 
@@ -185,13 +185,13 @@ class ConsistentHash(Matcher):
         return value
 
     def add(self, number: int, binding: RecordedBinding) -> None:
-        """Put a binding on the ring.  Raises: TopologyError for a key that is no weight."""
+        """Add a binding to the ring.  Raises: TopologyError if its key is not a weight."""
         digits = binding.binding_key.removeprefix("+")
         if not digits.isascii() or not digits.isdigit() or int(digits) < 1:
             raise TopologyError(f"binding {binding}: the key should be a weight")
         kind = "queue" if binding.to_queue else "exchange"
         self._ring.insert(number, f"{kind} {binding.destination}", int(digits))
-        # A broker makes the points in slices; here no other work waits.
+        # Create all points at once; only a broker needs to do this in slices.
         while self._ring.owes():
             self._ring.settle(_POINTS_AT_ONCE)
 
@@ -215,7 +215,7 @@ class ConsistentHash(Matcher):
 
 
 class ModulusHash(Matcher):
-    """The hash of the key selects one of the destinations, in the order of their names."""
+    """Selects a destination, in the order of their names, by the hash of the routing key."""
 
     looks_at_keys = False
 
@@ -226,7 +226,7 @@ class ModulusHash(Matcher):
         self._stale = False
 
     def add(self, number: int, binding: RecordedBinding) -> None:
-        """Add a binding; of several to one destination one counts."""
+        """Add a binding; several bindings to one destination count as one."""
         self._ends[binding.to_queue, binding.destination] = number
         self._stale = True
 
@@ -242,7 +242,7 @@ class ModulusHash(Matcher):
 
 
 class SuperStream(Matcher):
-    """The hash of the key selects the partition, whose number is a binding's key."""
+    """Selects a partition by the hash of the routing key; the binding key is its number."""
 
     looks_at_keys = False
 
@@ -253,7 +253,7 @@ class SuperStream(Matcher):
         self._declared = declared if isinstance(declared, int) else 0
 
     def add(self, number: int, binding: RecordedBinding) -> None:
-        """Add a partition.  Raises: TopologyError for a key that is no number."""
+        """Add a partition.  Raises: TopologyError if its key is not a number."""
         key = binding.binding_key
         if not key.isascii() or not key.isdigit():
             raise TopologyError(f"binding {binding}: the key should be a partition's number")
@@ -277,14 +277,14 @@ _KINDS: Final[dict[str, type[Matcher]]] = {
     "x-local-random": Random,
     "x-modulus-hash": ModulusHash,
     "x-random": Random,
-    # Messages that it passes to new bindings are not traffic.
+    # Messages that it delivers to new bindings are not traffic.
     "x-recent-history": Fanout,
     "x-super-stream": SuperStream,
 }
 
 
 def make_matcher(exchange: RecordedExchange) -> Matcher:
-    """Return the matcher of an exchange without bindings.  Raises: TopologyError."""
+    """Return a matcher, without bindings, for an exchange.  Raises: TopologyError."""
     kind = _KINDS.get(exchange.kind)
     if kind is None:
         raise TopologyError(
@@ -295,7 +295,7 @@ def make_matcher(exchange: RecordedExchange) -> Matcher:
 
 
 def header_text(value: object) -> str | None:
-    """Return a value of definitions JSON as text, the form of headers in Spark's tables."""
+    """Return a value of a definitions file as text, like a header in Spark's tables."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""The effect of a topology as one HTML page: its picture, the queues, and misrouted messages."""
+"""The HTML page of the route job: a diagram of the topology, queues, and unroutable messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOVED = "exchange routing_key messages gains losses"
 
 
 def route_page(routes: Routes, command: str = "") -> str:
-    """Return the page; `command` is the command that routed the messages."""
+    """Return the page; `command` is the equivalent command."""
     return job_page(
         "route",
         f"Routes of {routes.source} in {routes.topology}",
@@ -58,7 +58,7 @@ def route_page(routes: Routes, command: str = "") -> str:
 
 
 def _shown(bindings: Sequence[BindingLoad]) -> Sequence[BindingLoad]:
-    """Return the bindings on a page: the busiest, and half of them from the unused end."""
+    """Return the bindings for a page: half of the rows for the busiest, half for the least used."""
     if len(bindings) <= ROWS_SHOWN:
         return bindings
     half = ROWS_SHOWN // 2

@@ -1,4 +1,4 @@
-"""The result of routing traffic by a topology: queues, bindings, and unroutable messages."""
+"""The result of the route job: loads of queues and bindings, and unroutable messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leveret.pipelines.route.topology import RecordedBinding
 
 @dataclass(frozen=True, slots=True)
 class QueueLoad:
-    """The messages of one queue; `before` is the number in the topology compared with."""
+    """The messages of one queue; `before` is their number in the other topology."""
 
     queue: str
     messages: int
@@ -23,7 +23,8 @@ class QueueLoad:
 class BindingLoad:
     """The number of messages that one binding matched.
 
-    `judged` is False if dead letters may reach the binding: they are not in the recorded traffic.
+    `judged` is False if dead letters, which recorded traffic does not contain, can reach the
+    binding.
     """
 
     binding: RecordedBinding
@@ -33,7 +34,7 @@ class BindingLoad:
 
 @dataclass(frozen=True, slots=True)
 class Unroutable:
-    """Unroutable messages with one key, and the reason."""
+    """The unroutable messages with one exchange and routing key, and the reason."""
 
     exchange: str
     routing_key: str
@@ -43,7 +44,7 @@ class Unroutable:
 
 @dataclass(frozen=True, slots=True)
 class ReroutedKey:
-    """Messages with one key whose queues differ from those in the topology compared with."""
+    """The messages with one key whose queues differ between the topologies."""
 
     exchange: str
     routing_key: str
@@ -54,11 +55,11 @@ class ReroutedKey:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """The result of routing.  Behind a random exchange counts are expected values.
+    """The result of routing.  Counts behind a random exchange are expected values.
 
-    `queues` are all of the topology, those with the most messages first, and `bindings` likewise;
-    `unroutable` and `moved` are the `KEYS_MAX` keys with the most messages.
-    `first` and `last` are the times of the oldest and the newest message, if they have any.
+    `queues` and `bindings` contain all queues and bindings, those with the most messages first.
+    `unroutable` and `moved` contain the `KEYS_MAX` keys with the most messages.  `first` and `last`
+    are the times of the oldest and the newest message, or None if messages have no times.
     """
 
     source: str
@@ -80,15 +81,15 @@ class Routes:
 
     @property
     def unused(self) -> tuple[RecordedBinding, ...]:
-        """The bindings that no message matched and dead letters cannot reach."""
+        """The bindings that no message matched and that dead letters cannot reach."""
         return tuple(one.binding for one in self.bindings if one.messages == 0 and one.judged)
 
     @property
     def not_judged(self) -> tuple[RecordedBinding, ...]:
-        """The bindings that no message matched, but dead letters may reach."""
+        """The bindings that no message matched, but that dead letters can reach."""
         return tuple(one.binding for one in self.bindings if one.messages == 0 and not one.judged)
 
     @property
     def hot(self) -> tuple[QueueLoad, ...]:
-        """The queues that get much more than the average."""
+        """The queues that get many more messages than the average."""
         return tuple(load for load in self.queues if load.hot)

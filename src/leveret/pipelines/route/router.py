@@ -1,14 +1,14 @@
-"""Routing a message in a topology.
+"""Routes a message in a topology.
 
-The walk over exchanges is the broker's (`broker.exchanges.exchange`): each exchange is visited once
-and each queue taken once, so cycles end; an exchange without matching bindings passes the message
-to its alternate exchange.  A test routes the same messages through a broker and compares.
+Routing follows the same rules as in the broker (`broker.exchanges.exchange`).  Each exchange is
+visited once, and each queue gets the message once, so cycles end.  An exchange without matching
+bindings passes the message to its alternate exchange.  A test compares the results with a broker's.
 
-Headers are text, as in Spark's tables, so a binding's arguments are compared as text: a header of
-the number 1 and one of the text "1" are equal.
+Headers are text, as in Spark's tables, so they are compared with a binding's arguments as text: the
+number 1 equals the text "1".
 
-A random exchange's choice is unpredictable: all its possible choices are taken, each with its
-share.
+The choice of a random exchange is unpredictable, so all possible choices are followed, each with
+its share.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from leveret.pipelines.route.matchers import Matcher, MessageKey, make_matcher
 from leveret.pipelines.route.topology import RecordedTopology, TopologyError
 from leveret.routing.keys import check_strict_routing_key
 
-#: Why a message is unroutable; `""` if it is not.
+#: The reasons why a message is unroutable; the reason is `""` if it is routable.
 NO_EXCHANGE: Final = "no such exchange"
 INTERNAL: Final = "internal exchange"
 NOT_STRICT: Final = "key is not strict"
 NO_BINDING: Final = "no binding matches"
 
-#: The header with more routing keys.  BCC is in no message that a reader gets.
+#: The header with further routing keys.  The broker removes BCC from messages.
 COPIES: Final = "CC"
 
 
@@ -46,9 +46,9 @@ class RouteResult:
 
 
 class Router:
-    """A topology with indexed bindings.
+    """Routes messages in a topology, whose bindings it indexes.
 
-    Raises: TopologyError for an exchange or a binding that cannot be routed through.
+    Raises: TopologyError for an unsupported exchange or binding.
     """
 
     def __init__(self, topology: RecordedTopology) -> None:
@@ -68,11 +68,11 @@ class Router:
             self._ends.append(end)
 
     def header_names(self) -> set[str]:
-        """Return the headers that some exchange uses, CC among them."""
+        """Return the names of the headers that routing uses, including CC."""
         return {COPIES}.union(*(matcher.header_names() for matcher in self._matchers.values()))
 
     def property_names(self) -> set[str]:
-        """Return the properties that some exchange uses."""
+        """Return the names of the properties that routing uses."""
         return set[str]().union(*(matcher.property_names() for matcher in self._matchers.values()))
 
     def route(self, message: MessageKey) -> RouteResult:
@@ -93,7 +93,7 @@ class Router:
         return outcome
 
     def _refusal(self, name: str, keys: list[str]) -> str:
-        """Return why a broker would refuse a publish."""
+        """Return the reason why a broker would refuse a publish, or "" if it would not."""
         exchange = self._topology.exchanges.get(name)
         if exchange is None:
             return NO_EXCHANGE
@@ -134,7 +134,7 @@ class Router:
 
 
 def copies(text: str | None) -> list[str]:
-    """Return the routing keys in the text of a CC header: an array as JSON."""
+    """Return the routing keys in the text of a CC header, a JSON array."""
     if not text or not text.startswith("["):
         return []
     try:

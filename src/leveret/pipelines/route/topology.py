@@ -1,10 +1,9 @@
-"""A topology in the form of definitions JSON: the exchanges, queues and bindings of one vhost.
+"""Reads a topology from a definitions file: the exchanges, queues and bindings of one vhost.
 
-It reads the files that Leveret and RabbitMQ export, of the whole broker or of one vhost.  Only
-fields that matter for routing are checked.  Exclusive queues are in no such file, so a topology
-does not contain them.
+The file is one that Leveret or RabbitMQ has exported, of the whole broker or of one vhost.  Only
+fields that matter for routing are checked.  Such files do not contain exclusive queues.
 
-Invariant: a topology never changes, and is sent pickled to Spark's workers.
+Invariant: a topology never changes, since it is pickled for Spark's workers.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Final
 
 from leveret.pipelines.refusals import JobError
 
-#: The exchanges that every vhost has and no file names.
+#: The exchanges that every vhost has, and that files do not contain.
 PREDECLARED: Final = {
     "amq.direct": "direct",
     "amq.fanout": "fanout",
@@ -27,19 +26,19 @@ PREDECLARED: Final = {
     "amq.match": "headers",
 }
 
-#: The types of queues, and the `apply-to` of policies for each.
+#: The types of queues, and the value of `apply-to` in policies for each type.
 _QUEUE_TYPES: Final = {"classic": "classic_queues", "quorum": "quorum_queues", "stream": "streams"}
 
 DELAYED_TYPE: Final = "x-delayed-message"
 
 
 class TopologyError(JobError):
-    """A file without a topology, or with one that cannot be routed; the text gives the place."""
+    """A file contains no topology, or an unsupported one; the text names the place."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedExchange:
-    """An exchange; `kind` is its routing type, `alternate` the exchange for unmatched messages."""
+    """An exchange; `kind` is its routing type, and `alternate` its alternate exchange."""
 
     name: str
     kind: str
@@ -68,8 +67,8 @@ class RecordedBinding:
 class RecordedTopology:
     """The exchanges, queues and bindings of one vhost; `name` is its label.
 
-    `for_dead_letters` are the dead-letter exchanges of queues, and all exchanges reachable from
-    them.
+    `for_dead_letters` contains the dead-letter exchanges of queues, and all exchanges reachable
+    from them.
     """
 
     name: str
@@ -84,7 +83,9 @@ class RecordedTopology:
 def read_topology(
     definitions: str | Path | Mapping[str, object], vhost: str | None = None
 ) -> RecordedTopology:
-    """Read the topology in a definitions file, or in the contents of one; `vhost` selects one.
+    """Return the topology of a vhost in a definitions file, or in its contents.
+
+    `vhost` is needed only if several vhosts have queues, exchanges or bindings.
 
     Raises: TopologyError.
     """
@@ -126,7 +127,7 @@ def _topology(held: Mapping[str, object], name: str, wanted: str | None) -> Reco
 
 
 def _choose_vhost(held: Mapping[str, object], name: str, wanted: str | None) -> str:
-    """Return the requested vhost, or the only one."""
+    """Return the requested vhost, or the only vhost in the file.  Raises: TopologyError."""
     own = held.get("original_vhost_name")
     if isinstance(own, str):
         return own if wanted is None else wanted
@@ -149,7 +150,7 @@ def _choose_vhost(held: Mapping[str, object], name: str, wanted: str | None) -> 
 
 
 class _Sections:
-    """The rows of a file that belong to one vhost, each with its place for error messages."""
+    """The rows of one vhost in a file, each with its place for error messages."""
 
     def __init__(self, held: Mapping[str, object], name: str, vhost: str) -> None:
         self._held = held
@@ -159,7 +160,7 @@ class _Sections:
     def __call__(self, section: str) -> Iterator[tuple[str, dict[str, object]]]:
         """Yield the rows of a section.  Raises: TopologyError."""
         for place, row in enumerate(_rows(self._held, section, self._name)):
-            # A file of one vhost names none.
+            # In a file of one vhost, rows do not name it.
             if row.get("vhost", self._vhost) == self._vhost:
                 yield f"{self._name}: {section}[{place}]", row
 
@@ -182,7 +183,7 @@ def _text(row: Mapping[str, object], key: str, where: str) -> str:
 
 
 def _arguments(row: Mapping[str, object], where: str) -> dict[str, object]:
-    """Return the arguments of a row; old exports of RabbitMQ have [] for an empty table."""
+    """Return the arguments of a row; old versions of RabbitMQ export [] for an empty table."""
     value = row.get("arguments", {})
     if isinstance(value, dict):
         return value
@@ -199,7 +200,7 @@ def _exchange(where: str, row: Mapping[str, object], policies: list[_Policy]) ->
     kind = _text(row, "type", where)
     arguments = _arguments(row, where)
     if kind == DELAYED_TYPE:
-        # Delayed messages take the same route, later.
+        # Delayed messages are routed in the same way, only later.
         kind = _text(arguments, "x-delayed-type", where)
     internal = row.get("internal", False)
     if not isinstance(internal, bool):
@@ -208,7 +209,7 @@ def _exchange(where: str, row: Mapping[str, object], policies: list[_Policy]) ->
 
 
 def _alternate(arguments: Mapping[str, object], name: str, policies: list[_Policy]) -> str:
-    """Return the alternate exchange of the argument, or else of the policy in effect."""
+    """Return the alternate exchange in the arguments, or else in the policy that applies."""
     own = arguments.get("alternate-exchange")
     if own is None:
         own = _of_policy("alternate-exchange", name, policies)
@@ -216,7 +217,7 @@ def _alternate(arguments: Mapping[str, object], name: str, policies: list[_Polic
 
 
 def _dead_letter_exchanges(sections: _Sections) -> Iterator[str]:
-    """Yield the dead-letter exchange of each queue that has one."""
+    """Yield the dead-letter exchanges of queues."""
     of_type = {
         kind: _policies(sections, "dead-letter-exchange", ("all", "queues", word))
         for kind, word in _QUEUE_TYPES.items()
@@ -237,7 +238,7 @@ def _behind(
     exchanges: Mapping[str, RecordedExchange],
     bindings: tuple[RecordedBinding, ...],
 ) -> frozenset[str]:
-    """Return exchanges and all exchanges that messages may reach from them."""
+    """Return the exchanges in `first`, and all exchanges that messages can reach from them."""
     follows: dict[str, list[str]] = {name: [one.alternate] for name, one in exchanges.items()}
     for binding in bindings:
         if not binding.to_queue:
@@ -252,7 +253,7 @@ def _behind(
 
 
 def _of_policy(key: str, name: str, policies: list[_Policy]) -> object:
-    """Return the value of a key in the policy that applies to a name, or None."""
+    """Return the value of `key` in the policy that applies to `name`, or None."""
     for policy in policies:
         if policy.pattern.search(name):
             return policy.definition.get(key)
@@ -266,9 +267,11 @@ class _Policy:
 
 
 def _policies(sections: _Sections, key: str, apply_to: tuple[str, ...]) -> list[_Policy]:
-    """Return the policies for a kind that define `key`, the highest priority first.
+    """Return the policies with one of these `apply-to` values, the highest priority first.
 
-    Raises: TopologyError for a pattern that Python does not accept.
+    The result is empty if none of them defines `key`.
+
+    Raises: TopologyError for a pattern that is not a valid regex in Python.
     """
     found: list[tuple[int, str, str, Mapping[str, object], str]] = []
     for where, row in sections("policies"):
@@ -299,7 +302,10 @@ def _policies(sections: _Sections, key: str, apply_to: tuple[str, ...]) -> list[
 def _bindings(
     sections: _Sections, exchanges: Mapping[str, RecordedExchange], queues: frozenset[str]
 ) -> tuple[RecordedBinding, ...]:
-    """Return the bindings whose ends exist; files also name bindings of exclusive queues."""
+    """Return the bindings whose source and destination exist.
+
+    Files also contain bindings of exclusive queues, but not these queues.
+    """
     found: dict[str, RecordedBinding] = {}
     for where, row in sections("bindings"):
         kind = row.get("destination_type", "queue")
@@ -319,7 +325,7 @@ def _bindings(
 
 
 def _strict_keys(held: Mapping[str, object], vhost: str) -> bool:
-    """Return whether the vhost takes only strict keys."""
+    """Return whether the vhost requires strict keys."""
     metadata = held.get("metadata")
     for row in _rows(held, "vhosts", "vhosts"):
         if row.get("name") == vhost:
