@@ -30,7 +30,10 @@ def consume(
         ),
     ] = 0.0,
     prefetch: Annotated[
-        int, typer.Option("--prefetch", "-q", min=1, max=65_535, help="Messages sent ahead.")
+        int,
+        typer.Option(
+            "--prefetch", "-q", min=1, max=65_535, help="The maximum number of unacked messages."
+        ),
     ] = 100,
     offset: Annotated[
         str,
@@ -42,7 +45,7 @@ def consume(
         ),
     ] = "",
     name: Annotated[
-        str, typer.Option("--name", "-n", help="Continue in the stream where this name stopped.")
+        str, typer.Option("--name", "-n", help="Continue at the stream offset of this name.")
     ] = "",
     value: Annotated[
         list[str] | None,

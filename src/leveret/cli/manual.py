@@ -42,7 +42,7 @@ def man(
 ) -> None:
     """Print the manual page of a command, or write all of them to a directory.
 
-    `leveret man serve | man -l -` shows one.
+    `leveret man serve | man -l -` shows a page.
     """
     pages = commands()
     if to is None:

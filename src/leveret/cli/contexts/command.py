@@ -35,7 +35,7 @@ def use(
         str, typer.Argument(metavar="[NAME]", help="The context; without it, none is current.")
     ] = "",
 ) -> None:
-    """Make all commands use the broker of a context, unless told otherwise."""
+    """Make a context the current one, whose broker all commands use by default."""
     contexts = Contexts.load()
     if name:
         contexts.get(name)

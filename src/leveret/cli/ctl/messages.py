@@ -67,7 +67,7 @@ def browse_queue(
         str, typer.Option("--headers", metavar="JSON", help="Arguments, as for a headers binding.")
     ] = "",
 ) -> None:
-    """Print waiting messages as lines of JSON, without taking them."""
+    """Print waiting messages as lines of JSON, without consuming them."""
     body: dict[str, object] = {"count": count, "position": position}
     if routing_key:
         body["routing-key"] = routing_key

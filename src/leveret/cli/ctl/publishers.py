@@ -15,7 +15,7 @@ Publisher = Annotated[str, typer.Argument(metavar="PUBLISHER")]
 def list_publishers(
     context: typer.Context, queue: Queue, vhost: Vhost = "/", form: Format = "table"
 ) -> None:
-    """List the publishers of a queue or a stream: highest number, owner, last publish."""
+    """List the publishers of a queue or a stream: highest publishing id, owner, last publish."""
     columns = ("publisher", "publishing_id", "owner", "last")
     target(context).show(form, columns, "publishers", vhost, queue)
 
@@ -23,14 +23,14 @@ def list_publishers(
 def delete_publisher(
     context: typer.Context, queue: Queue, publisher: Publisher, vhost: Vhost = "/"
 ) -> None:
-    """Forget the highest number of a publisher in a queue: it starts again."""
+    """Delete the highest publishing id of a publisher in a queue: it starts again."""
     target(context).ask("DELETE", "publishers", vhost, queue, publisher)
 
 
 def set_publisher_owner(
     context: typer.Context, queue: Queue, publisher: Publisher, user: NewOwner, vhost: Vhost = "/"
 ) -> None:
-    """Give a publisher's name in a queue to a user; only that user can then publish under it."""
+    """Change the owner of a publisher's name in a queue; only the owner can publish under it."""
     target(context).ask("PUT", "publishers", vhost, queue, publisher, "owner", user)
 
 

@@ -34,7 +34,7 @@ def list_sinks(context: typer.Context, vhost: Vhost = "/", form: Format = "table
 def delete_sink(
     context: typer.Context, sink: Sink, vhost: Vhost = "/", destination: Destination = ""
 ) -> None:
-    """Forget the last batch of a sink, for all of its destinations: it starts again."""
+    """Delete the last batch number of a sink, for all of its destinations: it starts again."""
     target(context).ask("DELETE", "sinks", vhost, sink, query=_place(destination))
 
 
@@ -45,7 +45,7 @@ def set_sink_owner(
     vhost: Vhost = "/",
     destination: Destination = "",
 ) -> None:
-    """Give a sink, for all of its destinations, to a user; only that user can then commit to it."""
+    """Change the owner of a sink, for all of its destinations; only the owner can commit to it."""
     query = _place(destination)
     target(context).ask("PUT", "sinks", vhost, sink, "owner", user, query=query)
 

@@ -23,14 +23,14 @@ def list_stream_consumers(
 def delete_stream_consumer(
     context: typer.Context, stream: Stream, name: Name, vhost: Vhost = "/"
 ) -> None:
-    """Forget the stored offset of a name without a consumer."""
+    """Delete the stored offset of a name that no consumer uses."""
     target(context).ask("DELETE", "streams", vhost, stream, "consumers", name)
 
 
 def set_stream_consumer_owner(
     context: typer.Context, stream: Stream, name: Name, user: NewOwner, vhost: Vhost = "/"
 ) -> None:
-    """Give a name to a user; only that user can then read under it, and other consumers end."""
+    """Change the owner of a name, and cancel the consumers of other users under it."""
     target(context).ask("PUT", "streams", vhost, stream, "consumers", name, "owner", user)
 
 

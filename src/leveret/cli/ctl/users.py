@@ -11,7 +11,7 @@ from leveret.cli.ctl.asking import Format, json_of, secret, target
 
 Name = Annotated[str, typer.Argument(metavar="USER")]
 Password = Annotated[
-    str, typer.Argument(help="Better omitted: it is then read from standard input.")
+    str, typer.Argument(help="The password; omit it to read it from standard input.")
 ]
 
 

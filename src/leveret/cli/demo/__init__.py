@@ -1,4 +1,4 @@
-"""`leveret demo`: real log lines end to end, with a crash on the way, and every count checked."""
+"""`leveret demo`: publish real log lines, crash the broker meanwhile, and check all counts."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ WithoutSpark = Annotated[
 
 
 def demo(input_: Input = None, output: Output = None, without_spark: WithoutSpark = False) -> int:
-    """Publish log lines through a broker that is killed on the way; archive and report them.
+    """Publish log lines through a broker that is killed meanwhile; archive and report them.
 
-    It exits with 0 only if every check holds: nothing lost, nothing altered, nothing invented.
+    It ends with 0 only if all checks hold: no line is lost, altered or invented.
     """
     if not without_spark and importlib.util.find_spec("pyspark") is None:
         text = (

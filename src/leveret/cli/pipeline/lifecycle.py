@@ -17,7 +17,7 @@ def lifecycle(
         str, typer.Option("--stream", metavar="STREAM", help="The stream of events.")
     ] = "amq.leveret.events",
     path: Annotated[
-        str | None, typer.Option("--path", metavar="PATH", help="Read this archive of it.")
+        str | None, typer.Option("--path", metavar="PATH", help="Read this archive of the stream.")
     ] = None,
     stuck_after: Annotated[
         str,
@@ -30,14 +30,14 @@ def lifecycle(
         typer.Option(
             "--now",
             metavar="MOMENT",
-            help="The present time, for an archive (default: its newest event).",
+            help="The current time, for an archive (default: its newest event).",
         ),
     ] = None,
     html: running.Html = None,
     master: running.Master = "local[*]",
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
-    """Report times between stages of messages, their ends, and stuck messages."""
+    """Report latencies and outcomes of messages, and stuck messages."""
     with running.session("lifecycle", master) as spark:
         from leveret.pipelines import lifecycle as run
 

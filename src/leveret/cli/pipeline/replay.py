@@ -12,12 +12,13 @@ from leveret.cli.printing import output
 from leveret.sizes import counted
 
 Exchange = Annotated[
-    str | None, typer.Option("--exchange", "-e", metavar="EXCHANGE", help="Publish there.")
+    str | None,
+    typer.Option("--exchange", "-e", metavar="EXCHANGE", help="Publish to this exchange."),
 ]
 
 RoutingKey = Annotated[
     str | None,
-    typer.Option("--routing-key", "-k", metavar="KEY", help="With this key, not its own."),
+    typer.Option("--routing-key", "-k", metavar="KEY", help="Publish with this key."),
 ]
 
 ToStream = Annotated[
@@ -30,17 +31,19 @@ ToQueue = Annotated[
 
 FromExchange = Annotated[
     str | None,
-    typer.Option("--from-exchange", metavar="EXCHANGE", help="Only if published there."),
+    typer.Option("--from-exchange", metavar="EXCHANGE", help="Only messages of this exchange."),
 ]
 
 Patterns = Annotated[
     list[str] | None,
-    typer.Option("--pattern", metavar="PATTERN", help="A topic pattern; several mean any."),
+    typer.Option(
+        "--pattern", metavar="PATTERN", help="A topic pattern; one of several must match."
+    ),
 ]
 
 Headers = Annotated[
     list[str] | None,
-    typer.Option("--header", metavar="NAME=VALUE", help="A header; several mean all."),
+    typer.Option("--header", metavar="NAME=VALUE", help="A header; all of several must match."),
 ]
 
 

@@ -63,7 +63,7 @@ Rate = Annotated[
 
 Name = Annotated[
     str | None,
-    typer.Option("--name", metavar="NAME", help="Its publisher; another name publishes again."),
+    typer.Option("--name", metavar="NAME", help="The publisher; another name publishes again."),
 ]
 
 Progress = Annotated[

@@ -14,7 +14,8 @@ def shell(
     keep_going: Annotated[
         bool,
         typer.Option(
-            "--keep-going", help="Continue after a failed piped line; by default it ends the run."
+            "--keep-going",
+            help="Continue after a failed line of a pipe; by default, it ends the shell.",
         ),
     ] = False,
     uri: options.Uri = options.DEFAULT_URI,

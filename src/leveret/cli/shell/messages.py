@@ -178,7 +178,7 @@ COMMANDS: Final = (
             Option("--count", "end after this many messages; 0: never", "COUNT"),
             Option("--timeout", "end after this time without a message; 0: never", "SECONDS"),
             Option("--offset", "the start in a stream: first, last, 17, 1h", "OFFSET"),
-            Option("--name", "continue in the stream where this name stopped", "NAME"),
+            Option("--name", "continue at the stream offset of this name", "NAME"),
             Option("--filter", "only this filter value of a stream", "VALUE", many=True),
             Option("--key", "only these routing keys of a stream", "PATTERN", many=True),
             _FORMAT,
@@ -186,7 +186,7 @@ COMMANDS: Final = (
     ),
     ShellCommand(
         "browse",
-        "print waiting messages of a queue without taking them",
+        "print waiting messages of a queue without consuming them",
         _browse,
         (_QUEUE,),
         (Option("--count", "messages to show (10)", "COUNT"), _FORMAT),

@@ -25,7 +25,7 @@ Uuid = Annotated[
     typer.Option("--uuid", metavar="HEX", help="The store's uuid, if the directory has lost it."),
 ]
 Running = Annotated[
-    bool, typer.Option("--running", help="Allow a running broker; the end may be torn.")
+    bool, typer.Option("--running", help="Allow a running broker; the end may be cut off.")
 ]
 
 
