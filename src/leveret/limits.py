@@ -120,11 +120,11 @@ HAREMQ_LONG_FIELDS_BYTES_MAX: Final = 8192
 #: answer repeats both.  A longer id ends the connection, because it cannot be answered.
 HAREMQ_ID_BYTES_MAX: Final = 1024
 
-#: Unacked deliveries of a HareMQ channel: the prefetch of its consumer, since the protocol has
-#: none.
+#: Unacked deliveries of a HareMQ channel: the prefetch of its consumer, since the protocol has no
+#: prefetch.
 HAREMQ_UNACKED_MAX: Final = 65_536
 
-#: Exchanges in the answer to a HareMQ query; also queues, and bindings.
+#: Exchanges, and as many queues and bindings, in the answer to a HareMQ query.
 HAREMQ_LISTED_MAX: Final = 1000
 
 #: Cached routes of a connection, and cached names and addresses of events; a full cache is cleared.
@@ -439,7 +439,8 @@ SPILL_BYTES_MAX: Final = 8 * 1024 * 1024
 QUEUE_WINDOW_BYTES: Final = 16 * 1024 * 1024
 MESSAGE_OVERHEAD_BYTES: Final = 200
 
-#: A segment file with more messages than this is compacted when less than this percentage is live.
+#: The number of messages from which a segment file is compacted, and the percentage of live
+#: messages below which it is.
 COMPACT_RECORDS_MIN: Final = 2000
 COMPACT_LIVE_PERCENT: Final = 50
 

@@ -1,4 +1,4 @@
-"""Command groups that suggest similar commands for an unknown one, but no destructive ones."""
+"""Command groups that suggest similar commands for an unknown command, but no destructive ones."""
 
 from __future__ import annotations
 

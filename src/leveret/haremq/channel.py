@@ -202,9 +202,9 @@ class HareChannel(DeliveryChannel):
     # -- the consumer ------------------------------------------------------------------------------
 
     def consume(self, consumer: HareConsumer, where: str) -> None:
-        """Subscribe a consumer to its queue; the channel has none.  Raises: as `Source.subscribe`.
+        """Subscribe the channel's only consumer to its queue; `where` names the queue in errors.
 
-        `where` describes the queue in errors.
+        Raises: as `Source.subscribe`.
         """
         consumer.queue.subscribe(consumer, where)
         self.consumer = consumer

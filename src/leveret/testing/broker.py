@@ -78,7 +78,7 @@ class EmbeddedBroker:
     # -- start and stop ----------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Start, after `kill` with the surviving data; return when clients can connect.
+        """Start, or restart after `kill` with the surviving data; return when clients can connect.
 
         Raises: the error that prevents the start, such as CannotListen.
         """

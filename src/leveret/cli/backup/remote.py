@@ -93,7 +93,7 @@ class RemoteBackup:
         return copied
 
     def check(self, copied: list[Copied]) -> None:
-        """Check that the broker still holds its files, and that they arrived undamaged.
+        """Check that the broker has not released its files, and that they arrived undamaged.
 
         Raises: Failure.
         """

@@ -60,7 +60,7 @@ def put(
     ] = "",
     key_file: Annotated[str, typer.Option(metavar="PATH", help="Its key (PEM).")] = "",
 ) -> None:
-    """Create a context, or change the given fields of one."""
+    """Create a context, or change the given fields of an existing one."""
     from leveret.cli.contexts.remote import Remote
     from leveret.cli.ctl.asking import secret
     from leveret.cli.options import read_uri

@@ -38,7 +38,7 @@ def import_definitions(
     file: Annotated[Path, typer.Argument(metavar="FILE")],
     vhost: OneVhost = "",
 ) -> None:
-    """Add the definitions in a file to the existing ones, all or nothing."""
+    """Add the definitions in a file to the existing ones; on an error, none is added."""
     body = json_of(read_file(file, _FILE_BYTES_MAX), str(file))
     found = target(context).ask("POST", "definitions", *((vhost,) if vhost else ()), body=body)
     assert isinstance(found, dict)

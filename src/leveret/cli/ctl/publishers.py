@@ -23,7 +23,7 @@ def list_publishers(
 def delete_publisher(
     context: typer.Context, queue: Queue, publisher: Publisher, vhost: Vhost = "/"
 ) -> None:
-    """Delete the highest publishing id of a publisher in a queue: it starts again."""
+    """Delete the highest publishing id of a publisher in a queue, so that it starts again."""
     target(context).ask("DELETE", "publishers", vhost, queue, publisher)
 
 

@@ -34,7 +34,7 @@ def list_sinks(context: typer.Context, vhost: Vhost = "/", form: Format = "table
 def delete_sink(
     context: typer.Context, sink: Sink, vhost: Vhost = "/", destination: Destination = ""
 ) -> None:
-    """Delete the last batch number of a sink, for all of its destinations: it starts again."""
+    """Delete the last batch number of a sink, for all its destinations, so that it starts again."""
     target(context).ask("DELETE", "sinks", vhost, sink, query=_place(destination))
 
 

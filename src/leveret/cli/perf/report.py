@@ -10,7 +10,7 @@ QUANTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
 
 def _moved(totals: LoadTotals) -> tuple[str, ...]:
-    """Return the names of the counts to print; confirms only if there are any."""
+    """Return the names of the counts to print; `confirmed` only if publishes were confirmed."""
     if totals.confirmed or totals.nacked:
         return ("published", "confirmed", "delivered")
     return ("published", "delivered")

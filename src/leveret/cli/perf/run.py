@@ -149,7 +149,7 @@ class Load:
                 side.write()
 
     def _register(self, side: Side) -> bool:
-        """Register a side's events; return whether it does not wait for both reads and writes."""
+        """Register the events that a side needs; return whether it cannot read or write now."""
         wanted = selectors.EVENT_READ if side.wants_to_read else 0
         if side.wants_to_write:
             wanted |= selectors.EVENT_WRITE

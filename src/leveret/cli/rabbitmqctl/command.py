@@ -11,7 +11,8 @@ import typer
 from leveret.cli import exits
 from leveret.cli.printing import output
 
-#: RabbitMQ's tools accept options before and after the command, so `options` parses them.
+#: Makes typer pass on all options, which RabbitMQ's tools accept before and after the command, so
+#: that `alias rabbitmqctl=…` works.
 _SETTINGS: Final = {
     "ignore_unknown_options": True,
     "allow_interspersed_args": False,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from leveret.cli.printing import output
 from leveret.cli.rabbitmqctl.options import CommandLine
 
-#: Backslashes in fields are doubled, because control characters are printed as escapes.
+#: Backslashes in fields are doubled, because control characters are escaped with a backslash.
 _ESCAPED_BACKSLASH: Final = ("\\", "\\\\")
 
 

@@ -57,7 +57,10 @@ def read_uuid(text: str) -> bytes:
 
 @contextmanager
 def held(directory: Path, *, running: bool) -> Iterator[Callable[[], None]]:
-    """Prevent a running broker from removing files, while the caller calls the yielded function."""
+    """Prevent a running broker from removing files during the block.
+
+    The caller must call the yielded function often.  Without `running`, it does nothing.
+    """
     if not running:
         yield _nothing
         return
@@ -93,7 +96,7 @@ def run_survey(survey: Survey, doing: str, beat: Callable[[], None]) -> None:
 
 
 def _nothing() -> None:
-    """Do nothing; there is no broker to hold."""
+    """Do nothing, if there is no broker."""
 
 
 def write_new(saved: Salvage, to: Path) -> None:

@@ -1,4 +1,6 @@
-"""Delta Lake tables, with the package `deltalake` (delta-rs), which works with any Spark.
+"""Delta Lake tables, with the package `deltalake` (delta-rs).
+
+The package needs no JVM code, and so works with any Spark.
 
 A batch is one version of the table with an application transaction of the query, as Delta's own
 sink writes it.

@@ -1,4 +1,6 @@
-"""Iceberg tables, with the package `pyiceberg`, which works with any Spark.
+"""Iceberg tables, with the package `pyiceberg`.
+
+The package needs no JVM code, and so works with any Spark.
 
 A catalog is named as in pyiceberg's configuration (`~/.pyiceberg.yaml`, `PYICEBERG_CATALOG__…`).
 Without a name, the table has its own catalog, an SQLite file next to its data, which is enough for

@@ -66,7 +66,7 @@ def command_line(job: str, *arguments: str, **options: Given) -> str:
 
 
 def path_text(path: object) -> str | None:
-    """Return a path as text, or None if there is none, or if the file's contents are given."""
+    """Return a path as text, or None if no path, or a file's contents instead, is given."""
     return None if path is None or isinstance(path, Mapping) else str(path)
 
 

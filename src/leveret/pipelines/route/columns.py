@@ -196,7 +196,7 @@ def _messages(
 
 
 def _known(names: tuple[str, ...], values: list[str | None]) -> dict[str, str | None]:
-    """Return the present headers or properties; None is one without a value."""
+    """Return the present headers or properties; None means "without a value"."""
     return {
         name: value[1:] if value else None
         for name, value in zip(names, values, strict=True)
