@@ -289,7 +289,7 @@ class ChunkBuilder:
             hasher.update(content)
         digest = hasher.digest()
         if self._holes:
-            # The digest of all messages must not match.
+            # Make the common digest wrong, too.
             digest = bytes([byte ^ 0xFF for byte in digest])
         head = self._header(index, len(properties), digest)
         return [part for part in [head, index, *contents] if part]

@@ -152,7 +152,7 @@ def _power_of_two(number: int) -> int:
 
 
 def _management_socket(data: dict[str, Any]) -> Path:
-    """Return the path of the management socket in the data directory."""
+    """Return the default of `management_socket`: a socket in the data directory."""
     return Path(data.get("data_dir", ".")) / MANAGEMENT_SOCKET
 
 
@@ -167,32 +167,32 @@ def _https_host(data: dict[str, Any]) -> str:
 
 
 def _haremq_user(data: dict[str, Any]) -> str:
-    """Return the user that is created in an empty data directory."""
+    """Return the default of `haremq_user`: the user created in an empty data directory."""
     return str(data.get("default_user", "guest"))
 
 
 def _haremq_vhost(data: dict[str, Any]) -> str:
-    """Return the vhost that is created in an empty data directory."""
+    """Return the default of `haremq_vhost`: the vhost created in an empty data directory."""
     return str(data.get("default_vhost", "/"))
 
 
 def _memory_window(data: dict[str, Any]) -> int:
-    """Return half of the memory limit."""
+    """Return the default of `memory_window_bytes`: half of the memory limit."""
     return int(data["memory_bytes_max"]) // 2
 
 
 def _definition_bytes(data: dict[str, Any]) -> int:
-    """Return a quarter of the memory limit."""
+    """Return the default of `definition_bytes_max`: a quarter of the memory limit."""
     return int(data["memory_bytes_max"]) // 4
 
 
 def _connection_bytes(data: dict[str, Any]) -> int:
-    """Return half of the memory limit."""
+    """Return the default of `connection_bytes_max`: half of the memory limit."""
     return int(data["memory_bytes_max"]) // 2
 
 
 def _unacked_bytes(data: dict[str, Any]) -> int:
-    """Return a quarter of the memory limit."""
+    """Return the default of `unacked_bytes_max`: a quarter of the memory limit."""
     return int(data["memory_bytes_max"]) // 4
 
 

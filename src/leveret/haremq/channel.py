@@ -80,7 +80,7 @@ class HareConsumer(QueueConsumer):
     """The consumer of a channel; it takes no messages until its answer has been written."""
 
     def __init__(self, channel: HareChannel, queue: Source, tag: str, auto_ack: bool) -> None:
-        # Not no_ack for the queue, so that messages can be requeued if they cannot be pushed.
+        # The queue must not treat it as no_ack: messages that cannot be pushed are requeued.
         super().__init__(channel, queue, tag, False, False, HAREMQ_UNACKED_MAX, {})
         self.auto_ack = auto_ack
         self.prefix = push_prefix(channel.cid, tag.encode())
@@ -113,7 +113,7 @@ class FirstPush(Timed):
         if self._written:
             self._consumer.begin()
         else:
-            # The answer is written now; the clock of the batch that wrote it may have been behind.
+            # Wait again: the answer has just been written, in a batch whose clock may be behind.
             self._written = True
             self._consumer.queue.core.timers.set(self, now_ms + _PUSH_DELAY_MS)
 

@@ -135,7 +135,7 @@ class LongPublish:
         self.bytes_ahead = body.ahead()
 
     def _find_body(self, part: bytes) -> bytes:
-        """Search for the start of the body; return the bytes of the body in `part`."""
+        """Search for the start of the body; return the bytes of `part` from there on."""
         known = self.fields + part
         end: i64 = len(known)
         scan = FieldScan()
