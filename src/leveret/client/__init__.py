@@ -1,9 +1,9 @@
-"""Leveret's client for any AMQP 0-9-1 broker: one sans-IO engine, an asyncio and a blocking shell.
+"""A client for any AMQP 0-9-1 broker: a sans-IO engine with an asyncio and a blocking shell.
 
 Import `connect` from `leveret.client` for the asyncio shell, or from `leveret.client.blocking` for
 the blocking one.  Names are loaded on first use, so that a blocking program does not load asyncio.
 
-Not here: producers and clusters, which are in `clusters`.
+Producers and cluster consumers are in `clusters`.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> object:
-    """Load a name of this package on first use."""
+    """Import a public name on first use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     place = _PLACES.get(name, "leveret.client.errors")

@@ -4,9 +4,9 @@ A `basic.ack` with `multiple` acks everything up to its tag, so it can replace s
 no lower tag is unacked.  An out-of-order ack is written separately and remembered, so that later
 acks can be combined again once the gap is closed.
 
-The frame contains the last tag acked here: RabbitMQ refuses a tag that it does not hold.
+The frame contains the last buffered tag, because RabbitMQ refuses a tag that is already settled.
 
-Invariants: all deliveries up to `_settled` are settled, and of those above it exactly `_early`;
+Invariants: all deliveries up to `_settled` are settled, and above it only those in `_early`;
 `is_due` is True only while the buffered acks are about to be written.  This module is compiled.
 """
 
@@ -27,7 +27,7 @@ CLIENT_EARLY_ACKS_MAX: Final = 65_536
 #: Class and method of basic.ack (60.80).
 _BASIC_ACK: Final = 0x003C0050
 
-#: The payload: class and method ids, a tag and a bit.
+#: The payload size: class and method ids, a tag and a bit.
 _ACK_BYTES: Final = 13
 
 #: The frame size of a combined ack.
@@ -36,9 +36,10 @@ ACK_FRAME_BYTES: Final = _ACK_BYTES + 8
 
 @final
 class Acks:
-    """The acks of a channel, whose delivery tags are the broker's plus `base`.
+    """The acks of a channel.
 
-    `newest` is the tag of the last delivery received.
+    The channel's delivery tags are the broker's plus `base`.  `newest` is the tag of the last
+    delivery received.
     """
 
     def __init__(self, channel: i64, base: i64) -> None:
@@ -56,7 +57,7 @@ class Acks:
 
     @property
     def is_newest(self) -> bool:
-        """Whether the newest delivery is settled: its ack is written or the last one buffered."""
+        """Whether the newest delivery is settled, possibly by a buffered ack."""
         return self._settled >= self.newest
 
     def gather(self, gathers: bool) -> None:

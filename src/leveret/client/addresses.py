@@ -1,7 +1,7 @@
 """The addresses for `connect`: one URI or several, merged with keyword arguments.
 
-Keyword arguments have the same meaning as the parts of a URI.  If both are given they must agree:
-neither takes precedence silently.
+Keyword arguments have the same meaning as the parts of a URI.  If both are given, they must agree;
+neither silently overrides the other.
 
 Invariants: no error message contains a password; addresses keep their order.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Address = str | Parameters | Sequence[str | Parameters] | None
 
 
-#: Keyword argument: the parameter that it sets.
+#: The field of `Parameters` that each keyword argument sets.
 PARAMETERS: Final[dict[str, str]] = {
     "host": "host",
     "port": "port",
@@ -38,7 +38,7 @@ PARAMETERS: Final[dict[str, str]] = {
     "frame_max": "frame_max",
 }
 
-#: Keyword argument: its minimum and maximum.
+#: The minimum and maximum of each numeric keyword argument.
 NUMBERS: Final[dict[str, tuple[int, int]]] = {
     "port": (1, 65_535),
     "heartbeat": (0, 65_535),
@@ -46,14 +46,14 @@ NUMBERS: Final[dict[str, tuple[int, int]]] = {
     "frame_max": (0, 2**31 - 1),
 }
 
-#: A comma separates URIs only if another URI follows, because a password may contain one.
+#: A comma separates URIs only if another URI follows, because a password may contain a comma.
 BETWEEN_URIS: Final = re.compile(r",\s*(?=amqps?://)")
 
 
 def addresses(uri: Address, given: Mapping[str, object]) -> tuple[Parameters, ...]:
     """Return the addresses in the order in which to try them.
 
-    `given` are the keyword arguments of `PARAMETERS`; None means that one is unset.
+    `given` contains the keyword arguments listed in `PARAMETERS`; None means unset.
 
     Raises: ValueError for an invalid URI or value, or when a URI and a keyword argument
     contradict each other; TypeError for a value that is neither a URI nor `Parameters`.
@@ -68,7 +68,7 @@ def addresses(uri: Address, given: Mapping[str, object]) -> tuple[Parameters, ..
 
 
 def _listed(uri: object) -> list[Said | Parameters]:
-    """Return each given address."""
+    """Return the given addresses as a flat list."""
     if uri is None:
         return [Said()]
     if isinstance(uri, str):
@@ -135,7 +135,7 @@ def _said(given: Mapping[str, object]) -> Said:
 
 
 def _checked(keyword: str, value: object) -> object:
-    """Check the value of a keyword argument and convert it to its parameter."""
+    """Check the value of a keyword argument and convert it to the value of its field."""
     if keyword in NUMBERS:
         return _number(keyword, value)
     if keyword == "timeout":

@@ -1,10 +1,10 @@
 """Error messages for failed TLS handshakes that say how to fix the cause.
 
-Python's own errors contain only OpenSSL's reason; here the address and the remedy are added.  The
-classes are subclasses of Python's, so that existing handlers still work.
+Python's own errors contain only OpenSSL's reason; these add the address and the remedy.  They are
+subclasses of Python's errors, so that existing handlers still work.
 
-Not here: trust.  That is configured in the `ssl.SSLContext`; the default one trusts the system's
-authorities and checks the name.
+Trust is configured in the `ssl.SSLContext`, not here.  The default context trusts the system's
+authorities and checks the host name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ UNKNOWN_AUTHORITY: Final = frozenset(
     {SELF_SIGNED, SELF_SIGNED_IN_CHAIN, NO_ISSUER, NO_FIRST_ISSUER}
 )
 
-#: OpenSSL's reasons when a peer answers with another protocol than TLS.
+#: OpenSSL's reasons when the peer does not speak TLS.
 NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"})
 
 
@@ -58,7 +58,7 @@ def explained(error: ssl.SSLError, parameters: Parameters) -> ssl.SSLError:
         )
     else:
         made = TlsFailed(f"TLS with {where} failed: {error}")
-    # Attributes that programs read in addition to the class.
+    # Programs may read these attributes in addition to the class.
     made.reason, made.library, made.errno = error.reason, error.library, error.errno
     if isinstance(error, ssl.SSLCertVerificationError):
         assert isinstance(made, ssl.SSLCertVerificationError)
@@ -67,7 +67,7 @@ def explained(error: ssl.SSLError, parameters: Parameters) -> ssl.SSLError:
 
 
 def _cause(error: ssl.SSLCertVerificationError, host: str) -> str:
-    """Return why a certificate was refused, and the remedy."""
+    """Return the reason why a certificate was refused, and the remedy."""
     code = error.verify_code
     if code in {HOST_MISMATCH, ADDRESS_MISMATCH}:
         return (

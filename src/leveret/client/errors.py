@@ -1,7 +1,7 @@
-"""The errors raised on the client's side of a connection.
+"""Client errors without a reply code.
 
-An error with a reply code from the broker is raised as that code's class of `leveret.errors`; the
-classes here are for errors without a reply code.
+An error that the broker reports with a reply code is raised as that code's class in
+`leveret.errors`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class ClientError(Exception):
-    """The base of all errors of this library that are not a broker's reply."""
+    """The base class of all client errors that are not a broker's reply."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By default, unpickling would pass the text to a constructor with other parameters.
+        # By default, unpickling would pass the text to constructors that take other parameters.
         return __newobj__, (type(self),), {"args": self.args, **self.__dict__}
 
 
@@ -43,8 +43,8 @@ class Unreachable(ClientError, ConnectionError):
 class DeliveryLost(ConnectionLost):
     """A message from a lost connection was acknowledged.
 
-    The broker has requeued the message and delivers it again; its work is done twice unless the
-    application recognizes it.
+    The broker has requeued the message and will redeliver it, so its work is done twice unless the
+    application recognizes the repeat.
     """
 
     def __init__(self, delivery_tag: int) -> None:
@@ -67,7 +67,7 @@ class TransactionLost(ConnectionLost):
 
 
 class Closed(ClientError):
-    """The channel or connection was closed by this side before the call."""
+    """This side closed the channel or connection before the call."""
 
 
 class ConnectionInUse(ClientError, RuntimeError):
@@ -86,11 +86,11 @@ class NoFreeChannel(ClientError):
 
 
 class OutputFull(ClientError):
-    """The output buffer is full: the broker does not read."""
+    """The output buffer is full because the broker does not read."""
 
 
 class InputFull(ClientError):
-    """The input buffer is full: messages for a consumer are not being read."""
+    """The input buffer is full because the application does not read a consumer's messages."""
 
 
 class PublishFailed(ClientError):
@@ -98,7 +98,7 @@ class PublishFailed(ClientError):
 
 
 class Nacked(PublishFailed):
-    """The broker nacked messages; `sequences` are their numbers on the channel."""
+    """The broker nacked messages; `sequences` are their sequence numbers on the channel."""
 
     def __init__(self, sequences: Sequence[int]) -> None:
         super().__init__(
@@ -108,7 +108,7 @@ class Nacked(PublishFailed):
 
 
 class Returned(PublishFailed):
-    """Unroutable mandatory messages; `message` is the first of `messages`."""
+    """Mandatory messages were returned; `message` is the first of `messages`."""
 
     def __init__(self, messages: Sequence[ReturnedMessage]) -> None:
         first = messages[0]
@@ -129,12 +129,12 @@ class ConsumerCancelled(ClientError):
 
 
 def told(error: Exception) -> str:
-    """Return an error's text, or its class name: a `TimeoutError` often has no text."""
+    """Return an error's text, or its class name if it has no text, like many a `TimeoutError`."""
     return str(error) or type(error).__name__
 
 
 def _why_returned(message: ReturnedMessage) -> str:
-    """Return why a message was returned, in words if no queue is bound for it."""
+    """Return why a message was returned: the broker's reply, or a sentence if it was unroutable."""
     if message.reply_code != NoRoute.code:
         return f"{message.reply_code} {message.reply_text}"
     if not message.exchange:
@@ -143,6 +143,6 @@ def _why_returned(message: ReturnedMessage) -> str:
 
 
 def _some(sequences: Sequence[int]) -> str:
-    """Format the first numbers."""
+    """Format the first five sequence numbers."""
     shown = ", ".join(map(str, sequences[:5]))
     return f"{shown}, …" if len(sequences) > 5 else shown

@@ -1,10 +1,10 @@
 """The events that a session returns for its input, in the order of the bytes.
 
-A token is an object that the caller passes with a request or a publish.  It is returned once: with
-the reply, with the confirm, or with the end of its channel.
+A token is an object that the caller passes with a request or a publish.  The session returns it
+once: with the reply, with the confirm, or with the end of its channel.
 
-A session stores tokens and owners and calls none of them: they are returned to the shell in events.
-A shell (asyncio, blocking) implements both.
+The shells (asyncio, blocking) implement tokens and channel owners.  A session stores them and
+returns them in events, but never calls them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Token(ABC):
     """The caller that waits for the reply to a request or the confirm of a publish.
 
-    The requests of an `is_internal` token come from the engine itself: recovery does not repeat
-    them with the application's requests.
+    If `is_internal` is True, the request comes from the engine itself, and recovery does not repeat
+    it with the application's requests.
     """
 
     __slots__ = ()
@@ -37,7 +37,7 @@ class Token(ABC):
 
     @abstractmethod
     def end(self, error: Exception | None) -> None:
-        """Record that the wait is over, and its error if any."""
+        """End the wait, with an error or None."""
 
 
 class ChannelOwner(Receiver):
@@ -61,7 +61,7 @@ class ChannelOwner(Receiver):
 
     @abstractmethod
     def flow_changed(self, active: bool) -> None:
-        """Handle channel.flow, which was already answered."""
+        """Handle channel.flow, which the session has already answered."""
 
     @abstractmethod
     def ended(self, event: ChannelEnded) -> None:
@@ -78,7 +78,7 @@ class ChannelOwner(Receiver):
 
 
 class OwnedChannel(ABC):
-    """A channel of a session as used in events: its number, and the shell's channel."""
+    """A session's channel as it appears in events: its number and the shell's channel."""
 
     __slots__ = ("number", "owner")
 
@@ -92,7 +92,7 @@ class OwnedChannel(ABC):
 
     @abstractmethod
     def request(self, method: Method, token: Token) -> None:
-        """Send a method that expects a reply; its `Replied` carries `token`."""
+        """Send a method that expects a reply; the `Replied` event will contain `token`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,8 @@ class Opened:
 class ConnectionEnded:
     """The connection has ended; `error` is None if this side closed it.
 
-    `tokens` are those of requests on the connection itself; each channel's end is reported before.
+    `tokens` belong to requests on the connection itself.  The end of each channel is reported
+    first.
     """
 
     error: Exception | None
@@ -115,7 +116,7 @@ class ConnectionEnded:
 class Lost:
     """The connection has ended and is to be recovered; its channels wait for the next one.
 
-    `tokens` are those of requests on the connection itself, which are not repeated.
+    `tokens` belong to requests on the connection itself, which are not repeated.
     """
 
     error: Exception
@@ -164,7 +165,7 @@ class ChannelEnded:
 
 @dataclass(frozen=True, slots=True)
 class FlowChanged:
-    """The broker asks this channel to stop or resume publishing; it was answered."""
+    """The broker asked this channel to stop or resume publishing; the session has answered."""
 
     channel: OwnedChannel
     active: bool
@@ -188,7 +189,7 @@ class CameBack:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Publishes were acked or nacked; `outcomes` are those that carried a token."""
+    """Publishes were acked or nacked; `outcomes` contains those with a token."""
 
     channel: OwnedChannel
     outcomes: tuple[tuple[Token, PublishFailed | None], ...]

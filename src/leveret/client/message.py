@@ -1,7 +1,7 @@
-"""Messages as a client receives them: delivered, got or returned; and the block that handles one.
+"""Messages that a client receives (delivered, got or returned), and the block that handles one.
 
-The property bytes are kept as received; properties are decoded on first access, so that a consumer
-that reads only bodies does not pay for them.
+The property bytes are stored as received and decoded on first access, so that a consumer that reads
+only bodies does not pay for decoding.
 
 This module is compiled: a consumer creates, returns and acks a message in a few microseconds.
 """
@@ -46,20 +46,20 @@ class MessageContent:
 
     @property
     def headers(self) -> dict[str, object]:
-        """The headers, with times as datetimes in UTC; empty if there are none."""
+        """The headers, with times as datetimes in UTC; empty if the message has none."""
         headers = self.properties.headers
         return with_moments(headers) if headers else {}
 
     @property
     def timestamp(self) -> datetime | None:
-        """The publisher's timestamp in UTC; None if there is none, or beyond the year 9999."""
+        """The publisher's timestamp in UTC, or None if it is missing or beyond the year 9999."""
         seconds = self.properties.timestamp
         return moment_of(seconds) if seconds is not None else None
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Receiver:
-    """The channel of a message: it receives messages and sends their acks."""
+    """The channel that received a message and sends its ack."""
 
     @abstractmethod
     def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
@@ -76,15 +76,15 @@ class Receiver:
     def processing(
         self, message: Message, requeue: bool, reject_on_redelivered: bool, ignore_processed: bool
     ) -> Processing:
-        """Return the block of `Message.process`; a traced channel returns its own kind."""
+        """Return the block of `Message.process`; a traced channel returns one with a span."""
         return Processing(message, requeue, reject_on_redelivered, ignore_processed)
 
 
 @final
 class MessageOrigin:
-    """The origin of messages: a consumer, an exchange and a routing key.
+    """The consumer tag, exchange and routing key of received messages.
 
-    The consumer's tag is empty for a message from basic.get.
+    The consumer tag is empty for a message from basic.get.
     """
 
     def __init__(self, consumer_tag: str, exchange: str, routing_key: str) -> None:
@@ -97,10 +97,10 @@ class MessageOrigin:
 class Message(MessageContent):
     """A message from a queue; it must be acked unless its consumer has `no_ack`.
 
-    `processed` is True after `ack`, `nack` or `reject` of this message; `delivery_tag` is the
-    channel's number of this delivery; `redelivered` is True if it may have been delivered before;
-    `message_count` is the number of messages left in the queue by basic.get, and None for a
-    delivery.
+    `processed` is True after `ack`, `nack` or `reject` of this message.  `delivery_tag` is the
+    number of this delivery on its channel.  `redelivered` is True if the message may have been
+    delivered before.  `message_count` is the number of messages left in the queue by basic.get, and
+    None for a delivery.
     """
 
     __slots__ = (
@@ -135,12 +135,12 @@ class Message(MessageContent):
 
     @property
     def exchange(self) -> str:
-        """The exchange to which it was published."""
+        """The exchange to which the message was published."""
         return self._origin.exchange
 
     @property
     def routing_key(self) -> str:
-        """The routing key with which it was published."""
+        """The routing key with which the message was published."""
         return self._origin.routing_key
 
     @property
@@ -150,13 +150,13 @@ class Message(MessageContent):
 
     @property
     def stream_offset(self) -> int | None:
-        """Its offset in its stream; None if it comes from a queue."""
+        """The message's offset in its stream, or None if it comes from a queue."""
         offset = (self.properties.headers or {}).get("x-stream-offset")
         return offset if isinstance(offset, int) else None
 
     @property
     def stream_name(self) -> str | None:
-        """Its partition of a super stream; None if there is none."""
+        """The super stream partition that the message comes from, or None."""
         name = (self.properties.headers or {}).get("x-stream-name")
         return name if isinstance(name, str) else None
 
@@ -186,11 +186,10 @@ class Message(MessageContent):
     ) -> Processing:
         """Handle the message in a `with` or `async with` block: ack at its end, reject on error.
 
-        The exception propagates after the reject.  The broker then drops or dead-letters the
-        message.
-        With `requeue` it redelivers the message, unless `reject_on_redelivered` is set and the
-        message was redelivered before.  With `ignore_processed` the program may settle it inside
-        the block.
+        The exception propagates after the reject, and the broker drops or dead-letters the message.
+        With `requeue` the broker redelivers it instead, unless `reject_on_redelivered` is set and
+        the message was redelivered before.  With `ignore_processed` the program may settle the
+        message inside the block.
 
         Raises: at the end of the block, the channel's error when it is closed.
         """
@@ -231,7 +230,7 @@ def got(
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Processing:
-    """The block in which a message is handled; see `Message.process`."""
+    """The `with` block that handles a message; see `Message.process`."""
 
     __slots__ = ("_ignore_processed", "_message", "_reject_on_redelivered", "_requeue")
 
@@ -283,7 +282,7 @@ class Processing:
 
 @final
 class ReturnedMessage(MessageContent):
-    """An unroutable mandatory message that was returned."""
+    """A mandatory message that the broker returned."""
 
     __slots__ = ("exchange", "reply_code", "reply_text", "routing_key")
 

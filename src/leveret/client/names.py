@@ -1,6 +1,6 @@
 """Checks of names given by an application, before anything is sent.
 
-A broker answers a name that is not UTF-8 by closing the connection (501), with all its channels.
+A broker answers a name that is not UTF-8 by closing the whole connection (501).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 `x-publisher` identifies the connection across reconnects, and `x-publishing-id` counts its
 publishes.  They are written into the property bytes without decoding; this module is compiled.
 
-Properties with an `x-publishing-id` set by the application are left unchanged.  A number that this
-client gave to a received message is overwritten when the message is published again.
+Properties with an `x-publishing-id` set by the application are left unchanged.  If the application
+republishes a received message, a number written by this client is replaced.
 
 Invariant: numbers increase in the order in which publishes are written, over all channels.
 """
@@ -61,7 +61,8 @@ class Numbering:
     def numbered(self, raw: bytes, number: i64) -> bytes:
         """Return property bytes with a number.
 
-        Most publishers repeat their properties: bytes equal to the last ones are not parsed again.
+        Most publishers repeat their properties, so bytes equal to the previous ones are not parsed
+        again.
         """
         if raw != self._raw:
             self._split(raw)
@@ -74,7 +75,7 @@ class Numbering:
         return w.getvalue()
 
     def _split(self, raw: bytes) -> None:
-        """Find the place of the number and write the bytes before it."""
+        """Prepare the bytes before and after the number."""
         self._raw = raw
         if _is_of_client(raw):
             raw = edit_headers(raw, [b"x-publisher", _PUBLISHING_ID], {})
@@ -101,7 +102,7 @@ class Numbering:
 
 
 def _is_of_client(raw: bytes) -> bool:
-    """Return whether property bytes contain a number given by a connection of this client."""
+    """Return whether property bytes contain a number written by this client library."""
     at = raw.find(_PUBLISHER)
     return at >= 0 and raw[at + len(_PUBLISHER) + 4 :].startswith(_PREFIX)
 
@@ -110,7 +111,7 @@ def without_number(raw: bytes, properties: BasicProperties) -> BasicProperties:
     """Return decoded properties without the headers written by this client.
 
     Otherwise an application that republishes a message with its received properties would send an
-    apparent repeat.
+    apparent duplicate.
     """
     headers = properties.headers
     if headers is None or _PREFIX not in raw:

@@ -1,10 +1,10 @@
-"""OpenTelemetry spans for messages; their context is propagated in the messages' headers.
+"""OpenTelemetry spans for messages, with their context propagated in the message headers.
 
     connect(uri, tracing=Tracing())
 
 A publish has a producer span, whose context is sent in the headers.  Handling a message has a
 consumer span, linked to the producer span.  Names and attributes follow OpenTelemetry's semantic
-conventions for messaging, with RabbitMQ's names of destinations.
+conventions for messaging, with RabbitMQ's destination names.
 
 Needs the extra `leveret[opentelemetry]`.  A connection without `tracing` has no overhead.
 """
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from leveret.client.message import Message
     from leveret.client.uri import Parameters
 
-#: The version of the conventions used here.
+#: The version of the semantic conventions.
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.30.0"
 
 
 class _Headers(Getter[Mapping[str, object]], Setter[dict[str, object]]):
-    """The access of propagators to the headers of a message."""
+    """Lets propagators read and write the headers of a message."""
 
     def get(self, carrier: Mapping[str, object], key: str) -> list[str] | None:
         value = carrier.get(key)
@@ -131,8 +131,8 @@ class Tracing(Traces):
     def _sender(self, message: Message) -> tuple[Context | None, list[Link]]:
         """Return the parent context, and links to the span that published the message.
 
-        The producer is the parent if the program has no span of its own, so that publisher and
-        consumer share one trace.
+        The producer's span is the parent if no span is active, so that publisher and consumer share
+        one trace.
         """
         sent = self._chosen().extract(message.headers, context=contexts.Context(), getter=HEADERS)
         span = trace.get_current_span(sent).get_span_context()
@@ -142,12 +142,12 @@ class Tracing(Traces):
         return self._chosen().extract(message.headers, getter=HEADERS), links
 
     def _chosen(self) -> TextMapPropagator:
-        """Return the propagator; the global one is read late, as the program may still set it."""
+        """Return the propagator; the program may change the global one at any time."""
         return self._propagator or propagate.get_global_textmap()
 
 
 def destination(exchange: str, routing_key: str, queue: str = "") -> str:
-    """Return the name of a destination according to the conventions for RabbitMQ."""
+    """Return the destination name that the conventions for RabbitMQ define."""
     parts = [exchange, routing_key]
     if queue != routing_key:
         parts.append(queue)

@@ -1,7 +1,4 @@
-"""The keyword arguments of `connect`, which pools accept too: addresses, login and behaviour.
-
-They are defined here once for both shells.
-"""
+"""The keyword arguments of `connect` and of pools, defined once for both shells."""
 
 from __future__ import annotations
 
@@ -21,11 +18,11 @@ F = TypeVar("F", bound="Callable[..., object]")
 
 
 class ConnectOptions(TypedDict, total=False):
-    """Keyword arguments; an omitted or None value comes from the URI, else the default."""
+    """The keyword arguments; if one is None or omitted, the URI or the default applies."""
 
     #: The broker's host name or address.
     host: str | None
-    #: Its port: 5672, with TLS 5671.
+    #: The broker's port; by default 5672, or 5671 with TLS.
     port: int | None
     virtual_host: str | None
     user: str | None
@@ -34,18 +31,18 @@ class ConnectOptions(TypedDict, total=False):
     tls: bool | None
     #: Seconds between heartbeats; 0 turns them off.
     heartbeat: int | None
-    #: Seconds to connect to one address and log in, and to close.
+    #: The time limit for connecting and logging in to one address, and for closing, in seconds.
     timeout: float | None
     channel_max: int | None
     frame_max: int | None
-    #: The trust settings, in place of the system's authorities and the check of the host name.
+    #: The TLS context; the default trusts the system's authorities and checks the host name.
     ssl: ssl_module.SSLContext | None
     #: The name shown in lists of connections.
     connection_name: str | None
     client_properties: Mapping[str, object] | None
     #: Whether to recover a lost connection (True), or the limits of recovery.
     recover: bool | Recovery | None
-    #: Records spans of the messages, for example `leveret.client.opentelemetry.Tracing()`.
+    #: The recorder of message spans, for example `leveret.client.opentelemetry.Tracing()`.
     tracing: Traces | None
 
 
@@ -80,7 +77,7 @@ def without_recovery(options: ConnectOptions | HowOptions) -> ConnectOptions:
 
 
 def shows_options(function: F) -> F:
-    """Give `function` a signature with each keyword argument, as shown by `help`."""
+    """Give `function` a signature with all keyword arguments, for `help`."""
     signature = inspect.signature(function)
     kept = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     options = [

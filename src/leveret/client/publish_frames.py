@@ -1,13 +1,14 @@
-"""The encoded parts of publishes, for callers that write many similar ones.
+"""The encoded parts of publishes, for callers that write many similar messages.
+
+A channel writes these bytes for one message:
 
     method(exchange, routing key) | header_start(size of the properties) | body_size(size)
     | properties | body_start(size) | body | FRAME_END_OCTET
 
-are the bytes that a channel writes for one message.  Each part depends on few values, so that it
-can be created once and reused.  A body larger than `body_bytes_max` needs several frames: then
-`long_body` replaces both `body_start` and the body.
+Each part depends on few values, so that it can be created once and reused.  A body larger than
+`body_bytes_max` needs several frames; `long_body` then replaces both `body_start` and the body.
 
-The functions below `PublishFrames` are for property bytes that are passed on as they are.
+The functions below `PublishFrames` check and edit property bytes without decoding them.
 
 Invariant: the concatenated parts equal the output of `ClientOutput.publish` byte for byte (a
 property test compares them).
@@ -38,7 +39,7 @@ from leveret.wire.properties import HEADERS, find_property, skim_properties
 #: The last octet of every frame, and so of every message.
 FRAME_END_OCTET: Final = bytes([FRAME_END])
 
-#: A header frame up to its body size: the frame head, the class and the weight.
+#: The size of a header frame before its body size field: the frame head, the class and the weight.
 _HEADER_START_BYTES: Final = FRAME_HEAD_BYTES + CONTENT_HEAD_BYTES - 8
 
 
@@ -126,13 +127,13 @@ def check_properties(raw: bytes) -> None:
 
 
 def has_empty_headers(raw: bytes) -> bool:
-    """Return whether checked property bytes have a table of headers without entries."""
+    """Return whether checked property bytes contain an empty headers table."""
     at = int(find_property(raw, HEADERS))
     return at >= 0 and raw[at : at + 4] == bytes(4)
 
 
 def edit_properties(raw: bytes, drop: list[bytes], more: dict[str, object]) -> bytes:
-    """Return checked property bytes without some headers, and with more; the rest is unchanged.
+    """Return checked property bytes without the headers in `drop` and with those in `more`.
 
     Raises: ValueError for a value that a table cannot contain.
     """
@@ -140,5 +141,5 @@ def edit_properties(raw: bytes, drop: list[bytes], more: dict[str, object]) -> b
 
 
 def without_headers(raw: bytes) -> bytes:
-    """Return checked property bytes without their table of headers."""
+    """Return checked property bytes without the headers table."""
     return without_property(raw, HEADERS)

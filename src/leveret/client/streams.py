@@ -1,8 +1,8 @@
 """The stream arguments of `Channel.consume`, for both shells.
 
 RabbitMQ understands `x-stream-offset` as well, and the filter values from 3.13 on; the rest is
-specific to Leveret.  Values are not checked here: the broker refuses invalid ones (for RabbitMQ,
-negative offsets), and malformed patterns.
+specific to Leveret.  Values are not checked here, because the broker refuses invalid values and
+malformed patterns.  RabbitMQ also refuses negative offsets.
 """
 
 from __future__ import annotations
@@ -53,5 +53,5 @@ def _start(start: int | str | datetime | Timestamp) -> object:
         return start
     if start.tzinfo is None:
         raise ValueError("the start time of a stream needs a time zone: datetime.now(UTC)")
-    # AMQP's times are whole seconds: rounding down may add a message but loses none.
+    # AMQP times are whole seconds; rounding down may add messages but loses none.
     return Timestamp(int(start.timestamp() // 1))

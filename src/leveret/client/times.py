@@ -1,7 +1,7 @@
-"""Conversion of AMQP times to Python: seconds on the wire, datetimes in UTC for the program.
+"""Conversion of received AMQP times, which are in seconds, to datetimes in UTC.
 
-The writer accepts datetimes for AMQP times (`leveret.wire`); this is the reverse.  A time beyond
-the year 9999, for example from a publisher that counts milliseconds, stays a `Timestamp`.
+The opposite conversion is in `leveret.wire`.  A time beyond the year 9999, for example from a
+publisher that counts milliseconds, stays a `Timestamp`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _END: Final = 253_402_300_800
 
 
 def moment_of(seconds: int) -> datetime | None:
-    """Return a time in UTC; None beyond the year 9999."""
+    """Return a time in UTC, or None beyond the year 9999."""
     return datetime.fromtimestamp(seconds, UTC) if seconds < _END else None
 
 
 def with_moments(table: dict[str, object]) -> dict[str, object]:
-    """Return a table with all times, also nested ones, as datetimes; itself if it has none."""
+    """Return `table`, or a copy with all times, also nested ones, as datetimes."""
     if not _has_times(table.values()):
         return table
     return {key: _converted(value) for key, value in table.items()}
 
 
 def _has_times(values: Iterable[object]) -> bool:
-    """Return whether there is a time among the values, at any depth."""
+    """Return whether the values contain a time, at any depth."""
     for value in values:
         if isinstance(value, Timestamp):
             return True

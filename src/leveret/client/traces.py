@@ -1,6 +1,6 @@
 """The interface between a traced channel and the recorder of its spans.
 
-The channels of both shells know only this base class, so that OpenTelemetry is not loaded unless a
+The channels of both shells use only this base class, so that OpenTelemetry is not loaded unless a
 connection is traced.  `leveret.client.opentelemetry` implements it.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Traces(ABC):
-    """Spans of messages that are published and handled."""
+    """Records the spans of published and handled messages."""
 
     @abstractmethod
     def publishing(

@@ -1,9 +1,9 @@
-"""AMQP URIs: `amqp://user:password@host:port/vhost?heartbeat=30` to connection parameters.
+"""Parsing of AMQP URIs, such as `amqp://user:password@host:port/vhost?heartbeat=30`.
 
 Parts are percent-decoded.  An empty path and a bare `/` both mean the vhost `/`, as in most clients
-(in the RabbitMQ specification the latter is the empty name).  The query contains numbers only: it
-selects no file, no certificate and no TLS version, because URIs come from configuration that is
-often less trusted than the code; TLS is configured by an `ssl.SSLContext` in code.
+(in the RabbitMQ specification the latter is the empty name).  The query contains numbers only.  It
+cannot select a file, a certificate or a TLS version, because URIs come from configuration that is
+often less trusted than the code.  TLS is configured by an `ssl.SSLContext` in code.
 
 Invariants: neither `repr`, nor `str`, nor an error message contains the password.
 
@@ -67,7 +67,7 @@ class Said(TypedDict, total=False):
 
 Number = Literal["heartbeat_seconds", "connection_timeout_ms", "channel_max", "frame_max"]
 
-#: Query parameter: the parameter it sets, and its minimum and maximum.
+#: For each query parameter: the field of `Parameters` that it sets, its minimum and its maximum.
 QUERY: Final[dict[str, tuple[Number, int, int]]] = {
     "heartbeat": ("heartbeat_seconds", 0, 65_535),
     "connection_timeout": ("connection_timeout_ms", 1, 2**31 - 1),
@@ -135,7 +135,7 @@ def _decode(text: str, what: str) -> str:
 
 
 def _port(parts: SplitResult) -> int | None:
-    """Return the port.  An unescaped / in a password ends up here, so no text is quoted."""
+    """Return the port.  Errors quote no text, since an unescaped / moves a password here."""
     try:
         port = parts.port
     except ValueError:

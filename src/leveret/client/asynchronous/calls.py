@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Call(Token, Generic[T]):
-    """The token of a request; `future` is what the task awaits."""
+    """The token of a request; the task awaits `future`."""
 
     __slots__ = ("consumer", "future", "request")
 
@@ -55,13 +55,13 @@ class Call(Token, Generic[T]):
             self._give_back(reply.message)
 
     def _give_back(self, message: Message) -> None:
-        """Requeue a message whose task was cancelled, unless it counts as acked."""
+        """Requeue a message whose task was cancelled, unless it was got with `no_ack`."""
         method = self.request.method
         if isinstance(method, BasicGet) and not method.no_ack:
             message.reject(requeue=True)
 
     def end(self, error: Exception | None) -> None:
-        """Fail the future with an error that ended the request."""
+        """Fail the future with the error that ended the request."""
         if error is not None and not self.future.done():
             self.future.set_exception(error)
 

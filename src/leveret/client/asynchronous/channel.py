@@ -56,7 +56,7 @@ class Channel(ShellChannel):
             await asyncio.shield(self._end)
 
     async def ready(self) -> None:
-        """Wait until the connection is recovered, if it is being recovered."""
+        """Wait for the end of a recovery in progress."""
         if self.connection.is_recovering:
             await self.connection.recovered()
 
@@ -116,8 +116,8 @@ class Channel(ShellChannel):
     ) -> None:
         """Publish a message; in confirm mode, return when the broker has confirmed it.
 
-        A delivery mode in the properties takes precedence over `persistent`.
-        Waits while the broker blocks publishers or does not read.
+        A delivery mode in the properties takes precedence over `persistent`.  `publish` waits while
+        the broker blocks publishers or does not read.
 
         Raises: Nacked, Returned; the channel's error; ValueError for an invalid argument;
         ConnectionInUse.
@@ -235,7 +235,7 @@ class Channel(ShellChannel):
 
 
 class TracedChannel(TracedShellChannel, Channel):
-    """A channel that records its messages in spans; used when `connect` got `tracing`."""
+    """A channel that records spans of its messages; used if `connect` received `tracing`."""
 
     publish = awaited_in_span(Channel.publish)
     publish_nowait = in_span(Channel.publish_nowait)

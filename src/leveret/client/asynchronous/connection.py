@@ -3,9 +3,8 @@
 The connection stops reading while too many messages are buffered for the application.  Publishers
 wait while the broker does not read or has blocked the connection.
 
-Invariants: everything runs in the event loop in which `connect` was called; output written in one
-iteration of the loop is sent as one piece; when the connection ends, every channel and every
-waiting task ends with it.
+Invariants: everything runs in the event loop in which `connect` was called; output of one iteration
+of the loop is sent in one write; when the connection ends, so does every channel and every wait.
 """
 
 from __future__ import annotations
@@ -71,13 +70,13 @@ _LATE_MS: Final = 250
 
 
 class _Protocol(asyncio.Protocol):
-    """Passes transport events to the connection until it changes to another transport."""
+    """Passes transport events to the connection until the connection drops the transport."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection: Connection | None = connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # Cast, not asserted: uvloop's transports do not inherit asyncio's.
+        # Cast, not asserted, because uvloop's transports do not inherit from asyncio's.
         if self.connection is None:
             cast("asyncio.Transport", transport).abort()
         else:
@@ -119,7 +118,7 @@ class Connection(ShellConnection):
         self._waiters: list[asyncio.Future[None]] = []
         self._flush_scheduled = False
         self._output_held = False
-        #: Cached result of the last check for output room; False means unknown.
+        #: Cached: the output buffers have room.  False means unknown.
         self._is_roomy = False
         self._input_held = False
         self._timer: asyncio.TimerHandle | None = None
@@ -127,7 +126,7 @@ class Connection(ShellConnection):
     # -- opening and closing -----------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Open the socket and wait for the handshake; called once, by `connect`."""
+        """Open the socket and wait for the handshake.  `connect` calls this once."""
         try:
             await self.dial()
         except BaseException:
@@ -171,7 +170,7 @@ class Connection(ShellConnection):
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """The channels that are open on this connection."""
+        """The open channels of this connection."""
         owners = [one.owner for one in self.session.channels.values()]
         return tuple(owner for owner in owners if isinstance(owner, Channel))
 
@@ -212,7 +211,7 @@ class Connection(ShellConnection):
     # -- output ------------------------------------------------------------------------------------
 
     def wrote(self) -> bool:
-        """Schedule a flush in this iteration of the loop; return True if it was done at once."""
+        """Flush in this iteration of the loop; return True if the flush has already happened."""
         if self._input_held and self.session.awaits_reply:
             self._read(True)
         if self.session.output_bytes >= CLIENT_OUTPUT_BYTES_HIGH:
@@ -235,7 +234,7 @@ class Connection(ShellConnection):
 
     @property
     def is_held(self) -> bool:
-        """Whether publishers must wait: the broker does not read, or has blocked the connection."""
+        """Whether publishers must wait, as the broker does not read or has blocked them."""
         return self._output_held or self.blocked_reason is not None
 
     async def writable(self, channel: ShellChannel) -> None:
@@ -268,13 +267,13 @@ class Connection(ShellConnection):
         self._is_roomy = not self._output_held
 
     async def _wait(self) -> None:
-        """Wait until the state that publishers wait for changes."""
+        """Wait until `wake` is called."""
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append(waiter)
         await waiter
 
     def wake(self) -> None:
-        """Wake waiting publishers so that they check again."""
+        """Wake the tasks in `_wait`, so that they check their condition again."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
@@ -318,7 +317,7 @@ class Connection(ShellConnection):
             self._read(False)
 
     def made(self, transport: asyncio.Transport) -> None:
-        """Handle an open socket: begin the handshake."""
+        """Begin the handshake on an open socket."""
         self._transport = transport
         self._flush()
 
@@ -330,7 +329,7 @@ class Connection(ShellConnection):
             self._schedule_tick()
 
     def transport_lost(self, error: Exception | None) -> None:
-        """Handle the end of the socket."""
+        """Handle the loss of the socket."""
         reason = f"the socket failed: {error}" if error is not None else "the broker hung up"
         self._handle(self.session.lost(reason))
         if self.is_recovering:
@@ -357,7 +356,7 @@ class Connection(ShellConnection):
         self.wake()
 
     def _on_ended(self, error: Exception) -> None:
-        """Handle the end of the connection: wake waiting tasks and close the socket."""
+        """Wake waiting tasks and close the socket at the end of the connection."""
         if not self._opened.done():
             self._opened.set_exception(error)
         if not self._ended.done():
@@ -390,7 +389,7 @@ class Connection(ShellConnection):
         await self._opened
 
     async def recovered(self) -> None:
-        """Wait until recovery has succeeded or was given up."""
+        """Wait until recovery has succeeded or has been given up."""
         while self.is_recovering:
             await self._wait()
 
@@ -402,7 +401,7 @@ class Connection(ShellConnection):
         super().stop_recovering()
 
     def _on_lost(self, error: Exception) -> None:
-        """Handle the loss of the connection: start recovering."""
+        """Start recovery after the loss of the connection."""
         self._drop_transport()
         self._output_held = True
         self._is_roomy = False
@@ -436,7 +435,7 @@ class Connection(ShellConnection):
         return self.parameters.connection_timeout_ms / 1000
 
     def _on_progress(self) -> None:
-        """Restart the timeout of the recovery attempt: the broker has answered."""
+        """Restart the timeout of the recovery attempt, because the broker has answered."""
         limit = self._attempt_limit
         if limit is not None and not limit.expired():
             limit.reschedule(self._loop.time() + self._attempt_seconds)
@@ -450,14 +449,14 @@ class Connection(ShellConnection):
         await self._restored
 
     def _attempt_failed(self, error: Exception) -> None:
-        """Fail the current recovery attempt: its connection has ended."""
+        """Fail the current recovery attempt."""
         for future in (self._opened, self._restored):
             if not future.done():
                 future.set_exception(error)
                 future.exception()  # marks it as retrieved, in case nothing awaits it
 
     def _on_restored(self, error: Exception | None) -> None:
-        """Handle the end of the restoration on a new connection, or its failure."""
+        """Handle the success or failure of the restoration on a new connection."""
         if error is not None:
             self._attempt_failed(error)
             return
@@ -500,7 +499,7 @@ class Connection(ShellConnection):
     def _tick(self) -> None:
         """Pass the current time to the session.
 
-        A late tick means that the loop was blocked: input may still be unread.
+        A late tick means that the loop was blocked, so that input may still be unread.
         """
         due_ms = self._due_ms()
         now_ms = monotonic_ms()
@@ -511,7 +510,7 @@ class Connection(ShellConnection):
         self._schedule_tick()
 
     def _on_due(self) -> None:
-        """Reset the timer: a tick is due earlier."""
+        """Reset the timer, because a tick is due earlier."""
         if self._timer is not None:
             self._timer.cancel()
         self._schedule_tick()

@@ -1,4 +1,4 @@
-"""An asyncio consumer: an iterator of messages, or a task that calls a function with each.
+"""An asyncio consumer: an iterator of messages, or a task that passes each to a callback.
 
 Its invariants are those of `ShellConsumer`.
 """
@@ -69,7 +69,7 @@ class Consumer(ShellConsumer):
         try:
             await self._channel.call(self._request, consumer=self)
         except BaseException:
-            # Other tasks may await the same start; if none does, the error is raised here only.
+            # Other tasks may wait for this start.  `exception()` marks the error as retrieved.
             self._starting.set_exception(Closed("the consumer did not start"))
             self._starting.exception()
             raise
@@ -86,7 +86,7 @@ class Consumer(ShellConsumer):
             self._task.add_done_callback(_retrieve)
 
     def abandon(self) -> None:
-        """Cancel the consumer in the background: the task that started it was cancelled."""
+        """Cancel the consumer in the background, because the task that started it was cancelled."""
         task = asyncio.ensure_future(self._close())
         self._background.add(task)
         task.add_done_callback(self._background.discard)
@@ -176,7 +176,7 @@ class Consumer(ShellConsumer):
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
             elif self._buffer:
-                self._wake(1)  # pass the wake-up on: its message is still in the buffer
+                self._wake(1)  # pass the wake-up on, because the message is still buffered
             raise
 
     def _wake(self, count: int) -> None:
@@ -200,7 +200,7 @@ class Consumer(ShellConsumer):
         except Exception as error:
             if self._running:
                 log.exception("the callback of consumer %r failed", self.consumer_tag)
-                # The channel may end meanwhile; the callback's error takes precedence.
+                # The channel may have ended; the callback's error takes precedence.
                 with contextlib.suppress(AmqpError, ClientError):
                     await self._close()
             else:
@@ -209,6 +209,6 @@ class Consumer(ShellConsumer):
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """Mark the task's error as retrieved: it was logged, and `wait` raises it."""
+    """Mark the task's error as retrieved, because it was logged and `wait` raises it."""
     if not task.cancelled():
         task.exception()

@@ -1,7 +1,7 @@
-"""The guard of an asyncio connection: it may only be used in the event loop that opened it.
+"""The guard that restricts an asyncio connection to the event loop that opened it.
 
 A call from another thread would mix its frames with those of the loop, and the broker would reject
-them.  A call from another loop would wait forever.  The guard raises before anything has changed.
+them.  A call from another loop would wait forever.  The guard raises before a call has any effect.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class OneLoop:
             return
         same_thread = threading.get_ident() == self._thread
         if running is None and same_thread and not self.loop.is_closed():
-            return  # between two runs of the loop, where nothing runs concurrently
+            return  # between two runs of the loop, when nothing runs concurrently
         where = "another event loop" if same_thread else "another thread"
         if self.loop.is_closed():
             where += ", and its own loop has ended"

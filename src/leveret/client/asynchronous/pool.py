@@ -3,7 +3,7 @@
 Each address has its own connections.  A connection is lent to one task at a time.  Channels that
 the task left open, with their consumers and unacked messages, are closed on return.
 
-Invariants: those of `ShellPool`; so a task that is cancelled while it waits, opens or returns a
+Invariants: those of `ShellPool`.  A task that is cancelled while it waits for, opens or returns a
 connection occupies no place in the pool.
 """
 
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 
 
 class Pool(ShellPool["Connection"]):
-    """Connections to lend, `size` for each address; `uri` and `options` are those of `connect`.
+    """A pool with up to `size` connections to each address.
 
-    A task waits at most `wait_seconds` for a connection (None: no limit); a connection is closed
-    after `idle_seconds` unused.  Use the pool in `async with`, which closes it on exit.
+    `uri` and `options` are those of `connect`.  A task waits at most `wait_seconds` for a
+    connection (None: no limit).  A connection is closed after `idle_seconds` without use.  Use the
+    pool in `async with`, which closes it on exit.
     """
 
-    #: The loop of the first use, to which all connections belong.
+    #: The loop of the first call, to which all connections belong.
     _loop: asyncio.AbstractEventLoop | None = None
 
     @functools.cached_property
@@ -52,7 +53,7 @@ class Pool(ShellPool["Connection"]):
     async def close(self) -> None:
         """Close the idle connections now, and the lent ones when they are returned.
 
-        Current and later callers that need a connection get `Closed`.
+        `Closed` is raised in callers that wait for a connection now or ask for one later.
         """
         for connection in self._shelves.close():
             self._discard(connection)
@@ -107,7 +108,7 @@ class Pool(ShellPool["Connection"]):
             )
 
     async def _ask(self, key: Key) -> Idle[Connection] | None:
-        """Wait for an idle connection; None means that a new one may be opened."""
+        """Wait for an idle connection, or return None if the caller may open one."""
         waiter: asyncio.Future[Idle[Connection] | None] = asyncio.get_running_loop().create_future()
         self._shelves.ask(key, waiter)
         try:
@@ -123,7 +124,7 @@ class Pool(ShellPool["Connection"]):
         """Return whether a connection can be lent; if not, begin to close it.
 
         The loop reads continuously, so a close by the broker has been noticed.  A connection that
-        was unused for long is tested with a request, as a network may fail silently.
+        was idle for long is tested with a request, because a network may fail silently.
         """
         connection = idle.connection
         if connection.is_open and time.monotonic() - idle.since < CLIENT_POOL_CHECK_SECONDS:
@@ -140,7 +141,7 @@ class Pool(ShellPool["Connection"]):
         return True
 
     async def _take_back(self, key: Key, connection: Connection) -> None:
-        """Close the channels left open and keep the connection; close it if that fails."""
+        """Close the channels left open and return the connection to the pool, or close it."""
         try:
             for channel in connection.channels:
                 await channel.close()

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Waiting(Token):
-    """The token of a publish that awaits its confirm, or the base of a request's token."""
+    """The token of a publish that awaits its confirm; also the base class of `Call`."""
 
     __slots__ = ("done", "error")
 
@@ -33,7 +33,7 @@ class Waiting(Token):
         self.done = True
 
     def end(self, error: Exception | None) -> None:
-        """Record that the wait is over, and its error if any."""
+        """End the wait, with an error or None."""
         self.done = True
         self.error = error
 

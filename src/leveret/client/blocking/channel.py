@@ -1,4 +1,4 @@
-"""A blocking channel: every AMQP operation is a call that returns when it is done."""
+"""A blocking channel: each call returns when its AMQP operation is done."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ class Channel(ShellChannel):
     ) -> None:
         """Publish a message; in confirm mode, return when the broker has confirmed it.
 
-        A delivery mode in the properties takes precedence over `persistent`.
-        Waits while the broker blocks publishers or does not read.
+        A delivery mode in the properties takes precedence over `persistent`.  `publish` waits while
+        the broker blocks publishers or does not read.
 
         Raises: Nacked, Returned; the channel's error; ValueError for an invalid argument.
         """
@@ -129,7 +129,7 @@ class Channel(ShellChannel):
         mandatory: bool = False,
         persistent: bool = True,
     ) -> int:
-        """Publish with the next call that sends, or when 64 KiB are buffered.
+        """Buffer a message, to be sent by the next call that sends or when 64 KiB are buffered.
 
         Return the sequence in confirm mode, else 0.
 
@@ -218,8 +218,8 @@ class Channel(ShellChannel):
     ) -> ColumnConsumer:
         """Start a consumer of a stream that returns deliveries as columns, for bulk readers.
 
-        It must be the only consumer on the channel and the only column consumer on the connection.
-        It ends with its channel.
+        The consumer must be the only one on its channel and the only column consumer on its
+        connection.  It ends with its channel.
 
         Raises: as `consume`; ValueError when the connection already has a column consumer.
         """
@@ -245,7 +245,7 @@ class Channel(ShellChannel):
 
 
 class TracedChannel(TracedShellChannel, Channel):
-    """A channel that records its messages in spans; used when `connect` got `tracing`."""
+    """A channel that records spans of its messages; used if `connect` received `tracing`."""
 
     publish = in_span(Channel.publish)
     publish_nowait = in_span(Channel.publish_nowait)

@@ -1,7 +1,7 @@
 """A consumer that returns deliveries as columns, without creating an object for each message.
 
-It is for stream readers that put messages into columns anyway.  The reader bounds the buffer:
-the socket is read only in `wait` and in other calls of the same connection.
+It is for stream readers that store messages in columns anyway.  The reader bounds the buffer,
+because the socket is read only in `wait` and in other calls of the same connection.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A blocking connection: a session over a socket, used by the calling thread.
 
-A call returns when it is done.  While it waits, all input is handled in order: messages go to
-their consumers' buffers, confirms to their publishes.  Callbacks run in `Connection.process`
-only, never inside another call.
+While a call waits, all input is handled in order: messages are added to their consumers' buffers,
+and confirms settle their publishes.  Callbacks run in `Connection.process` only, never inside
+another call.
 
 Invariants: input is still read while output waits for a broker that does not read, so that two
 sides that only write cannot deadlock; heartbeats are sent during every wait.
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from leveret.client.options import ConnectOptions
     from leveret.client.uri import Parameters
 
-#: How long acks wait for others after the last output, while further messages of the channel wait
-#: for the application: sending each ack alone costs more than all other work for a message.
+#: How long after the last output an ack may wait for others, while more messages of its channel are
+#: buffered.  Sending each ack alone costs more than all other work for a message.
 CLIENT_ACK_DELAY_NS: Final = 1_000_000
 
 
@@ -73,15 +73,14 @@ class Connection(ShellConnection):
     def __init__(self, parameters: Parameters, prepared: Prepared) -> None:
         super().__init__(parameters, prepared)
         self.one_thread = OneThread()
-        #: Pending calls of consumers' callbacks, one per message; each returns False if it was
-        #: gone.
+        #: Pending calls of consumers' callbacks, one per message; a call returns False if its
+        #: message is gone.
         self.ready: deque[Callable[[], bool]] = deque()
         #: Errors that ended consumers with a callback, until `process` raises them.
         self.failures: deque[Exception] = deque()
         self._link: SocketLink | None = None
-        #: During recovery: the time of the next attempt (ms), or None while an attempt is in
-        #: progress,
-        #: and the deadline of that attempt (monotonic seconds).
+        #: During recovery: the time of the next attempt (ms), or None during an attempt; and the
+        #: deadline of the current attempt (monotonic seconds).
         self._attempt_at_ms: int | None = None
         self._attempt_until = 0.0
         self._unsent = memoryview(b"")
@@ -96,7 +95,7 @@ class Connection(ShellConnection):
     # -- opening and closing -----------------------------------------------------------------------
 
     def open(self, deadline: float) -> None:
-        """Wait for the handshake; called once, by `connect`.  Raises: as `connect`."""
+        """Connect and wait for the handshake; called once, by `connect`.  Raises: as `connect`."""
         try:
             self.dial(deadline)
             if not self.run_until(lambda: self._opened or self._ended, deadline):
@@ -134,7 +133,7 @@ class Connection(ShellConnection):
 
     @property
     def channels(self) -> tuple[Channel, ...]:
-        """The channels that are open on this connection."""
+        """The open channels of this connection."""
         owners = [one.owner for one in self.session.channels.values()]
         return tuple(owner for owner in owners if isinstance(owner, Channel))
 
@@ -197,7 +196,7 @@ class Connection(ShellConnection):
     # -- moving bytes ------------------------------------------------------------------------------
 
     def run_until(self, done: Callable[[], bool], deadline: float | None = None) -> bool:
-        """Send and read until `done()` is true; return False if it is not before `deadline`.
+        """Send and read until `done()` is true; return False if `deadline` passes first.
 
         The end of the connection also resolves the tokens that `done` checks.
         """
@@ -235,8 +234,8 @@ class Connection(ShellConnection):
     def acked(self, acks: Acks) -> None:
         """Send an ack now, or together with the next ones.
 
-        An ack is delayed only while acks are frequent and more messages are buffered, so that the
-        application will call again soon.
+        An ack is delayed only while acks are frequent and more messages are buffered, since the
+        application then calls again soon.
         """
         if acks.is_newest or time.monotonic_ns() - self._sent_ns > CLIENT_ACK_DELAY_NS:
             self.flush()
@@ -276,7 +275,7 @@ class Connection(ShellConnection):
             self._drain(f"the socket failed: {error}")
 
     def _drain(self, reason: str) -> None:
-        """Read the remaining input of a failed socket: it may contain the broker's close reason."""
+        """Read a failed socket's remaining input, which may contain the broker's close reason."""
         try:
             while self._link is not None and (data := self._link.receive()):
                 self._handle(self.session.receive(data))
@@ -302,7 +301,7 @@ class Connection(ShellConnection):
         return True
 
     def _patience(self, deadline: float | None) -> float | None:
-        """Return the seconds to wait: until `deadline` or the next tick."""
+        """Return the seconds until `deadline`, the attempt's deadline or the next tick, or None."""
         due_ms = self._due_ms()
         waits = [] if deadline is None else [deadline - time.monotonic()]
         if self._is_attempting:
@@ -318,7 +317,7 @@ class Connection(ShellConnection):
             return
         now_ms = monotonic_ms()
         if now_ms >= due_ms:
-            # The thread may have been busy elsewhere for long: read pending input first.
+            # The thread may have been busy elsewhere for long, so read pending input first.
             self._receive()
             self._handle_tick(now_ms, reading=True)
 
@@ -336,15 +335,15 @@ class Connection(ShellConnection):
         self._opened = True
 
     def _on_unblocked(self) -> None:
-        """Do nothing: publishers check `blocked_reason`."""
+        """Do nothing, because publishers check `blocked_reason`."""
 
     def _on_ended(self, _: Exception) -> None:
-        """Handle the end of the connection: close the socket."""
+        """Send remaining output and close the socket at the end of the connection."""
         self._send()
         self._ended = True
         self.drop_link()
 
-    # -- opening a socket, the first time and again ------------------------------------------------
+    # -- sockets and recovery ----------------------------------------------------------------------
 
     def dial(self, deadline: float) -> None:
         """Open a socket to the session's target, before `deadline`.  Raises: OSError."""
@@ -365,15 +364,15 @@ class Connection(ShellConnection):
         return memory is None or memory.kept.size <= CLIENT_UNCONFIRMED_BYTES_MAX
 
     def wait_until_recovered(self) -> None:
-        """Wait until the connection is recovered, if it is being recovered."""
+        """Wait for the end of a recovery in progress."""
         if self._is_attempting:
             self.run_until(lambda: not self._is_attempting)
 
     def _attempt(self, deadline: float | None) -> bool:
-        """Continue a recovery attempt; return False while there is nothing to read.
+        """Continue a recovery attempt; return False while there is no socket to read.
 
-        Waits for the start of the attempt, at most until `deadline`.  Opening the socket then takes
-        up to the connection timeout.
+        Wait for the start of the attempt, at most until `deadline`.  Opening the socket may then
+        take up to the connection timeout.
         """
         assert self.recoverer is not None
         if self._attempt_at_ms is None:
@@ -397,17 +396,17 @@ class Connection(ShellConnection):
             self._attempt_failed(error)
             return False
         except BaseException:
-            # For example by Ctrl-C: the next call continues with another attempt.
+            # Interrupted, for example by Ctrl-C: the next call makes another attempt.
             self._attempt_failed(ConnectionAbortedError("the attempt was interrupted"))
             raise
         return True
 
     def _on_progress(self) -> None:
-        """Restart the timeout of the recovery attempt: the broker has answered."""
+        """Restart the timeout of the recovery attempt, because the broker has answered."""
         self._attempt_until = time.monotonic() + self.parameters.connection_timeout_ms / 1000
 
     def _on_lost(self, error: Exception) -> None:
-        """Handle the loss of the connection: start recovering."""
+        """Start recovery after the loss of the connection."""
         self.drop_link()
         self._try_again(error)
 
@@ -431,7 +430,7 @@ class Connection(ShellConnection):
         self._try_again(error)
 
     def _on_restored(self, error: Exception | None) -> None:
-        """Handle the end of the restoration on a new connection, or its failure."""
+        """Handle the success or failure of the restoration on a new connection."""
         if error is None:
             self._recovered()
         else:

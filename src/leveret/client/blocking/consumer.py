@@ -43,7 +43,7 @@ class Consumer(ShellConsumer):
         self.consumer_tag = consumer_tag
 
     def ended(self, error: Exception | None) -> None:
-        """Handle the end; for a consumer with a callback, `Connection.process` raises the error."""
+        """Handle the consumer's end; with a callback, `Connection.process` raises the error."""
         super().ended(error)
         if self.callback is not None and self.error is not None:
             self._channel.connection.failures.append(self.error)
@@ -78,7 +78,7 @@ class Consumer(ShellConsumer):
             self._channel.connection.ready.extend([self._call_back] * len(messages))
 
     def _call_back(self) -> bool:
-        """Call the callback with the next message; return False if that is already gone."""
+        """Call the callback with the next message; return False if no message is buffered."""
         if not self._buffer or self.callback is None:
             return False
         self.callback(self._take())

@@ -1,6 +1,6 @@
-"""A non-blocking socket, plain or TLS, and a wait for it.
+"""A non-blocking socket, plain or TLS.
 
-Invariant: `receive` and `send` return at once; only `wait` waits.
+Invariant: `receive` and `send` return at once; only `wait` blocks.
 """
 
 from __future__ import annotations
@@ -26,13 +26,16 @@ class SocketLink:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._selector = selectors.DefaultSelector()
-        self._write_wanted = False  # TLS must write before it can read on
+        self._write_wanted = False  # TLS must write before it can continue reading
         sock.setblocking(False)
         self._events = selectors.EVENT_READ
         self._selector.register(sock, self._events)
 
     def receive(self) -> bytes | None:
-        """Return available input; None if there is none, b"" at the end.  Raises: OSError."""
+        """Return available input, None if there is no input yet, or b"" at the end.
+
+        Raises: OSError.
+        """
         self._write_wanted = False
         try:
             return self._socket.recv(READ_BYTES)
@@ -45,7 +48,7 @@ class SocketLink:
             return b""
 
     def send(self, data: memoryview) -> int:
-        """Send as much as the socket accepts and return its size.  Raises: OSError."""
+        """Send as much as the socket accepts; return the number of bytes.  Raises: OSError."""
         try:
             return self._socket.send(data)
         except (BlockingIOError, ssl_module.SSLWantReadError, ssl_module.SSLWantWriteError):

@@ -1,8 +1,8 @@
 """The guard of a blocking connection: only one thread at a time may be inside its calls.
 
 A connection has one output buffer and one reader, so two concurrent threads would mix their frames
-and the broker would reject them.  The guard raises in the second thread before anything has
-changed.  Threads may use a connection one after the other.
+and the broker would reject them.  The guard raises in the second thread before its call has any
+effect.  Threads may use a connection one after the other.
 """
 
 from __future__ import annotations

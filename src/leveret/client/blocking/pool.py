@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 
 class Pool(ShellPool["Connection"]):
-    """Connections to lend, `size` for each address; `uri` and `options` are those of `connect`.
+    """A pool with up to `size` connections to each address.
 
-    A thread waits at most `wait_seconds` for a connection (None: no limit); a connection is closed
-    after `idle_seconds` unused.  Use the pool in `with`, which closes it on exit.
+    `uri` and `options` are those of `connect`.  A thread waits at most `wait_seconds` for a
+    connection (None: no limit).  A connection is closed after `idle_seconds` without use.  Use the
+    pool in `with`, which closes it on exit.
     """
 
     def __enter__(self) -> Self:
@@ -41,7 +42,7 @@ class Pool(ShellPool["Connection"]):
     def close(self) -> None:
         """Close the idle connections now, and the lent ones when they are returned.
 
-        Current and later callers that need a connection get `Closed`.
+        `Closed` is raised in callers that wait for a connection now or ask for one later.
         """
         for connection in self._shelves.close():
             self._discard(connection)
@@ -82,7 +83,7 @@ class Pool(ShellPool["Connection"]):
             raise
 
     def _ask(self, key: Key) -> Idle[Connection] | None:
-        """Wait for an idle connection; None means that a new one may be opened."""
+        """Wait for an idle connection, or return None if the caller may open one."""
         waiter: Future[Idle[Connection] | None] = Future()
         self._shelves.ask(key, waiter)
         try:
@@ -99,8 +100,8 @@ class Pool(ShellPool["Connection"]):
     def _is_healthy(idle: Idle[Connection]) -> bool:
         """Return whether a connection can be lent; if not, close it.
 
-        An idle connection is not read, so pending input is read now.  A connection that was unused
-        for long is tested with a request, as a network may fail silently.
+        An idle connection is not read, so pending input is read now.  A connection that was idle
+        for long is tested with a request, because a network may fail silently.
         """
         connection = idle.connection
         try:
@@ -116,7 +117,7 @@ class Pool(ShellPool["Connection"]):
         return True
 
     def _take_back(self, key: Key, connection: Connection) -> None:
-        """Close the channels left open and keep the connection; close it if that fails."""
+        """Close the channels left open and return the connection to the pool, or close it."""
         try:
             for channel in connection.channels:
                 channel.close()

@@ -1,11 +1,11 @@
-"""Bulk publishing of encoded messages, with a bounded window of unconfirmed ones.
+"""Bulk publishing of encoded messages, with a bounded window of unconfirmed messages.
 
-A `BulkPublisher` owns a channel in confirm mode.  Its caller passes the encoded bytes of many
-whole publishes at once (`publish_frames`) and checks at the end that all were confirmed.
+A `BulkPublisher` opens a channel in confirm mode.  Its caller passes the encoded bytes of many
+publishes at once (`publish_frames`) and finally waits until all are confirmed.
 
 Invariants: at most `window` messages are unconfirmed (or one batch, if it is larger); nothing is
 sent while the broker blocks publishers; it is an error if no confirm arrives for `timeout_ms`
-although some are expected and the broker blocks nobody.
+although messages are unconfirmed and the broker does not block publishers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BulkPublisher:
 
     @property
     def lowest_unconfirmed(self) -> int:
-        """The lowest unconfirmed sequence; all before it are settled."""
+        """The lowest unconfirmed sequence; all lower sequences are settled."""
         return self._tally.lowest
 
     def send(self, frames: bytes, count: int) -> None:

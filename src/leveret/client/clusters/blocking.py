@@ -1,7 +1,7 @@
 """`BlockingProducer` and `BlockingConsumer` for programs without asyncio.
 
-Each runs the asyncio class of the same name in a thread with its own event loop.  So heartbeats and
-acks are sent while the program is busy, and any thread may call.
+Each runs its asyncio counterpart in a thread with its own event loop.  Heartbeats and acks are
+therefore sent while the program is busy, and any thread may call the methods.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class BlockingProducer:
-    """A producer of topic `topic`, for any thread; arguments are those of `leveret.Producer`."""
+    """A producer for topic `topic`, with the arguments of `leveret.Producer`; thread-safe."""
 
     def __init__(self, topic: str, **settings: Any) -> None:
         self._producer = producer.Producer(topic, **settings)
@@ -67,7 +67,7 @@ class BlockingProducer:
 
 
 class BlockingConsumer:
-    """A member of a cluster, for any thread; arguments are those of `leveret.Consumer`.
+    """A member of a cluster, with the arguments of `leveret.Consumer`; thread-safe.
 
     If `on_message` is a plain function, it is called in threads of this library.
     """
@@ -82,12 +82,12 @@ class BlockingConsumer:
 
     @property
     def member(self) -> int | None:
-        """This member's number; None if it has none."""
+        """This member's number, or None if it has no number."""
         return self._consumer.member
 
     @property
     def is_subscribed(self) -> bool:
-        """Whether this member is in its cluster, or about to rejoin it."""
+        """Whether this member is in its cluster or about to rejoin."""
         return self._consumer.is_subscribed
 
     def subscribe(self) -> Self:
@@ -129,7 +129,7 @@ class BlockingConsumer:
             self._end_thread()
 
     def _end_thread(self) -> None:
-        """End the thread with the loop."""
+        """End the event loop and its thread."""
         if self._thread is not None:
             self._thread.close()
             self._thread = None

@@ -1,8 +1,8 @@
-"""A member of a consumer cluster: `ClusterConsumer`, which stays in it until it unsubscribes.
+"""A member of a consumer cluster, from `subscribe` to `unsubscribe`.
 
-When its connection or its channel ends, or its queue is deleted, it rejoins, with a growing delay
-between attempts.  It first waits for the handlers that are still running, so that two handlers of
-one member never work on one partition.
+If the member's connection or channel ends, or its queue is deleted, it rejoins, with a growing
+delay between attempts.  It first waits for running handlers, so that two handlers of one member
+never work on the same partition.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class ClusterConsumer:
     `on_message` is called with a `ClusterMessage`, or with a list of them if `max_batch` is
     given, and returns an `Outcome`; None means `Outcome.ACK`, an exception `Outcome.RETRY`.  For a
     batch it returns one outcome for all messages or a list with one for each.  A coroutine function
-    runs in the loop, a plain function in a thread.
+    runs in the event loop, and a plain function in a thread.
 
     Times are in seconds:
 
-    - `uri` and `options`: the broker's address; as for `leveret.client.connect`.
+    - `uri` and `options`: as for `leveret.client.connect`.
     - `partitions`: 0 for one queue shared by all members, without order.  Otherwise messages with
       the same key are handled in order: the keys are divided among this number of partitions, and
-      the partitions among the members.  One member at a time handles a partition.
+      the partitions among the members.  Only one member at a time handles a partition.
     - `member`: this member's number, 0 to 255, unique in the cluster.  A member that rejoins with
       its number gets the same partitions.  None takes the lowest free number.
     - `prefetch`: the maximum number of unacked messages per queue.
@@ -73,8 +73,8 @@ class ClusterConsumer:
       for others.
     - `handler_timeout`: a coroutine that runs longer is cancelled and counts as failed.
     - `drain_timeout`: how long `unsubscribe` waits for running handlers.
-    - `member_timeout`: how long `subscribe` waits for the number to become free, as the broker may
-      not have noticed yet that the connection of an earlier program is gone.
+    - `member_timeout`: how long `subscribe` waits for the member number to become free.  The
+      broker may not have noticed yet that an earlier program's connection has ended.
 
     Raises: ValueError or TypeError with the argument's name.
     """
@@ -132,12 +132,12 @@ class ClusterConsumer:
 
     @property
     def member(self) -> int | None:
-        """This member's number; None if it has none."""
+        """This member's number, or None if it has no number."""
         return None if self._membership is None else self._membership.member
 
     @property
     def is_subscribed(self) -> bool:
-        """Whether this member is in its cluster, or about to rejoin it."""
+        """Whether this member is in its cluster or about to rejoin."""
         return self._ended is not None and not self._ended.done()
 
     # -- membership --------------------------------------------------------------------------------
@@ -158,11 +158,11 @@ class ClusterConsumer:
         return self
 
     async def unsubscribe(self) -> None:
-        """Leave the cluster: wait for running handlers, and leave other messages to other members.
+        """Leave the cluster after running handlers have ended; other messages are requeued.
 
         The cluster stays bound to the topic, and its backlog grows while it has no members.
 
-        Raises: RuntimeError if a handler calls it, as it would wait for that handler.
+        Raises: RuntimeError if a handler calls `unsubscribe`, which would wait for that handler.
         """
         if self._membership is not None and self._membership.is_handling:
             raise RuntimeError(
@@ -203,7 +203,7 @@ class ClusterConsumer:
         await self.unsubscribe()
 
     async def delete_cluster(self, *, dead_letters: bool = False) -> int:
-        """Leave and delete the cluster with its backlog; return the number of messages in it.
+        """Leave the cluster and delete it with its backlog; return the number of ready messages.
 
         Other members end with ClusterDeleted.  The dead-letter queue is kept unless `dead_letters`
         is True.
@@ -225,7 +225,7 @@ class ClusterConsumer:
         )
 
     def _make_handler(self) -> Handler:
-        """Return a handler for a lane."""
+        """Return a new handler for one lane."""
         return Handler(
             self._on_message,
             batches=self.settings.max_batch is not None,
@@ -233,7 +233,7 @@ class ClusterConsumer:
         )
 
     async def _supervise(self, membership: Membership) -> None:
-        """Keep the member in the cluster; `wait` raises the error that ends it."""
+        """Rejoin the cluster until a final error, which `wait` then raises."""
         assert self._ended is not None, "it was subscribed"
         try:
             while True:
@@ -249,7 +249,7 @@ class ClusterConsumer:
             self._ended.exception()
 
     async def _next_membership(self, membership: Membership) -> Membership:
-        """Wait for the end of a membership and return the next.  Raises: a final error."""
+        """Wait for the end of a membership, then rejoin.  Raises: a final error."""
         was_cancelled = False
         try:
             await membership.wait()

@@ -1,10 +1,10 @@
-"""Calls `on_message` and converts its result, or its error, into an outcome for each message.
+"""Calling of `on_message`, whose result or error becomes an outcome for each message.
 
-A coroutine function runs in the loop.  A plain function runs in a thread of its own, so that
+A coroutine function runs in the event loop.  A plain function runs in a separate thread, so that
 heartbeats and acks are sent while it works.
 
-Invariant: whatever a handler does, either every message of the call gets an outcome, or an error
-ends the member and the messages stay at the broker.
+Invariant: either every message of a call gets an outcome, or an error ends the member and the
+broker requeues the messages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger("leveret.client")
 
 
 def is_coroutine_function(function: object) -> bool:
-    """Return whether calling `function` returns a coroutine; it may be a callable object."""
+    """Return whether `function`, which may be a callable object, returns a coroutine."""
     call = getattr(function, "__call__", None)  # noqa: B004  # its kind is needed
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
@@ -56,7 +56,7 @@ class Handler:
 
         An exception, a timeout or an invalid result means `RETRY` for all of them.
 
-        Raises: HandlerStopped for an exception that is no `Exception`; CancelledError when this
+        Raises: HandlerStopped for an exception that is not an `Exception`; CancelledError when this
         task is cancelled.
         """
         try:

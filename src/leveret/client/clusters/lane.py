@@ -1,13 +1,13 @@
-"""A lane takes messages from one consumer, passes them to the handler and settles them, in order.
+"""Lanes: a lane takes messages from one consumer, passes them to a handler and settles them.
 
-A partition has one lane, so its messages are handled one at a time.  A shared queue has a lane for
-each message that the member may handle concurrently.
+A partition has one lane, so its messages are handled one at a time and in order.  A shared queue
+has a lane for each message that the member may handle concurrently.
 
-To be retried, a message is requeued if the broker delays it and order does not matter.  Otherwise
-it is retried *in place*: the lane holds it, waits, and calls the handler again before it takes a
+If the broker delays requeued messages and order does not matter, a message is requeued for a retry.
+Otherwise it is retried *in place*: the lane waits, and calls the handler again before it takes a
 newer message.
 
-Invariant: messages that a lane has not settled when it ends stay unacked, and the broker requeues
+Invariant: messages that a lane has not settled at its end stay unacked, and the broker requeues
 them when the channel ends.
 """
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("leveret.client")
 
-#: The headers that count redeliveries from a quorum queue, in order of preference: RabbitMQ has the
-#: first since 4.3, where the second counts only failures.
+#: The headers that count redeliveries from a quorum queue, in order of preference.  RabbitMQ sets
+#: the first since 4.3, and since then the second counts only failures.
 _COUNTS = ("x-acquired-count", "x-delivery-count")
 
 
 class Lane:
-    """A lane, run by one task; once `stopping` is set, it takes no more messages."""
+    """A lane, run by one task until `stopping` is set."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Lane:
         return batch
 
     async def _next(self, deadline: float | None) -> Message | None:
-        """Return the next message; None at the deadline (in loop time) or at the end."""
+        """Return the next message, or None at the deadline (in loop time) or the consumer's end."""
         try:
             async with asyncio.timeout_at(deadline):
                 return await anext(self._source)
@@ -117,7 +117,7 @@ class Lane:
         return ClusterMessage(message, attempt, self._partition)
 
     def _settle(self, received: ClusterMessage, message: Message, outcome: Outcome) -> bool:
-        """Settle a message by its outcome; return False if it is to be retried in place."""
+        """Settle a message by its outcome; return False if it must be retried in place."""
         if outcome is Outcome.RETRY and received.attempt >= self._settings.max_attempts:
             log.warning("%r failed %d times and is dead-lettered", received, received.attempt)
             outcome = Outcome.DEAD_LETTER

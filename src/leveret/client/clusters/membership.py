@@ -1,10 +1,10 @@
-"""One membership in a cluster: from opening a connection to its end.
+"""One membership in a cluster, over one connection.
 
-It joins (connects, declares, takes its place, consumes), works, and leaves.  It does not rejoin by
-itself: `consumer` begins another membership after one that was lost.
+A membership joins (connects, declares, takes a place, consumes), works and leaves.  It does not
+rejoin; `consumer` begins another membership after a loss.
 
-A member with a number holds it by an exclusive queue: the broker grants it to one connection at a
-time and deletes it when that connection ends for any reason.
+A member reserves its number by an exclusive queue, its *place*.  The broker grants the queue to one
+connection at a time and deletes it when that connection ends.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ log = logging.getLogger("leveret.client")
 #: The errors of a lost connection, or of a channel closed by the broker.
 FAILURES: Final = (OSError, ClientError, AmqpError)
 
-#: The time that a cancelled handler has to end, in seconds.
+#: How long to wait for a cancelled handler to end, in seconds.
 _CANCEL_SECONDS: Final = 1.0
 
-#: The delay between two checks for a free place, in seconds.
+#: The delay between two attempts to take a place, in seconds.
 _LOOK_SECONDS: Final = 0.1
 
 
@@ -66,7 +66,7 @@ class Membership:
     async def begin(self, *, is_new: bool) -> None:
         """Join; return when the broker has confirmed every consumer.
 
-        With `is_new` the cluster is always declared, else only if it was not deleted.
+        Unless `is_new`, the cluster must still exist.  Missing parts are declared.
 
         Raises: ClusterMismatch, ClusterDeleted, MemberInUse; as `declare_cluster` and `consume`.
         """
@@ -137,7 +137,7 @@ class Membership:
     async def end(self, drain_timeout: float) -> None:
         """Leave: take no more messages, wait up to `drain_timeout` for handlers, requeue the rest.
 
-        Never fails: if the broker misses a request, it still notices the end of the connection.
+        Never fails: even if the broker misses a request, it notices the end of the connection.
         """
         self.stop()
         with contextlib.suppress(*FAILURES):  # TimeoutError is an OSError
@@ -148,7 +148,7 @@ class Membership:
             await self._connection.close()
 
     async def _drain(self, seconds: float) -> None:
-        """Wait for the handlers, and cancel those that do not return in time."""
+        """Wait for the handlers, and cancel them if they do not return in time."""
         running = {task for task in self._tasks if not task.done()}
         if running:
             _, running = await asyncio.wait(running, timeout=seconds)
@@ -164,7 +164,7 @@ class Membership:
             await asyncio.wait(running, timeout=_CANCEL_SECONDS)
         for task in self._tasks:
             if task.done() and not task.cancelled():
-                task.exception()  # marks it as retrieved: `wait` raises it
+                task.exception()  # marks it as retrieved, because `wait` raises it
 
 
 async def join(
@@ -189,7 +189,7 @@ async def join(
 
 
 async def take_place(connection: Connection, settings: MemberSettings) -> int:
-    """Take the place of the member, or the lowest free place; return its number.
+    """Take the place of the configured member, or the lowest free place; return its number.
 
     Raises: MemberInUse.
     """
@@ -212,15 +212,15 @@ async def take_place(connection: Connection, settings: MemberSettings) -> int:
 
 
 async def _is_taken(connection: Connection, place: str) -> bool:
-    """Take a place; return False if another connection holds it."""
+    """Take a place; return False if another connection has taken it."""
     channel = await connection.channel()
     try:
         await channel.queue_declare(place, exclusive=True)
     except ResourceLocked:
-        return False  # this has closed the channel
+        return False  # the error has closed the channel
     return True
 
 
 async def _started(consumer: Consumer) -> None:
-    """Wait until a consumer is confirmed."""
+    """Wait for basic.consume-ok."""
     await consumer

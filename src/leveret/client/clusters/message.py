@@ -17,7 +17,7 @@ class ClusterMessage:
 
     `attempt` counts from 1.  In a cluster without partitions it counts all redeliveries, including
     those after a member was killed; in a partition it counts the calls of this member.
-    `partition` is the number of its partition, or None in a cluster without partitions.
+    `partition` is the partition's number, or None in a cluster without partitions.
     """
 
     __slots__ = ("_message", "attempt", "partition")
@@ -28,7 +28,7 @@ class ClusterMessage:
         self.partition = partition
 
     def again(self) -> ClusterMessage:
-        """Return the message with the next attempt number."""
+        """Return a copy with the next attempt number."""
         return ClusterMessage(self._message, self.attempt + 1, self.partition)
 
     @property
@@ -38,7 +38,7 @@ class ClusterMessage:
 
     @property
     def key(self) -> str:
-        """The key given by its producer; messages with the same key are in order."""
+        """The key set by the producer; in a partition, messages with the same key are in order."""
         return self._message.routing_key
 
     @property
@@ -48,17 +48,17 @@ class ClusterMessage:
 
     @property
     def headers(self) -> dict[str, object]:
-        """The headers; empty if there are none."""
+        """The headers; empty if the message has none."""
         return self._message.headers
 
     @property
     def message_id(self) -> str | None:
-        """The id given by its producer."""
+        """The message ID set by the producer."""
         return self._message.properties.message_id
 
     @property
     def redelivered(self) -> bool:
-        """Whether it may have been passed to a handler before, by this or another member."""
+        """Whether this or another member may have handled the message before."""
         return self._message.redelivered
 
     def __repr__(self) -> str:

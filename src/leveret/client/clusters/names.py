@@ -6,10 +6,9 @@
       with partitions          queues `orders@billing@0`, `orders@billing@1`, …
       its dead letters         queue `orders@billing@dead`
       the place of member 3    queue `orders@billing@member-3`, exclusive to that member
-      the number of partitions `orders@billing@partitions-8`, the name of nothing that exists
+      the number of partitions `orders@billing@partitions-8`, a name that is never declared
 
-The names of topics and clusters contain no `@`, so that two clusters never share a name, whatever
-dots the names contain.
+Topic and cluster names may contain dots but no `@`, so that two clusters never share a name.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ SEPARATOR: Final = "@"
 
 
 def checked_name(what: str, name: str) -> str:
-    """Check the name of a topic or a cluster and return it.
+    """Return the name of a topic or a cluster if it is valid.
 
     Raises: TypeError if it is not a str; ValueError if it is empty, contains `@` or a control
     character, begins with `amq.`, or is too long for AMQP.
@@ -87,12 +86,12 @@ class ClusterNames:
 
     @property
     def dead_letters(self) -> str:
-        """The queue of messages that could not be handled."""
+        """The queue of dead-lettered messages."""
         return f"{self.exchange}{SEPARATOR}dead"
 
     @property
     def layout(self) -> str:
-        """The alternate exchange of the cluster's exchange; brokers compare it at a declare."""
+        """The alternate exchange of the cluster's exchange, compared by brokers at a declare."""
         return f"{self.exchange}{SEPARATOR}partitions-{self.partitions}"
 
     def queue(self, partition: int) -> str:

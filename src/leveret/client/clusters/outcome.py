@@ -11,15 +11,15 @@ class Outcome(enum.Enum):
     """The result of a handler; `None` means `ACK`, and an exception means `RETRY`."""
 
     ACK = "ack"
-    """The message is handled and leaves the cluster's queue."""
+    """The message is acked."""
     RETRY = "retry"
-    """The message is handled again after a delay, at most `max_attempts` times in all."""
+    """The message is retried after a delay; `max_attempts` limits the attempts."""
     DEAD_LETTER = "dead_letter"
-    """The message goes to the cluster's queue of dead letters."""
+    """The message is dead-lettered to the cluster's dead-letter queue."""
 
 
 class ClusterMismatch(ClientError):
-    """The topic or the cluster exists with other arguments: partitions or retry delays."""
+    """The topic or cluster exists with other arguments, such as partitions or retry delays."""
 
 
 class ClusterDeleted(ClientError):
@@ -31,7 +31,7 @@ class MemberInUse(ClientError):
 
 
 class HandlerStopped(ClientError):
-    """A handler raised an exception that is no `Exception`, such as SystemExit; see `__cause__`.
+    """A handler raised an exception that is not an `Exception`, such as SystemExit.
 
-    The message was not settled: the broker redelivers it.
+    `__cause__` is that exception.  The message was not settled, so the broker redelivers it.
     """

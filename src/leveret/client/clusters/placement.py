@@ -1,13 +1,13 @@
-"""The preferred members of partitions, expressed as consumer priorities.
+"""Assignment of partitions to members, by consumer priorities.
 
-Every member consumes from every partition, and the single active consumer of a partition is the
-present one with the highest priority.  The priorities depend on the member's number alone, so no
-member has to know the others, and a member that rejoins is preferred for the same partitions.
+Every member consumes from every partition, and the consumer with the highest priority becomes the
+single active consumer of the partition.  A member's priorities depend only on its number, so
+members need not know each other, and a member that rejoins is preferred for the same partitions.
 
-They are computed as if members joined one after the other: member 0 takes all partitions, and each
-later member takes an equal share from the members with the most, with a higher priority than
-theirs.  If members 0 to n-1 are present, their numbers of partitions differ by at most one.  The
-partitions of a member that leaves fall back to the members from which it took them.
+Priorities are computed as if the members joined one after the other.  Member 0 takes all
+partitions, and each later member takes an equal share from the members with the most partitions,
+with a higher priority.  If members 0 to n-1 are present, their numbers of partitions differ by at
+most one.  When a member leaves, its partitions return to the members from which it took them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import zlib
 
 
 def preferred(partitions: int, member: int) -> frozenset[int]:
-    """Return the partitions that the member takes when it joins those with lower numbers."""
+    """Return the partitions that a member takes from the members with lower numbers."""
     owners = [0] * partitions
     taken = frozenset(range(partitions))
     for joining in range(1, member + 1):
@@ -36,8 +36,8 @@ def preferred(partitions: int, member: int) -> frozenset[int]:
 def priorities(partitions: int, member: int) -> list[int]:
     """Return the `x-priority` of the member's consumer of each partition.
 
-    It is `member + 1` where the member is preferred, else negative and different for each member,
-    so that partitions without a preferred member are spread as well.
+    It is `member + 1` if the member is preferred for the partition.  Otherwise it is negative and
+    pseudo-random, so that partitions without a preferred member are spread as well.
     """
     mine = preferred(partitions, member)
     return [
@@ -47,5 +47,5 @@ def priorities(partitions: int, member: int) -> list[int]:
 
 
 def _standby(partition: int, member: int) -> int:
-    """Return a pseudo-random number below 1,000 that depends on both."""
+    """Return a pseudo-random number below 1,000 that depends on the partition and the member."""
     return zlib.crc32(b"%d/%d" % (partition, member)) % 1000

@@ -1,6 +1,6 @@
-"""A producer of a topic: every delivery returns an acknowledgement with its outcome.
+"""A producer for a topic: each delivery returns an acknowledgement with its outcome.
 
-Deliveries are persistent and mandatory: CONFIRMED means that every subscribed cluster has the
+Deliveries are persistent and mandatory, so CONFIRMED means that every subscribed cluster has the
 message on disk.
 """
 
@@ -37,7 +37,7 @@ class DeliveryStatus(enum.Enum):
     CONFIRMED = "confirmed"
     """Every cluster of the topic has the message."""
     RETURNED = "returned"
-    """No cluster is subscribed to the topic: the message was not stored."""
+    """No cluster is subscribed to the topic, so the message was not stored."""
     REFUSED = "refused"
     """A cluster's queue is full and refused the message; other clusters may have it."""
     FAILED = "failed"
@@ -46,7 +46,7 @@ class DeliveryStatus(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """The outcome of one delivery, and the id of its message; `error` is set if it FAILED."""
+    """The outcome of one delivery, with its message ID; `error` is set for FAILED."""
 
     status: DeliveryStatus
     message_id: str
@@ -59,22 +59,22 @@ class Acknowledgement:
 
 
 class Outgoing(NamedTuple):
-    """One message of `Producer.deliver_many`; a plain tuple with these fields works as well."""
+    """One message for `Producer.deliver_many`, which also accepts a plain tuple."""
 
     body: Body
     key: str = ""
     properties: BasicProperties | None = None
 
 
-#: Deliveries that may await acknowledgement at once: enough to share syncs of the disk.
+#: The default maximum of unacknowledged deliveries: enough to share disk syncs.
 WINDOW: Final = 1000
 
 
 class Producer:
-    """A producer of topic `topic`; the topic is created if it does not exist.
+    """A producer for topic `topic`, which it creates if necessary.
 
     It connects on the first delivery or on `start`, and reconnects after a lost connection.
-    At most `window` deliveries await acknowledgement at once; further ones wait before they are
+    At most `window` deliveries are unacknowledged at once; further deliveries wait before they are
     sent.  `close` waits at most `close_timeout` seconds for acknowledgements.  `uri` and
     `options` are those of `leveret.client.connect`.
 
@@ -111,8 +111,8 @@ class Producer:
     async def start(self) -> Self:
         """Connect and declare the topic.
 
-        Raises: as `connect`; ClusterMismatch if the topic's name belongs to an exchange of another
-        kind; AccessRefused (403); Closed after `close`.
+        Raises: as `connect`; ClusterMismatch if an exchange of another type has the topic's name;
+        AccessRefused (403); Closed after `close`.
         """
         await self._open_channel()
         return self
@@ -144,8 +144,9 @@ class Producer:
     ) -> Acknowledgement:
         """Deliver a message to every cluster of the topic; return the outcome.
 
-        Messages with the same `key` stay in order in clusters with partitions.  A message without
-        an id gets one.  Failures at the broker are reported in the acknowledgement, not raised.
+        Messages with the same `key` stay in order in clusters with partitions.  A message without a
+        message ID gets a random one.  Broker failures are reported in the acknowledgement, not
+        raised.
 
         Raises: Closed after `close`; ValueError or TypeError for an invalid argument.
         """
@@ -192,7 +193,7 @@ class Producer:
         return acknowledgements
 
     async def _publish(self, body: Body, key: str, properties: BasicProperties) -> Acknowledgement:
-        """Publish once, and read the outcome."""
+        """Publish once and return the outcome."""
         status, failure = DeliveryStatus.CONFIRMED, None
         try:
             channel = await self._open_channel()
@@ -231,7 +232,7 @@ class Producer:
 
 
 def _completed(properties: BasicProperties | None) -> BasicProperties:
-    """Return the properties with an id, persistent unless they say otherwise."""
+    """Return the properties with defaults: a random message ID, and persistent delivery."""
     given: dict[str, Any] = {"delivery_mode": PERSISTENT, "message_id": str(uuid.uuid4())}
     if properties is not None:
         for name in BasicProperties.FIELDS:

@@ -1,4 +1,4 @@
-"""The settings of a cluster member, made from the arguments of `Consumer`."""
+"""The settings of a cluster member, from the arguments of `ClusterConsumer`."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class MemberSettings:
 
     @property
     def held_max(self) -> int:
-        """The maximum number of unacked messages per queue, for all handlers together."""
+        """The prefetch count per queue: enough for all handlers together."""
         return min(PREFETCH_MAX, max(self.prefetch, (self.max_batch or 1) * self.concurrency))
 
     def delay(self, attempt: int) -> float:
-        """Return how long a message waits after attempt number `attempt` has failed."""
+        """Return the retry delay after failed attempt number `attempt`, in seconds."""
         return min(attempt * self.retry_delay, self.retry_delay_max)

@@ -1,6 +1,6 @@
-"""Threads that connect asyncio with other code: plain handler functions, and programs.
+"""Threads for plain handler functions, and for the event loops of programs without asyncio.
 
-All of them are daemon threads: a handler that never returns does not keep the program running.
+They are daemon threads, so that a handler that never returns does not prevent the program's exit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class HandlerThread:
-    """A thread that runs functions for a task, one after the other; started by the first call."""
+    """A thread that runs functions for a task, one at a time; the first call starts it."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -50,7 +50,7 @@ class HandlerThread:
             try:
                 value = function()
             except StopIteration as stopped:
-                # A future cannot carry StopIteration.
+                # A future rejects StopIteration.
                 error = RuntimeError(f"the function raised {stopped!r}")
             except BaseException as raised:  # noqa: BLE001  # the task handles it
                 error = raised
@@ -108,12 +108,12 @@ class LoopThread:
         try:
             return future.result()
         except BaseException:
-            # The caller was interrupted: the coroutine's result is no longer needed.
+            # If the caller was interrupted, the coroutine's result is no longer needed.
             future.cancel()
             raise
 
     def close(self) -> None:
-        """Stop the loop and its thread; pending calls are cancelled."""
+        """Cancel pending calls, and stop the loop and its thread."""
         with self._lock:
             if not self._open:
                 return
@@ -131,6 +131,6 @@ class LoopThread:
 
 
 async def _end_of(tasks: set[asyncio.Task[object]]) -> None:
-    """Wait briefly for cancelled tasks."""
+    """Wait up to one second for cancelled tasks to end."""
     if tasks:
         await asyncio.wait(tasks, timeout=1.0)

@@ -1,16 +1,17 @@
-"""The exchanges and queues of a topic and a cluster: how they are declared, checked and deleted.
+"""Declaration, check and deletion of the exchanges and queues of a topic and a cluster.
 
-The exchange of the topic is a fanout, to which each cluster binds an exchange of its own: a fanout
-for one shared queue, or an `x-consistent-hash` for partitions.  The queues of partitions are bound
-permanently, so that a key stays in its partition whichever members join or leave.
+The topic is a fanout exchange, to which each cluster binds its own exchange: a fanout for a shared
+queue, or an `x-consistent-hash` for partitions.  Partition queues are bound permanently, so that a
+key stays in its partition when members join or leave.
 
-The queues are of type `quorum`: durable, and with counted deliveries, on Leveret as on RabbitMQ.
-The broker compares a queue's arguments at each declare, so that a member with different settings
-gets an error.  It does not compare those of an exchange, except `alternate-exchange`: the exchange
-of a cluster has one that does not exist and whose name contains the number of partitions.
+The queues are of type `quorum`, because these are durable and count deliveries on both Leveret and
+RabbitMQ.  The broker compares a queue's arguments at each declare, so that a member with different
+settings gets an error.  Of an exchange's arguments it compares only `alternate-exchange`.  A
+cluster's exchange therefore has an alternate exchange that does not exist, but whose name contains
+the number of partitions.
 
-Invariant: the exchange is bound to the topic last, when every partition has its queue, so that no
-message is routed to an incomplete set of partitions.
+Invariant: the cluster's exchange is bound to the topic last, after every partition has a queue, so
+that no message is routed to an incomplete set of partitions.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ if TYPE_CHECKING:
     from leveret.client.clusters.names import ClusterNames
     from leveret.client.clusters.settings import MemberSettings
 
-#: Each partition's weight on the hash ring: with this weight, shares differ by about 3 %.
+#: The weight of each partition on the hash ring, with which shares differ by about 3 %.
 _WEIGHT: Final = "20"
 
-#: The first version of RabbitMQ whose quorum queues delay returned messages.
+#: The first RabbitMQ version whose quorum queues delay requeued messages.
 _RABBITMQ_WITH_DELAYED_RETRY: Final = (4, 3)
 
 
 def delays_retries(server_properties: Mapping[str, object]) -> bool:
-    """Return whether the broker itself delays messages that are returned to a queue.
+    """Return whether the broker delays requeued messages.
 
-    Leveret does, whatever product name it reports, and RabbitMQ from 4.3 on.
+    Leveret does, under any product name that it reports, and so does RabbitMQ since 4.3.
     """
     if "Leveret" in f"{server_properties.get('product')} {server_properties.get('platform')}":
         return True
@@ -80,7 +81,7 @@ async def declare_topic(channel: Channel, topic: str) -> None:
 
 
 async def declare_cluster(channel: Channel, settings: MemberSettings) -> None:
-    """Declare all parts of the cluster; existing ones must have the same arguments.
+    """Declare all exchanges and queues of the cluster, or check those that exist.
 
     Raises: ClusterMismatch; AccessRefused (403); CommandInvalid (503) if the broker does not
     support the exchange type needed for partitions.
@@ -127,9 +128,9 @@ async def check_cluster(channel: Channel, names: ClusterNames) -> None:
 async def delete_cluster(channel: Channel, names: ClusterNames, *, dead_letters: bool) -> int:
     """Delete a cluster with its backlog; return the number of its ready messages.
 
-    Its exchange is deleted first, so that no more messages arrive and members notice that the
-    cluster is gone.  The queues of all possible partitions are deleted, since deleting a queue
-    that does not exist is no error.  Raises: AccessRefused (403).
+    The exchange is deleted first, so that no more messages arrive and members notice the deletion.
+    The queues of all possible partitions are deleted, since deleting a nonexistent queue is not an
+    error.  Raises: AccessRefused (403).
     """
     await channel.exchange_delete(names.exchange)
     queues = [names.exchange, *(names.queue(number) for number in range(CLUSTER_PARTITIONS_MAX))]
@@ -140,7 +141,7 @@ async def delete_cluster(channel: Channel, names: ClusterNames, *, dead_letters:
 
 
 async def _agreed(declare: Awaitable[object], otherwise: str) -> None:
-    """Wait for a declare.  Raises: ClusterMismatch, with the text `otherwise`, on a difference."""
+    """Wait for a declare.  Raises: ClusterMismatch with the text `otherwise` if it is refused."""
     try:
         await declare
     except PreconditionFailed as error:

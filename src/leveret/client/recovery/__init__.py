@@ -1,4 +1,4 @@
-"""Recovery of lost connections, sans-IO: when to reconnect, and what to restore afterwards.
+"""Recovery of lost connections, sans-IO: the delays between attempts, and the restoration of state.
 
-Both shells use it.  The state to restore is recorded by the session (`session/memory`).
+Both shells use it.  The session records the state to restore in `session/memory`.
 """

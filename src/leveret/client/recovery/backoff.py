@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class Backoff:
-    """The attempts after one loss, starting at `now_ms` (monotonic).
+    """The delays before the attempts that follow one loss at `now_ms` (monotonic).
 
-    A limit of None means no limit.  `doublings` continues the count of an earlier back-off.
+    A limit of None means no limit.  `doublings` continues an earlier back-off.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Backoff:
         self._attempts_max = attempts_max
         self._seconds_max = seconds_max
         self._began_ms = now_ms
-        #: The number of attempts requested.
+        #: The number of attempts so far.
         self.attempts = 0
         #: How often the delay has doubled, and the last delay.
         self.doublings = doublings

@@ -1,9 +1,9 @@
-"""The recovery of one connection, sans-IO: the steps that a shell takes after a loss.
+"""The recovery of one connection, sans-IO: the steps between a loss and the restored state.
 
     lost → next_ms → (the shell waits) → begin → (socket, handshake) → restore → … → recovered
                 ↑ ──────────────────────── an attempt fails ────────────────────┘
 
-A shell keeps time and opens sockets; everything else is done here and in the modules used here.
+A shell waits and opens sockets; everything else is done here and in the modules imported here.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ log = logging.getLogger("leveret.client")
 class Recoverer:
     """The recovery of one connection to any of `targets`, which are tried in order.
 
-    `publisher` is the unique publisher name for publisher deduplication; `publish_session` is a
-    secret name for the publishes of all its connections.
+    `publisher` is the unique publisher name for publisher deduplication.  `publish_session` is a
+    secret name that all successive connections use for their publishes.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class Recoverer:
         self._properties = properties
         self._target = 0
         self._backoff: Backoff | None = None
-        #: The back-off of the last recovery, and the time when it succeeded.
+        #: The back-off of the last recovery, and the time of its success.
         self._last_backoff: Backoff | None = None
         self._recovered_ms = 0
         self._restoration: Restoration | None = None
         self._is_stopped = False
         self._now_ms = 0
         self._lost_ms = 0
-        #: Consumers cancelled by the broker.
+        #: The consumers that the broker cancelled and that wait for their queues.
         self.revivals = Revivals(settings)
 
     @property
@@ -87,11 +87,11 @@ class Recoverer:
         self._tell(Disconnected(error))
 
     def _doublings(self, now_ms: int) -> int:
-        """Return how often the delay has already doubled when a connection is lost.
+        """Return the doublings with which the back-off after a loss starts.
 
-        A connection that lived no longer than the last delay counts as another failed attempt.
-        Otherwise a broker that accepts and drops connections at once would get ten attempts per
-        second.
+        A connection that lasted no longer than the last delay counts as another failed attempt.
+        Otherwise a broker that accepts connections and drops them at once would get ten attempts
+        per second.
         """
         last = self._last_backoff
         if last is None or now_ms - self._recovered_ms > last.delay_ms:
@@ -101,8 +101,8 @@ class Recoverer:
     def next_ms(self, error: Exception, now_ms: int) -> int | None:
         """Return the milliseconds until the next attempt, or None to give up.
 
-        `error` is the reason for the attempt.  An error that comes from neither the network nor the
-        broker is final, as every attempt would repeat it: for example, a publish too large for the
+        `error` is the reason for the attempt.  An error from neither the network nor the broker is
+        final because every attempt would repeat it, for example a publish that is too large for the
         frames of another broker.
         """
         if self._backoff is None or self._is_stopped:
@@ -134,7 +134,7 @@ class Recoverer:
         done: Callable[[Exception | None], None],
         progressed: Callable[[], None],
     ) -> None:
-        """Restore everything on an open session.
+        """Restore channels, topology and consumers on an open session.
 
         `progressed` is called on each answer of the broker, and `done` with the outcome.
         """
@@ -146,18 +146,18 @@ class Recoverer:
         self._restoration.start()
 
     def _consumer_refused(self, memory: ChannelMemory, consumer_tag: str, error: Exception) -> None:
-        """Let a consumer wait for its queue, or end it with the error."""
+        """Make a consumer wait for its queue, or end it with the error."""
         waits = isinstance(error, NotFound)
         if not waits or not self.revivals.add(memory, consumer_tag, self._now_ms):
             memory.owner.consumer_refused(consumer_tag, error)
 
     def takes_cancel(self, event: Cancelled, now_ms: int) -> bool:
-        """Let a cancelled consumer wait for its queue; return False if it must end."""
+        """Make a cancelled consumer wait for its queue; return False if the consumer must end."""
         memories = [one for one in self.memory.channels if one.owner is event.channel.owner]
         return any(self.revivals.add(one, event.consumer_tag, now_ms) for one in memories)
 
     def takes_end(self, event: ChannelEnded) -> bool:
-        """Handle a channel end that concerns only the restoration; return whether it did."""
+        """Return whether a channel's end concerned only the restoration, which has handled it."""
         return self._restoration is not None and self._restoration.takes_end(event)
 
     def abandon(self) -> None:
@@ -172,7 +172,7 @@ class Recoverer:
         restoration, backoff = self._restoration, self._backoff
         self._last_backoff, self._recovered_ms = backoff, now_ms
         self._restoration = self._backoff = None
-        self._target -= 1  # after another loss, try the address that answered first
+        self._target -= 1  # after another loss, try the current address first
         attempts = backoff.attempts if backoff is not None else 0
         log.info("the connection is recovered after %d attempts", attempts)
         failures = tuple(restoration.failures) if restoration is not None else ()
@@ -185,7 +185,7 @@ class Recoverer:
     # -- the end -----------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Stop recovering: the application closes the connection."""
+        """Stop recovering, because the application closes the connection."""
         self._is_stopped = True
 
     def give_up(self, error: Exception | None) -> list[Event]:

@@ -4,12 +4,12 @@ The order: declare exchanges, queues and bindings, on a separate channel; reopen
 the application with its modes and consumers; publish unconfirmed messages again in their original
 order; send unanswered requests again.
 
-It is a script: a generator that yields requests and continues when all of them were answered or
-refused.  Replies arrive through tokens, so the script itself never blocks.
+The restoration is a generator that yields requests and continues when all of them are answered or
+refused.  Replies arrive through tokens, so the generator never blocks.
 
-Requests that the broker refuses are skipped and reported, with one exception: the lost connection
-may still hold an exclusive queue or consumer, because the broker has not noticed the loss yet.
-Then the attempt fails and is repeated until the broker must have noticed.
+Requests that the broker refuses are skipped and reported, with one exception.  The lost connection
+may still own an exclusive queue or consumer, because the broker has not noticed the loss yet.  In
+that case the attempt fails and is repeated until the broker must have noticed.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("leveret.client")
 
-#: Requests that were sent together, each with its outcome.
+#: Requests that were sent together; each stores its outcome.
 Step = list["_RestoreRequest"]
 
 
 class StillHeld(ConnectionError):
-    """The lost connection still holds an exclusive resource; try again later."""
+    """The lost connection still owns an exclusive queue or consumer; try again later."""
 
 
 class _RestoreRequest(Token):
@@ -77,7 +77,7 @@ class _RestoreRequest(Token):
 
 
 class _Setup(NoDeliveries):
-    """The channel on which exchanges, queues and bindings are declared again."""
+    """The owner of the channel on which exchanges, queues and bindings are redeclared."""
 
     def __init__(self) -> None:
         self.closing: Token | None = None
@@ -94,7 +94,7 @@ class Restoration:
 
     `progressed` is called on each answer, because many requests may take long in total.
     `refused` is called with the channel, tag and error of a consumer that could not be started.
-    `is_patient` says whether the lost connection may still hold exclusive resources.
+    `is_patient` means that the lost connection may still own exclusive queues and consumers.
     """
 
     def __init__(
@@ -125,15 +125,15 @@ class Restoration:
     # -- running the script ------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the script; the session is open."""
+        """Start the script on the open session."""
         self._go_on(None)
 
     def stop(self) -> None:
-        """Stop the script: the connection is lost again."""
+        """Stop the script, because the connection is lost again."""
         self._is_over = True
 
     def one_came(self) -> None:
-        """Count one answered request; continue the script after the last one."""
+        """Count an answered request; continue the script after the last answer."""
         if not self._is_over:
             self._progressed()
         self._waiting -= 1
@@ -141,9 +141,9 @@ class Restoration:
             self._go_on(None)
 
     def takes_end(self, event: ChannelEnded) -> bool:
-        """Handle the end of a channel that is being restored; return whether it was one.
+        """Handle the end of a channel; return whether the channel is still being restored.
 
-        It is not one if the application has closed it meanwhile and waits for its end.
+        It is not if the application has closed the channel and waits for its end.
         """
         memory = self._channels.get(event.channel)
         if self._is_over or memory is None:
@@ -201,7 +201,7 @@ class Restoration:
         self._send_again()
 
     def _declare(self) -> Generator[Step]:
-        """Declare exchanges and queues again, and bind them."""
+        """Redeclare exchanges, queues and bindings."""
         topology = self._memory.topology
         yield from self._try_each(topology.exchanges())
         for name, method in topology.queues():
@@ -226,7 +226,7 @@ class Restoration:
             self._judge(method, outcomes[0])
 
     def _try_each(self, methods: Sequence[Method]) -> Generator[Step]:
-        """Send independent requests; report the refused ones."""
+        """Send independent requests; report refusals."""
         outcomes = yield from self._try_all(methods)
         for method, outcome in zip(methods, outcomes, strict=True):
             self._judge(method, outcome)
@@ -234,7 +234,7 @@ class Restoration:
     def _try_all(
         self, methods: Sequence[Method]
     ) -> Generator[Step, None, list[Method | Exception]]:
-        """Send requests together; after a refusal closes the channel, continue on another."""
+        """Send requests together; if a refusal closes the channel, continue on another."""
         outcomes: list[Method | Exception] = []
         while len(outcomes) < len(methods):
             channel = self._setup
@@ -283,7 +283,7 @@ class Restoration:
             for memory, asked in opening:
                 channel = _opened(asked)
                 if memory not in self._memory.channels:
-                    channel.close()  # the application has closed it meanwhile
+                    channel.close()  # the application has closed its channel
                     continue
                 memory.owner.resumed(channel)
                 self._answer_open(memory)
@@ -293,14 +293,14 @@ class Restoration:
             memories = [memory for memory, step in asking if self._is_refused(memory, step)]
 
     def _is_refused(self, memory: ChannelMemory, step: Step) -> bool:
-        """Return whether one of its requests closed a channel, and drop that request."""
+        """Return whether a refused request closed the channel, and drop that request."""
         for asked in step:
             method = asked.method
             if not isinstance(asked.outcome, Exception):
                 continue
             self._session.check_open()
             if memory not in self._memory.channels:
-                return False  # the application has closed it meanwhile
+                return False  # the application has closed the channel
             if not isinstance(method, BasicConsume):
                 raise asked.outcome
             is_held = method.exclusive and isinstance(asked.outcome, AccessRefused)
@@ -311,7 +311,7 @@ class Restoration:
         return False
 
     def _answer_open(self, memory: ChannelMemory) -> None:
-        """Resolve the tokens that still wait for the first open of the channel."""
+        """Resolve the tokens that still wait for the channel's first open."""
         for pair in list(memory.unanswered):
             if isinstance(pair[0], ChannelOpen):
                 memory.unanswered.remove(pair)

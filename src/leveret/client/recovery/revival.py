@@ -1,11 +1,11 @@
-"""Restarting consumers that the broker has cancelled, once their queue exists again.
+"""Restart of consumers that the broker has cancelled, when their queue exists again.
 
 A broker cancels the consumers of a queue that is deleted or moves to another node.  Each consumer
-checks for its queue after growing delays, on a separate channel because a refusal closes it.
-When the queue exists, the consumer is started again with the same tag.  After
+checks for its queue after growing delays, on a separate channel because a refusal closes the
+channel.  When the queue exists, the consumer is restarted with the same tag.  After
 `consumer_attempts_max` attempts it ends.
 
-It is sans-IO: a shell calls `tick` at the time given by `next_ms`.
+The module is sans-IO: a shell calls `tick` at the time that `next_ms` returns.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class NoDeliveries(ChannelOwner):
-    """The owner of a channel used for requests only, without deliveries and publishes."""
+    """The owner of a channel that is used for requests only."""
 
     def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
         """Do nothing."""
@@ -106,12 +106,12 @@ class _Look(Token):
         self._channel.request(QueueDeclare(queue=topology.current(queue), passive=True), self)
 
     def replied(self, reply: Replied) -> None:
-        """Handle declare-ok: the queue exists."""
+        """Restart the consumer, because the queue exists."""
         self._channel.close()
         self._revivals.found(self._waiting)
 
     def end(self, error: Exception | None) -> None:
-        """Handle a refusal: the queue does not exist."""
+        """Schedule the next check, because the queue does not exist."""
         self._revivals.missed(self._waiting)
 
 
@@ -121,10 +121,10 @@ class _Started(Token):
     is_internal = True
 
     def replied(self, reply: Replied) -> None:
-        """Do nothing: its messages follow."""
+        """Do nothing, because the messages follow."""
 
     def end(self, error: Exception | None) -> None:
-        """Do nothing: the channel has ended, and the consumer with it."""
+        """Do nothing, because the consumer has ended with its channel."""
 
 
 class Revivals:
@@ -136,7 +136,7 @@ class Revivals:
         self._now_ms = 0
 
     def add(self, memory: ChannelMemory, consumer_tag: str, now_ms: int) -> bool:
-        """Let a cancelled consumer wait for its queue; return False if it must end."""
+        """Make a cancelled consumer wait for its queue; return False if the consumer must end."""
         consumer = memory.consumers.get(consumer_tag)
         if consumer is None or self._settings.consumer_attempts_max == 0:
             return False
@@ -152,16 +152,16 @@ class Revivals:
 
     @property
     def are_waiting(self) -> bool:
-        """Whether any consumer is waiting."""
+        """Whether any consumer is waiting for its queue."""
         return bool(self._waiting)
 
     def next_ms(self) -> int | None:
-        """Return when `tick` is due; None when no consumer is waiting."""
+        """Return the time at which `tick` is due, or None if no check is scheduled."""
         dues = [one.due_ms for one in self._waiting.values() if one.due_ms is not None]
         return min(dues, default=None)
 
     def tick(self, session: ClientConnection, now_ms: int) -> None:
-        """Check for the queues whose delay has passed, on an open session."""
+        """Check for the queues that are due, on an open session."""
         self._now_ms = now_ms
         for waiting in list(self._waiting.values()):
             if waiting.due_ms is None or waiting.due_ms > now_ms:

@@ -16,7 +16,7 @@ DELAY_SECONDS: Final = 0.1
 #: The maximum delay between two attempts, in seconds.
 DELAY_SECONDS_MAX: Final = 10.0
 
-#: A broker notices a lost client after two heartbeats, of usually one minute.
+#: A broker notices a lost client after two heartbeat intervals, usually of one minute each.
 EXCLUSIVE_SECONDS_MAX: Final = 180.0
 
 
@@ -29,7 +29,7 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class Reconnecting:
-    """Attempt number `attempt` (from 1) begins in `delay_seconds`, because of `error`."""
+    """Attempt `attempt` (from 1) begins in `delay_seconds`, because of `error`."""
 
     attempt: int
     delay_seconds: float
@@ -61,12 +61,12 @@ RecoveryEvent = Disconnected | Reconnecting | Recovered | GaveUp
 class Recovery:
     """The limits, delays and callback of recovery; a limit of None means no limit.
 
-    The delay before an attempt is random, between half of its value and the full value.
-    `on_event` is called with each of the events above; its errors are logged and ignored.  A
-    consumer that the broker cancels checks for its queue `consumer_attempts_max` times.  Exclusive
-    queues and consumers count as held by the lost connection for `exclusive_seconds_max`, and as
-    refused after that.  If the broker is Leveret, `numbered` adds the headers `x-publisher` and
-    `x-publishing-id` to confirmed publishes, so that the broker drops repeats (publisher
+    Each delay is random, between half and all of the current value.  `on_event` is called with each
+    `RecoveryEvent`; its errors are logged and ignored.  A consumer that the broker cancels checks
+    for its queue up to `consumer_attempts_max` times.  If an exclusive queue or consumer is locked,
+    the lost connection is assumed to own it for `exclusive_seconds_max`; after that it counts as
+    refused.  If the broker is Leveret, `numbered` adds the headers `x-publisher` and
+    `x-publishing-id` to publishes in confirm mode, so that the broker drops repeats (publisher
     deduplication).
 
     Raises: ValueError for a negative limit or delay.
@@ -98,7 +98,7 @@ class Recovery:
 
 
 def settings_of(recover: bool | Recovery) -> Recovery | None:
-    """Return the settings for the `recover` argument of `connect`; None for no recovery."""
+    """Return the settings for the `recover` argument of `connect`, or None for no recovery."""
     if isinstance(recover, Recovery):
         return recover
     return Recovery() if recover else None

@@ -1,1 +1,1 @@
-"""The common parts of the asyncio and the blocking shell: all but bytes, time and waiting."""
+"""The parts that the asyncio and the blocking shell share: all but sockets, timers and waiting."""

@@ -1,9 +1,9 @@
 """The non-blocking part of a channel in either shell: acks, publishes, and event dispatch.
 
-A shell subclasses it, implements what happens after output was written (`_wrote`), and adds the
-calls that wait for a reply.
+Each shell subclasses `ShellChannel`, implements `_wrote` to send output, and adds the calls that
+wait for a reply.
 
-Invariant: every later call on a closed channel raises the error that closed it.
+Invariant: every call on a closed channel raises the error that closed it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Body = bytes | bytearray | memoryview
 class ShellChannel(ChannelOwner):
     """A channel of a shell; `session` is its sans-IO state."""
 
-    #: Entered by each call; raises ConnectionInUse if the caller may not use the connection.
+    #: Entered by each call; raises ConnectionInUse if the caller must not use the connection.
     _guard: AbstractContextManager[object]
 
     def __init__(self, connection: ShellConnection, opening: Token) -> None:
@@ -50,10 +50,10 @@ class ShellChannel(ChannelOwner):
 
     @abstractmethod
     def _wrote(self) -> None:
-        """Send written output, now or soon."""
+        """Send the session's output, now or soon."""
 
     def _acked(self) -> None:
-        """Send a written or buffered ack, now or soon."""
+        """Send the session's acks, now or soon."""
         self._wrote()
 
     def __dir__(self) -> list[str]:
@@ -108,7 +108,7 @@ class ShellChannel(ChannelOwner):
         self._return_callback = callback
 
     def came_back(self, message: ReturnedMessage) -> None:
-        """Pass a returned message to the callback, or log it if there is none."""
+        """Pass a returned message to the callback, or log it if no callback is set."""
         if self._return_callback is not None:
             self._return_callback(message)
         else:
@@ -121,7 +121,7 @@ class ShellChannel(ChannelOwner):
         self._consumers[consumer.consumer_tag] = consumer
 
     def remove_consumer(self, consumer: ShellConsumer) -> None:
-        """Route no more messages to the consumer, and do not restart it after a lost connection."""
+        """Stop routing messages to the consumer, and do not restart it after a lost connection."""
         self._consumers.pop(consumer.consumer_tag, None)
         if self.session.memory is not None:
             self.session.memory.forget_consumer(consumer.consumer_tag)
@@ -164,7 +164,7 @@ class ShellChannel(ChannelOwner):
         return self._flow_active
 
     def flow_changed(self, active: bool) -> None:
-        """Handle channel.flow: publishes wait while the flow is inactive."""
+        """Handle channel.flow.  Publishes wait while the flow is inactive."""
         self._flow_active = active
 
     def settled(self, event: Settled) -> None:
@@ -216,12 +216,12 @@ class ShellChannel(ChannelOwner):
     # -- the end -----------------------------------------------------------------------------------
 
     def close_session(self, code: int, text: str) -> None:
-        """Begin to close; during recovery the channel is closed at once."""
+        """Begin to close the channel; during recovery, close it at once."""
         for event in self.session.close(code, text):
             self.ended(event)
 
     def suspended(self) -> None:
-        """Handle the loss of the connection: consumers and publishers wait for the next one."""
+        """Handle the loss of the connection; consumers and publishers wait for its recovery."""
         self._flow_active = True
         for consumer in self._consumers.values():
             consumer.suspended()
@@ -232,7 +232,7 @@ class ShellChannel(ChannelOwner):
         self.session = session
 
     def ended(self, event: ChannelEnded) -> None:
-        """Handle the end of the channel: fail all pending requests and end all consumers."""
+        """Fail all pending requests and end all consumers at the end of the channel."""
         error = event.error or Closed(f"channel {self.number} was closed")
         for token in event.tokens:
             token.end(error)

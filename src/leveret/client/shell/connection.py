@@ -1,6 +1,6 @@
 """The common part of a connection in either shell: a session and the dispatch of its events.
 
-Not here: bytes, time and waiting, which differ between the shells.
+Sockets, timers and waiting differ between the shells and are not here.
 """
 
 from __future__ import annotations
@@ -43,12 +43,11 @@ if TYPE_CHECKING:
     from leveret.client.options import ConnectOptions
     from leveret.client.uri import Parameters
 
-#: Received messages that the application has not taken yet; beyond it the socket is not read unless
-#: another answer is awaited.
+#: The size of buffered messages above which the socket is not read, unless a reply is awaited.
 _INPUT_BYTES_HIGH: Final = 16 * 1024 * 1024
 
 
-#: Failures of an address after which the next is tried: no answer, or a broker that stops.
+#: Failures after which the next address is tried: no answer, or a broker that is stopping.
 UNANSWERED: Final = (OSError, ConnectionForced)
 
 
@@ -93,7 +92,7 @@ class ShellConnection(ABC):
         return self.recoverer is not None and self.recoverer.is_recovering
 
     def current_queue_name(self, queue: str) -> str:
-        """Return the current name of a queue, which changes if the broker generates it again.
+        """Return the current name of a queue, which changes if the broker generates a new one.
 
         The channels of this connection accept either name; other connections need the current one
         to publish to the queue.
@@ -108,14 +107,14 @@ class ShellConnection(ABC):
         return self._input_bytes
 
     def hold(self, size: int) -> None:
-        """Count bytes of buffered messages; a negative size when they were taken."""
+        """Count `size` bytes of messages as buffered, or as taken if negative."""
         self._input_bytes += size
         if size > 0:
             self._newest_bytes = size
 
     @property
     def _is_overfull(self) -> bool:
-        """Whether too much is buffered; a single message never is, however large."""
+        """Whether the buffered messages exceed the limit; the newest batch alone never does."""
         waits = self._input_bytes
         return waits > self.input_bytes_max and waits > self._newest_bytes
 
@@ -149,19 +148,19 @@ class ShellConnection(ABC):
 
     @abstractmethod
     def _on_lost(self, error: Exception) -> None:
-        """Handle the loss of the connection: start recovering."""
+        """Start recovery after the loss of the connection."""
 
     @abstractmethod
     def _attempt_failed(self, error: Exception) -> None:
-        """Fail the current recovery attempt: its connection has ended."""
+        """Fail the current recovery attempt."""
 
     @abstractmethod
     def _on_restored(self, error: Exception | None) -> None:
-        """Handle the end of the restoration on a new connection, or its failure."""
+        """Handle the success or failure of the restoration on a new connection."""
 
     @abstractmethod
     def _on_progress(self) -> None:
-        """Restart the timeout of the recovery attempt: the broker has answered."""
+        """Restart the timeout of the recovery attempt, because the broker has answered."""
 
     def _handle(self, events: list[Event]) -> None:
         """Dispatch each event to its owner, in order."""
@@ -176,7 +175,7 @@ class ShellConnection(ABC):
                 self._handle_rare(event)
 
     def _handle_rare(self, event: Event) -> None:
-        """Dispatch an event of a less frequent kind."""
+        """Dispatch an event of the less frequent types."""
         recoverer = self.recoverer
         if isinstance(event, ChannelEnded):
             if recoverer is None or not recoverer.takes_end(event):
@@ -203,7 +202,7 @@ class ShellConnection(ABC):
                 self._handle_ended(event)
 
     def _handle_cancelled(self, event: Cancelled) -> None:
-        """Let a cancelled consumer wait for its queue, or end it."""
+        """Make a cancelled consumer wait for its queue, or end it."""
         owner, recoverer = event.channel.owner, self.recoverer
         if recoverer is None or not recoverer.takes_cancel(event, monotonic_ms()):
             owner.consumer_cancelled(event.consumer_tag)
@@ -214,7 +213,7 @@ class ShellConnection(ABC):
         """Reset the timer of `_handle_tick`."""
 
     def _due_ms(self) -> int | None:
-        """Return when `_handle_tick` is due, or None."""
+        """Return the time at which `_handle_tick` is due, or None."""
         due_ms = self.session.next_tick_ms()
         if self.recoverer is None or not self.recoverer.revivals.are_waiting or self.is_recovering:
             return due_ms
@@ -224,13 +223,13 @@ class ShellConnection(ABC):
         return min(due_ms, revival_ms)
 
     def _handle_tick(self, now_ms: int, reading: bool) -> None:
-        """Pass the time to the session, and let cancelled consumers check for their queues."""
+        """Pass the time to the session, and to cancelled consumers that wait for their queues."""
         self._handle(self.session.tick(now_ms, reading=reading))
         if self.recoverer is not None and self.is_open and not self.is_recovering:
             self.recoverer.revivals.tick(self.session, now_ms)
 
     def _handle_opened(self) -> None:
-        """Continue after the handshake; on a recovered connection, restore its state."""
+        """Continue after the handshake; during recovery, restore the connection's state."""
         if self.recoverer is not None:
             self.recoverer.opened(self.session)
             if self.recoverer.is_recovering:
@@ -251,14 +250,14 @@ class ShellConnection(ABC):
             self._on_lost(event.error)
 
     def _handle_ended(self, event: ConnectionEnded) -> None:
-        """Fail all pending requests."""
+        """Fail the connection's pending requests and end the connection."""
         error = event.error or Closed("the connection was closed")
         for token in event.tokens:
             token.end(error)
         self._on_ended(error)
 
     def _abort_overfull(self) -> None:
-        """End the connection: too many messages wait for the application."""
+        """End the connection, because too many messages are buffered."""
         text = f"{self._input_bytes} bytes of messages wait; limit them by channel.qos()"
         self._handle(self.session.abort(InputFull(text)))
 
@@ -283,7 +282,7 @@ class ShellConnection(ABC):
         self.recoverer.recovered(monotonic_ms())
 
     def _abandon_attempt(self) -> None:
-        """Let the channels wait for the next attempt."""
+        """End the attempt's session and restoration; channels wait for the next attempt."""
         assert self.recoverer is not None
         self.recoverer.abandon()
         self._handle(self.session.lost("the recovery attempt was abandoned"))

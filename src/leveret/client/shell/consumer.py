@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
     from leveret.client.message import Message
 
-#: Bytes of messages that the application has taken but that still count as waiting, since they are
-#: counted in batches.
+#: Taken messages are subtracted from the buffered bytes in batches of this size.
 _TAKEN_BYTES_MAX: Final = 64 * 1024
 
 
@@ -34,7 +33,7 @@ class ShellConsumer:
         self._no_ack = no_ack
         self._hold = hold
         self._buffer: deque[Message] = deque()
-        #: The bytes of messages that were taken but are still counted as buffered.
+        #: The bytes of taken messages that still count as buffered.
         self._taken = 0
         self._over = False
         self._error: Exception | None = None
@@ -62,7 +61,7 @@ class ShellConsumer:
             self._drop()
 
     def suspended(self) -> None:
-        """Handle the loss of the connection: drop messages that the broker will redeliver."""
+        """Drop messages that the broker will redeliver after the loss of the connection."""
         if not self._no_ack:
             self._drop()
 
@@ -74,7 +73,7 @@ class ShellConsumer:
         """Return the next buffered message."""
         message = self._buffer.popleft()
         self._taken += len(message.body) + CLIENT_MESSAGE_OVERHEAD_BYTES
-        # Counting many at once costs less.
+        # Counting in batches costs less.
         if self._taken >= _TAKEN_BYTES_MAX or not self._buffer:
             self._release()
         return message

@@ -1,6 +1,6 @@
 """The part of a connection pool that both shells share: all but waiting, opening and closing.
 
-Invariants: those of `Shelves`; a lent connection was open a moment ago; a caller that stops waiting
+Invariants: those of `Shelves`; a connection is open when it is lent; a caller that stops waiting
 occupies no place in the pool.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from leveret.client.options import ConnectOptions
     from leveret.client.shell.shelves import Key, Waiter
 
-#: Waiting requests for one address of a pool; more cannot be served in time anyway.
+#: The maximum number of callers waiting for one address; more could not be served in time anyway.
 _WAITERS_MAX: Final = 10_000
 
 C = TypeVar("C")
@@ -36,10 +36,10 @@ UNUSABLE: Final = (AmqpError, ClientError, OSError)
 
 
 class ShellPool(ABC, Generic[C]):
-    """Connections to lend, `size` for each address; `uri` and `options` are those of `connect`.
+    """A pool with up to `size` connections to each address.
 
-    A caller waits at most `wait_seconds` for a connection (None: no limit); a connection is closed
-    after `idle_seconds` unused.
+    `uri` and `options` are those of `connect`.  A caller waits at most `wait_seconds` for a
+    connection (None: no limit).  A connection is closed after `idle_seconds` without use.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class ShellPool(ABC, Generic[C]):
 
     @property
     def lent_count(self) -> int:
-        """The number of connections that are lent, or being opened to be lent."""
+        """The number of connections that are lent or being opened."""
         return self._shelves.lent_count
 
     @property
     def idle_count(self) -> int:
-        """The number of open connections that are ready to lend."""
+        """The number of idle connections."""
         return self._shelves.idle_count
 
     @property
@@ -81,12 +81,12 @@ class ShellPool(ABC, Generic[C]):
         return self._default if uri is None else addresses(uri, self._where)
 
     def _discard_expired(self) -> None:
-        """Close the connections that were unused for too long."""
+        """Close the connections that were idle for too long."""
         for connection in self._shelves.take_expired(time.monotonic()):
             self._discard(connection)
 
     def _stop_waiting(self, key: Key, waiter: Waiter[C]) -> None:
-        """Withdraw, or return a connection or place that was granted at the last moment."""
+        """Withdraw the waiter, or return the connection or place that it has just received."""
         if self._shelves.withdraw(key, waiter) or waiter.exception() is not None:
             return
         idle = waiter.result()

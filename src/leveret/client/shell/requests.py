@@ -1,9 +1,9 @@
-"""The requests of a channel: each function returns a method and a reader of its reply.
+"""The requests of a channel: each function returns a method and a converter of its reply.
 
 Both shells build their calls from these functions (`awaited`, `waited_for`), so that arguments,
-contract and result are written only once; a shell's call returns the result or raises the error.
-The session has already matched the reply with its request (`Method.REPLIES`), so its class is known
-here.
+contract and result are written only once.  A shell's call returns the result or raises the error.
+The session has already matched the reply with its request (`Method.REPLIES`), so the reply's class
+is known here.
 
 Invariant: a name that cannot be sent raises `TypeError` or `ValueError` with the argument's name.
 """
@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 
 class DeclareOk(NamedTuple):
-    """A declared queue: its name (generated for ""), ready messages and consumers."""
+    """A declared queue: its name (generated for ""), and its ready messages and consumers."""
 
     queue: str
     message_count: int
@@ -70,7 +70,7 @@ class Request(Generic[T]):
 
 
 def method_signature(make: Callable[..., object]) -> inspect.Signature:
-    """Return the signature of a shell's method that returns the result of `make`'s request.
+    """Return the signature of the shell method that sends the request built by `make`.
 
     `make` is one of the functions below, whose annotations are strings.
     """
@@ -83,7 +83,7 @@ def method_signature(make: Callable[..., object]) -> inspect.Signature:
 
 
 def _nothing(_: Replied) -> None:
-    """Return None: the reply has no content."""
+    """Return None, because the reply has no content."""
 
 
 def _table(arguments: Mapping[str, object] | None) -> dict[str, object]:
@@ -105,7 +105,8 @@ def queue_declare(
 ) -> Request[DeclareOk]:
     """Create a queue, or with `passive` check that it exists.
 
-    It is durable unless it is exclusive, or `durable` says otherwise.
+    Unless `durable` is given, a queue is durable if it is not exclusive.
+
     Raises: NotFound (404), ResourceLocked (405), PreconditionFailed (406), AccessRefused (403).
     """
     method = QueueDeclare(
@@ -325,5 +326,5 @@ def tx_rollback() -> Request[None]:
 
 
 def update_secret(new_secret: str, reason: str) -> Request[None]:
-    """Send a new token."""
+    """Send the broker a new token."""
     return Request(ConnectionUpdateSecret(new_secret=new_secret.encode(), reason=reason), _nothing)

@@ -1,10 +1,10 @@
-"""The connections of a pool by address: the idle ones, the number of all, and waiting callers.
+"""The state of a pool for each address: idle connections, taken places and waiting callers.
 
-Both shells' pools use it, from any thread.  It opens nothing, waits for no caller and reads no
-clock.
+The pools of both shells use it, from any thread.  It opens no connections, does not block and reads
+no clock.
 
 A *place* is the right to have one connection to an address.  A caller gets an idle connection with
-its place, or a place on which to open one; the place is returned by `give_back` or `give_up`.
+its place, or a place for a new connection, and returns the place by `give_back` or `give_up`.
 
 Invariants: an address has at most `size` places; no caller waits while a place or an idle
 connection is free; callers are served in the order of their requests.
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from leveret.client.uri import Parameters
 
-    #: The future of a waiting caller.  Its result is an idle connection, or None for a place on
-    #: which to open one; it fails when the pool is closed.
+    #: The future of a waiting caller.  Its result is an idle connection, or None for a place for a
+    #: new connection.  It fails when the pool is closed.
     Waiter = asyncio.Future["Idle[C] | None"] | concurrent.futures.Future["Idle[C] | None"]
 
 #: The key of a shelf: the addresses that are tried in order.
@@ -35,7 +35,7 @@ Key = tuple["Parameters", ...]
 
 
 class Idle(Generic[C]):
-    """An idle connection, and since when (monotonic seconds)."""
+    """An idle connection, and the time since when it is idle (monotonic seconds)."""
 
     __slots__ = ("connection", "since")
 
@@ -45,7 +45,7 @@ class Idle(Generic[C]):
 
 
 class Shelf(Generic[C]):
-    """The connections to one address; `places` counts idle and lent ones together."""
+    """The connections to one address; `places` counts idle and lent connections."""
 
     def __init__(self) -> None:
         self.places = 0
@@ -54,7 +54,7 @@ class Shelf(Generic[C]):
 
 
 class Shelves(Generic[C]):
-    """All addresses of one pool."""
+    """The shelves of one pool, by address."""
 
     def __init__(self, size: int, idle_seconds: float, waiters_max: int) -> None:
         if size < 1:
@@ -87,14 +87,14 @@ class Shelves(Generic[C]):
     def ask(self, key: Key, waiter: Waiter[C]) -> None:
         """Serve `waiter` at once, or queue it.
 
-        Raises: Closed; PoolExhausted when too many are waiting.
+        Raises: Closed; PoolExhausted when too many callers are waiting.
         """
         with self._lock:
             if self.is_closed:
                 raise Closed("the pool was closed")
             shelf = self._shelves.setdefault(key, Shelf())
             if shelf.idle:
-                # The last one used is the most likely to be alive.
+                # The connection used last is the most likely to be alive.
                 waiter.set_result(shelf.idle.pop())
             elif shelf.places < self.size:
                 shelf.places += 1
@@ -109,7 +109,7 @@ class Shelves(Generic[C]):
                 shelf.waiters.append(waiter)
 
     def withdraw(self, key: Key, waiter: Waiter[C]) -> bool:
-        """Remove a waiter; return False if it was already served or refused."""
+        """Remove a waiter; return False if its future is already resolved."""
         with self._lock:
             shelf = self._shelves.get(key)
             if shelf is None or waiter not in shelf.waiters:
@@ -127,7 +127,7 @@ class Shelves(Generic[C]):
     def give_back(self, key: Key, connection: C, now: float) -> bool:
         """Take back a usable connection; return False if the pool is closed.
 
-        In that case its place is freed and the caller must close the connection.
+        In that case the place is freed, and the caller must close the connection.
         """
         with self._lock:
             if self.is_closed:
@@ -153,9 +153,9 @@ class Shelves(Generic[C]):
                 del self._shelves[key]
 
     def another(self, key: Key) -> Idle[C] | None:
-        """Return an idle connection in exchange for the place of one that has ended.
+        """Replace a connection that has ended: free its place and return an idle connection.
 
-        Return None if there is none: the caller keeps its place and opens a connection.
+        Return None if no connection is idle; the caller then keeps the place to open one.
         """
         with self._lock:
             shelf = self._shelves[key]
@@ -166,7 +166,7 @@ class Shelves(Generic[C]):
             return found
 
     def take_expired(self, now: float) -> list[C]:
-        """Return the connections that were unused for `idle_seconds`, to be closed."""
+        """Remove and return the connections that were idle for `idle_seconds`."""
         with self._lock:
             expired: list[C] = []
             for key, shelf in list(self._shelves.items()):

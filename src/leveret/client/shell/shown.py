@@ -1,4 +1,4 @@
-"""The names that completion shows: `dir` omits names used only between the parts of a shell.
+"""The internal names of the shells, which `dir` and therefore completion omit.
 
 These names are not public.  They have no underscore, because other modules of the client use them.
 """

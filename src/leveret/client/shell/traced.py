@@ -1,6 +1,6 @@
 """The part of a traced channel that both shells share: the spans of publishes and messages.
 
-`Traces` records the spans.  A channel without tracing has none of this.
+`Traces` records the spans.  An untraced channel does not use this module.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TracedShellChannel(ShellChannel):
         assert connection.traces is not None
         self._traces = connection.traces
         self._where = connection.parameters
-        #: Deliveries whose callback is running in a span.
+        #: The tags of deliveries with a callback running in a span.
         self._handled: set[int] = set()
 
     @contextmanager
@@ -69,7 +69,7 @@ class TracedShellChannel(ShellChannel):
     def processing(
         self, message: Message, requeue: bool, reject_on_redelivered: bool, ignore_processed: bool
     ) -> Processing:
-        """Return a processing block inside a span, unless the enclosing callback has one."""
+        """Return a processing block inside a span, unless the callback is already in a span."""
         if message.delivery_tag in self._handled:
             return super().processing(message, requeue, reject_on_redelivered, ignore_processed)
         span = self._traces.handling(self._where, message, self.queue_of(message))
