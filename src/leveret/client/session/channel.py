@@ -1,7 +1,8 @@
 """One channel in the client role, sans-IO: requests and publishes out, replies and content in.
 
-It writes into the connection's `ClientOutput` and appends to the caller's list of events; it uses
-neither sockets nor time.  Requests may be pipelined: replies arrive in the order of the requests.
+A channel writes into the connection's `ClientOutput` and appends to the caller's list of events.
+It uses neither sockets nor clocks.  Requests may be pipelined, because replies arrive in the order
+of the requests.
 
 Invariants: content frames are accepted only right after the method that announces them (505
 otherwise); a closing channel drops everything except channel.close and close-ok (behaviour 15:
@@ -80,9 +81,9 @@ if TYPE_CHECKING:
 
 
 class ChannelSession(OwnedChannel):
-    """A channel's state; `owner` is the shell's channel, used by messages to ack.
+    """A channel's state; `owner` is the shell's channel, by which messages are acked.
 
-    With a `memory`, the channel continues on another connection when its own is lost.
+    With a `memory`, the channel continues on another connection after the loss of its own.
     """
 
     __slots__ = (
@@ -166,7 +167,7 @@ class ChannelSession(OwnedChannel):
     # -- requests of the application ---------------------------------------------------------------
 
     def request(self, method: Method, token: Token) -> None:
-        """Send a method that expects a reply; its `Replied` carries `token`.
+        """Send a method that expects a reply; the `Replied` event will contain `token`.
 
         Raises: the channel's error when it is closed; ValueError for an invalid argument.
         """
@@ -185,7 +186,7 @@ class ChannelSession(OwnedChannel):
             self._confirm(memory)
 
     def _check_request(self, memory: ChannelMemory, method: Method) -> None:
-        """Refuse, once, to commit a transaction that was lost.  Raises: TransactionLost."""
+        """Refuse once to commit a lost transaction.  Raises: TransactionLost."""
         try:
             memory.check_request(method)
         finally:
@@ -216,7 +217,7 @@ class ChannelSession(OwnedChannel):
         if not self._sends_publishes:
             self._check_publish()
         method = self._publish
-        # Most publishers repeat the same address: reuse the last method.
+        # Most publishers repeat the same address, so reuse the last method.
         if (
             method.routing_key != routing_key
             or method.exchange != exchange
@@ -249,7 +250,7 @@ class ChannelSession(OwnedChannel):
         self._publish = method
 
     def _publish_later(self, properties: bytes, body: bytes, token: Token | None) -> int:
-        """Keep a publish for the next connection, as the last is lost; return its sequence."""
+        """Store a publish until the lost connection is recovered; return its sequence."""
         assert self.memory is not None
         assert self.confirms is not None
         method = self._publish
@@ -268,7 +269,7 @@ class ChannelSession(OwnedChannel):
         return output.take()
 
     def _prepare(self, method: BasicPublish) -> BasicPublish:
-        """Record a publish in a transaction; return it with the current name of its queue."""
+        """Record a publish in a transaction; return the method with the queue's current name."""
         memory = self.memory
         if memory is None:
             return method
@@ -280,10 +281,10 @@ class ChannelSession(OwnedChannel):
         return method if now == method.routing_key else changed(method, routing_key=now)
 
     def _check_publish(self) -> None:
-        """Allow a publish if the channel is open, or if it can be kept for the next connection.
+        """Check that the channel is open, or that publishes can be stored during recovery.
 
         Raises: the channel's error when it is closed; TransactionLost; ConnectionLost outside
-        confirm mode, where a publish would not be sent again.
+        confirm mode, because such publishes are not sent again.
         """
         memory = self.memory
         if memory is not None and memory.is_transaction_lost:
@@ -295,19 +296,19 @@ class ChannelSession(OwnedChannel):
 
     @property
     def keeps_publishes(self) -> bool:
-        """Whether there are publishes since the last call of `keep` that must be kept."""
+        """Whether publishes since the last call of `keep` must be stored for recovery."""
         confirms = self.confirms
         if self.memory is None or confirms is None or isinstance(confirms, Tally):
             return False
         return confirms.is_keeping
 
     def keep(self, piece: SentPiece) -> None:
-        """Keep the publishes since the last call; they are in that piece of output."""
+        """Store the publishes since the last call, which `piece` contains."""
         if self.confirms is not None:
             self.confirms.keep(piece, self.number)
 
     def tally(self) -> Tally:
-        """Switch to counting confirms, for `publish_encoded`; call it before the first publish.
+        """Only count confirms from now on, for `publish_encoded`.
 
         Raises: ValueError outside confirm mode, or after a publish.
         """
@@ -317,7 +318,7 @@ class ChannelSession(OwnedChannel):
         return tally
 
     def publish_encoded(self, frames: bytes, count: int) -> None:
-        """Send `frames`, which are `count` whole publishes for this channel, after `tally`.
+        """Send `frames`, which contain `count` whole publishes for this channel; needs `tally`.
 
         Raises: the channel's error when it is closed.
         """
@@ -327,7 +328,7 @@ class ChannelSession(OwnedChannel):
         self.confirms.published_many(count)
 
     def ack(self, delivery_tag: int, multiple: bool) -> None:
-        """Ack deliveries; acks in order are combined and written before any later frame.
+        """Ack deliveries; acks in order are combined, and written before any later frame.
 
         Raises: DeliveryLost; the channel's error when it is closed.
         """
@@ -372,9 +373,9 @@ class ChannelSession(OwnedChannel):
         return number
 
     def close(self, code: int = 200, text: str = "") -> list[ChannelEnded]:
-        """Begin to close; `ChannelEnded` reports the end.  Do nothing if the channel has ended.
+        """Begin to close the channel, unless it has ended; `ChannelEnded` reports the end.
 
-        The event is returned if there is no broker to wait for, because the connection is lost.
+        If the connection is lost, there is no broker to wait for, and the event is returned here.
         """
         if self.state in {ChannelState.OPEN, ChannelState.OPENING}:
             if self.memory is not None and self.memory.connection.is_recovering:
@@ -388,7 +389,7 @@ class ChannelSession(OwnedChannel):
         return []
 
     def discard(self) -> None:
-        """Drop further input: the connection is closing."""
+        """Drop further input, because the channel or the connection is closing."""
         self._content = None
         self._pieces.clear()
         self._enter(ChannelState.CLOSING)
@@ -444,7 +445,7 @@ class ChannelSession(OwnedChannel):
         events.append(Settled(self, tuple(outcomes)))
 
     def _on_other(self, method: Method, state: ChannelState, events: list[Event]) -> None:
-        """Handle a method that changes the state of the channel, a consumer or the flow."""
+        """Handle channel methods, basic.cancel and channel.open-ok."""
         if isinstance(method, ChannelClose):
             self._output.send(self.number, ChannelCloseOk())
             if state is ChannelState.CLOSED:
@@ -465,7 +466,7 @@ class ChannelSession(OwnedChannel):
             events.append(Replied(self._pending.popleft()[1], method))
 
     def _take_marks(self, data: bytes, events: list[Event]) -> None:
-        """Settle publishes of the lost connection that the broker has already received."""
+        """Settle publishes of the lost connection by the broker's report on them."""
         marks = read_marks(data)
         memory, confirms = self.memory, self.confirms
         if marks is None or confirms is None or memory is None or memory.counted_key == 0:
@@ -473,14 +474,14 @@ class ChannelSession(OwnedChannel):
         events.append(Settled(self, tuple(confirms.settle_marks(marks))))
 
     def count_again(self) -> list[ChannelPublishes]:
-        """Restart the confirm numbers for this connection; return the unconfirmed publishes."""
+        """Restart the delivery tags for this connection; return the unconfirmed publishes."""
         assert self.memory is not None
         assert self.confirms is not None
         self.memory.counted_key = self.key
         return self.confirms.send_again()
 
     def take_deliveries(self, intake: Intake, reader: FrameReader, events: list[Event]) -> bool:
-        """Read whole deliveries of one consumer from the input; False if none is expected now."""
+        """Read whole deliveries of one consumer; return False if none can be read."""
         if self.state is not ChannelState.OPEN or self._content is not None:
             return False
         messages = intake.take(reader, self.owner, self.acks, self._tag_base)
@@ -525,7 +526,7 @@ class ChannelSession(OwnedChannel):
             self._complete(body, events)
 
     def _complete(self, body: bytes, events: list[Event]) -> None:
-        """Report the completed content."""
+        """Report a message with its complete body."""
         method = self._content
         self._content = None
         if isinstance(method, BasicDeliver):
@@ -550,27 +551,27 @@ class ChannelSession(OwnedChannel):
     # -- the end -----------------------------------------------------------------------------------
 
     def fail(self, error: SoftError, events: list[Event]) -> None:
-        """Close because of an error in the broker's input; the end is reported at once."""
+        """Close the channel because of an error in the broker's input; report the end at once."""
         self._send_close(error.code, error.reply_text)
         self._report(error, events)
 
     def end(self, error: Exception | None, events: list[Event]) -> None:
-        """End the channel, by its close or the connection's end."""
+        """End the channel after its close or the end of the connection."""
         self._enter(ChannelState.CLOSED)
         self._report(error, events)
 
     @property
     def recovers(self) -> bool:
-        """Whether the channel continues when its connection is lost.
+        """Whether the channel continues after the loss of its connection.
 
-        It does not if it is closing, or if its publishes or deliveries are not kept as objects.
+        It does not if it has no memory, is closing, or only counts its confirms.
         """
         if self.memory is None or self._reported or self.state is ChannelState.CLOSING:
             return False
         return not isinstance(self.confirms, Tally)
 
     def suspend(self, error: Exception) -> None:
-        """Handle the loss of the connection: wait for the next one."""
+        """Handle the loss of the connection, and wait for the next connection."""
         assert self.memory is not None
         self.error = error
         self._content = None
@@ -584,7 +585,7 @@ class ChannelSession(OwnedChannel):
             token.end(error)
 
     def send_again(self, sequence: int, publish: KeptPublish) -> None:
-        """Publish a message again unless it is settled.  Raises: ValueError if it does not fit."""
+        """Publish a message again unless it is settled.  Raises: ValueError if it is too large."""
         assert self.memory is not None
         assert self.confirms is not None
         if self.confirms.is_settled(sequence):
@@ -594,12 +595,12 @@ class ChannelSession(OwnedChannel):
         self._output.publish_encoded(data)
 
     def _send_close(self, code: int, text: str) -> None:
-        """Send channel.close and wait for its answer."""
+        """Send channel.close and drop input until the answer."""
         self._output.send(self.number, ChannelClose(reply_code=code, reply_text=reply_text(text)))
         self.discard()
 
     def _report(self, error: Exception | None, events: list[Event]) -> None:
-        """Report the end, once, with all unresolved tokens."""
+        """Report the channel's end once, with all unresolved tokens."""
         if self._reported:
             return
         self._reported = True
@@ -620,14 +621,14 @@ class ChannelSession(OwnedChannel):
         events.append(ChannelEnded(self, error, tuple(tokens)))
 
     def _is_being_restored(self) -> bool:
-        """Return whether the application's channel continues although this one has ended."""
+        """Return whether the application's channel continues although this session has ended."""
         memory = self.memory
         if memory is None or not memory.connection.is_recovering:
             return False
         return memory in memory.connection.channels
 
     def _enter(self, state: ChannelState) -> None:
-        """Change the state, and with it the table of accepted methods."""
+        """Change the state and the table of accepted methods."""
         self.state = state
         self._accepts = CHANNEL[state]
         if state is not ChannelState.OPEN:
@@ -658,10 +659,9 @@ class ChannelSession(OwnedChannel):
 
 
 def _unsettles(method: Method) -> bool:
-    """Return whether a method makes it unknown which deliveries are unacked.
+    """Return whether acks must not be combined after a method, as unacked tags become unknown.
 
-    Deliveries without acks share the tags, basic.recover assigns new tags, and a rollback undoes
-    acks.
+    `no_ack` deliveries use tags too, basic.recover assigns new tags, and a rollback undoes acks.
     """
     if isinstance(method, (BasicConsume, BasicGet)):
         return method.no_ack

@@ -1,18 +1,18 @@
-"""The confirms of one channel: its unconfirmed publishes, and the outcome of the others.
+"""The confirms of one channel: unconfirmed publishes, and the outcomes of settled publishes.
 
 Sequences start at 1 with confirm.select and count every publish (behaviour 30: confirm numbering).
 A mandatory message is returned before its confirm (behaviour 24: return before ack).  The return
 does not contain the sequence, so it is matched with the oldest unconfirmed publish that has the
 same exchange, routing key and body.
 
-On a recovering connection, publishes are kept until they settle (`kept`).  After a loss they are
-repeated and the broker counts from 1 again, so its delivery tags are translated to the
-application's sequences.
+If the connection is recovered after a loss, publishes are stored until they settle (`kept`).  After
+a loss they are repeated and the broker counts from 1 again, so its delivery tags are translated to
+the application's sequences.
 
-Invariants: a sequence settles once; all below `_lowest` have settled, and above it exactly those in
-`_early`; `waiting` contains the unconfirmed publishes with a token and those that may be returned;
-failures without a token are kept, up to a limit, until `take_failure`; `lost` is True if the
-channel ended with unconfirmed publishes.
+Invariants: a sequence settles once; all sequences below `_lowest` have settled, and above it only
+those in `_early`; `waiting` contains the unconfirmed publishes with a token and those that may be
+returned; failures without a token are stored, up to a limit, until `take_failure`; `lost` is True
+if the channel ended with unconfirmed publishes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from leveret.client.session.kept import KeptPublishes, SentPiece
     from leveret.wire.content.publish_marks import PublishMarks
 
-#: The maximum number of nacked or returned publishes that are kept until the program takes them.
+#: The maximum number of nacked or returned publishes stored for `take_failure`.
 CLIENT_FAILURES_MAX: Final = 1024
 
 
@@ -62,10 +62,10 @@ class PublisherConfirms:
         self.waiting: dict[int, Unconfirmed] = {}
         self._lowest = 1
         self._early: set[int] = set()
-        #: This channel's shares of the kept output, and the last sequence in them.
+        #: This channel's publishes in stored output, and their last sequence.
         self._shares: deque[ChannelPublishes] = deque()
         self._kept_to = 0
-        #: The sequences of repeated publishes, indexed by delivery tag - 1, and the difference
+        #: The sequences of repeated publishes, indexed by delivery tag - 1; and the difference
         #: between sequence and delivery tag of all later publishes.
         self._resent: list[int] = []
         self._shift = 0
@@ -79,7 +79,7 @@ class PublisherConfirms:
         return self.last + 1 - self._lowest - len(self._early)
 
     def published(self, token: Token | None, identity: Identity | None) -> int:
-        """Count a publish and return its sequence; a mandatory one has an `identity`."""
+        """Count a publish and return its sequence; a mandatory publish has an `identity`."""
         self.last += 1
         if token is None and identity is None:
             return self.last
@@ -89,20 +89,20 @@ class PublisherConfirms:
             self._mandatory.setdefault(identity, deque()).append(entry)
         return self.last
 
-    # -- keeping, and sending again ----------------------------------------------------------------
+    # -- storing and repeating publishes -----------------------------------------------------------
 
     @property
     def is_keeping(self) -> bool:
-        """Whether there are new publishes for `keep`."""
+        """Whether `keep` must store new publishes."""
         return self.last > self._kept_to
 
     def keep(self, piece: SentPiece, number: int) -> None:
-        """Keep the publishes on channel `number` since the last call; they are in `piece`."""
+        """Store the publishes on channel `number` since the last call, which `piece` contains."""
         self._shares.append(ChannelPublishes(piece, number, self._kept_to + 1, self.last))
         self._kept_to = self.last
 
     def keep_one(self, kept: KeptPublishes, data: bytes, number: int, sequence: int) -> None:
-        """Keep one encoded publish."""
+        """Store one encoded publish."""
         self._shares.append(ChannelPublishes(kept.keep(data), number, sequence, sequence))
         self._kept_to = max(self._kept_to, sequence)
 
@@ -111,7 +111,7 @@ class PublisherConfirms:
         return sequence < self._lowest or sequence in self._early
 
     def send_again(self) -> list[ChannelPublishes]:
-        """Prepare for delivery tags that restart at 1; return the shares to publish again."""
+        """Prepare for delivery tags that restart at 1; return the publishes to repeat."""
         unsettled = range(self._lowest, self.last + 1)
         self._resent = [number for number in unsettled if number not in self._early]
         self._shift = self.last - len(self._resent)
@@ -140,7 +140,8 @@ class PublisherConfirms:
     def settle_marks(self, marks: PublishMarks) -> list[tuple[Token, PublishFailed | None]]:
         """Settle publishes by the broker's report on a lost connection, before `send_again`.
 
-        Returned messages are published again, so that the application receives the return.
+        Returned messages stay unsettled and are published again, so that the application receives
+        the return.
         """
         outcomes: list[tuple[Token, PublishFailed | None]] = []
         gaps = deque(marks.gaps)
@@ -172,7 +173,7 @@ class PublisherConfirms:
     ) -> list[tuple[Token, PublishFailed | None]]:
         """Settle publishes after basic.ack or basic.nack; return the resolved tokens with outcomes.
 
-        Sequences that have already settled are ignored.
+        Publishes that have already settled are ignored.
 
         Raises: PreconditionFailed (406) for a sequence that was never published.
         """
@@ -217,7 +218,7 @@ class PublisherConfirms:
             self._shares[index].settled_early()
 
     def _moved(self) -> None:
-        """Advance `_lowest` past sequences that settled early, and release settled shares."""
+        """Advance `_lowest` past early sequences, and release stored output that has settled."""
         while self._lowest in self._early:
             self._early.remove(self._lowest)
             self._lowest += 1
@@ -227,7 +228,7 @@ class PublisherConfirms:
     def _take_outcome(
         self, sequence: int, acked: bool, outcomes: list[tuple[Token, PublishFailed | None]]
     ) -> None:
-        """Record the outcome of a publish, for its token or for `take_failure`."""
+        """Report the outcome of a publish to its token, or store it for `take_failure`."""
         entry = self.waiting.pop(sequence, None)
         token: Token | None = None
         returned: ReturnedMessage | None = None

@@ -1,13 +1,12 @@
-"""A connection in the client role, sans-IO: `receive` bytes, get events; take `data_to_send`.
+"""A connection in the client role, sans-IO: bytes into `receive`, events and output bytes out.
 
-The engine of both shells.  It opens no socket, reads no clock (`tick` gets the time) and never
-waits.  It does not reconnect either: an ended session stays ended, and the caller creates a new
-one.  With a `memory`, its channels continue on that new session (`recovery`).
+This is the engine of both shells.  It opens no socket, reads no clock (`tick` receives the time)
+and never waits.  It does not reconnect: the caller creates a new session for each connection.  With
+a `memory`, channels continue on the next session (`recovery`).
 
-Invariants: no input from the peer makes `receive` raise: a fault closes the channel or the
-connection with its reply code and is reported as an event; `ConnectionEnded` is reported exactly
-once, after the `ChannelEnded` of every channel; `Lost` replaces it if the connection is to be
-recovered.
+Invariants: `receive` never raises because of input; a fault closes the channel or the connection
+with its reply code and is reported as an event; `ConnectionEnded` is reported exactly once, after
+the `ChannelEnded` of every channel; `Lost` replaces it if the connection is to be recovered.
 """
 
 from __future__ import annotations
@@ -81,16 +80,16 @@ CAPABILITIES: Final[dict[str, bool]] = {
     "publisher_confirms": True,
 }
 
-#: Channel numbers are 16 bits and 0 is the connection.
+#: Channel numbers have 16 bits, and 0 is the connection.
 _CHANNEL_MAX: Final = 65_535
 
-#: Heartbeats are checked this often per interval, so that one is sent in time.
+#: Ticks per heartbeat interval, so that heartbeats are sent in time.
 _TICKS_PER_HEARTBEAT: Final = 4
 
-#: Intervals without any byte after which the peer counts as gone (AMQP 0-9-1 section 4.2.7).
+#: Heartbeat intervals without input after which the connection is lost (AMQP 0-9-1 section 4.2.7).
 _SILENT_HEARTBEATS_MAX: Final = 2
 
-#: A broker that does not speak this version answers with a protocol header of its own.
+#: A broker that does not support this protocol version answers with another protocol header.
 _PROTOCOL_HEADER_BYTES: Final = 8
 
 #: The first byte of a TLS alert; no AMQP frame begins with it.
@@ -98,7 +97,7 @@ _TLS_ALERT: Final = b"\x15"
 
 
 class ClientConnection:
-    """One connection; `parameters` give the login, `now_ms` is a monotonic time in milliseconds."""
+    """One connection, with the login in `parameters`; `now_ms` is a monotonic time in ms."""
 
     def __init__(
         self,
@@ -122,7 +121,7 @@ class ClientConnection:
         self._output = ClientOutput()
         self._output.start()
         self._pending: list[tuple[Method, Token]] = []
-        self._first: bytes | None = b""  # until the first byte identifies the protocol
+        self._first: bytes | None = b""  # None once the first byte has identified the protocol
         self._numbers_free: list[int] = []
         self._number_next = 1
         self._ended = False
@@ -139,18 +138,18 @@ class ClientConnection:
 
     @property
     def output_bytes(self) -> int:
-        """The bytes to be taken by `data_to_send`."""
+        """The number of bytes that `data_to_send` would return."""
         return len(self._output)
 
     @property
     def is_leveret(self) -> bool:
-        """Whether the broker is Leveret, whichever product name it reports to other clients."""
+        """Whether the broker is Leveret, which may report another product name."""
         names = [self.server_properties.get(key) for key in ("product", "platform")]
         return any(isinstance(name, str) and name.startswith("Leveret") for name in names)
 
     @property
     def _tells_keys(self) -> bool:
-        """Whether channels are opened with keys, so that the broker reports on lost ones."""
+        """Whether to open channels with keys, so that the broker reports on lost channels."""
         return self.memory is not None and self.memory.publish_session != "" and self.is_leveret
 
     @property
@@ -165,7 +164,7 @@ class ClientConnection:
     def data_to_send(self) -> bytes:
         """Return and clear the bytes to be sent now.
 
-        With a memory, bytes with publishes in confirm mode are kept.
+        With a memory, bytes with publishes in confirm mode are also stored until confirmed.
         """
         data = self._output.take()
         publishing = self._output.take_publishing()
@@ -174,7 +173,7 @@ class ClientConnection:
         return data
 
     def _keep(self, data: bytes, publishing: list[int], kept: KeptPublishes) -> None:
-        """Keep the publishes of some channels until they are confirmed."""
+        """Store output with publishes on some channels until they are confirmed."""
         channels = [self.channels[number] for number in publishing if number in self.channels]
         channels = [channel for channel in channels if channel.keeps_publishes]
         if channels:
@@ -185,9 +184,9 @@ class ClientConnection:
     def open_channel(
         self, owner: ChannelOwner, token: Token, memory: ChannelMemory | None = None
     ) -> ChannelSession:
-        """Open a channel on the lowest free number; the event that reports it carries `token`.
+        """Open a channel on the lowest free number; the reporting event will contain `token`.
 
-        `memory` is that of a restored channel, or None for a new one.
+        `memory` is the state of a channel to restore, or None for a new channel.
 
         Raises: the connection's error when it has ended; NoFreeChannel.
         """
@@ -206,7 +205,7 @@ class ClientConnection:
         return channel
 
     def request(self, method: Method, token: Token) -> None:
-        """Send a method of class connection that expects a reply; its `Replied` carries `token`.
+        """Send a connection method that expects a reply; `Replied` will contain `token`.
 
         Raises: the connection's error when it has ended; ValueError for an invalid argument.
         """
@@ -215,7 +214,7 @@ class ClientConnection:
         self._pending.append((method, token))
 
     def close(self, code: int = 200, text: str = "") -> None:
-        """Begin to close; `ConnectionEnded` reports the end.  Do nothing when closing or closed."""
+        """Begin to close, unless closing or closed; `ConnectionEnded` reports the end."""
         if self.state in {ConnectionState.CLOSING, ConnectionState.CLOSED}:
             return
         if self.state is not ConnectionState.STARTING:
@@ -245,12 +244,12 @@ class ClientConnection:
             self._reader.feed(data)
             self._frames(events)
         except (HardError, SoftError) as error:
-            # A SoftError here is a method on channel 0 that belongs on another channel.
+            # A SoftError here is caused by a channel method on channel 0.
             self._fail(error, events)
         return events
 
     def lost(self, reason: str) -> list[Event]:
-        """Handle the end of the socket and return the events."""
+        """Handle the loss of the socket and return the events."""
         events: list[Event] = []
         if self.state is ConnectionState.CLOSING:
             self._end(None, events)
@@ -303,7 +302,7 @@ class ClientConnection:
                 self._free(channel)
 
     def _take_deliveries(self, events: list[Event]) -> bool:
-        """Take the next whole deliveries; return False if there are none."""
+        """Report the next whole deliveries; return False if other input comes next."""
         channel = self.channels.get(self._intake.channel(self._reader))
         return channel is not None and channel.take_deliveries(self._intake, self._reader, events)
 
@@ -327,10 +326,10 @@ class ClientConnection:
             raise UnexpectedFrame("content on channel 0")
 
     def _check_version(self, data: bytes) -> bytes:
-        """Return the first bytes, unless the broker answers with another protocol.
+        """Check that the broker's first bytes are AMQP; return the bytes to decode now.
 
-        A broker refuses our version with a protocol header of its own.  A TLS port answers with a
-        TLS alert.
+        A broker refuses our version by another protocol header.  A TLS port answers with a TLS
+        alert.
 
         Raises: FrameError (501).
         """
@@ -416,7 +415,7 @@ class ClientConnection:
         self._output.send(0, start_ok)
 
     def _on_tune(self, method: ConnectionTune) -> None:
-        """Negotiate limits: the lower of both, where 0 means none.  Raises: NotAllowed (530)."""
+        """Negotiate limits: the lower of both, and 0 for no limit.  Raises: NotAllowed (530)."""
         asked = self.parameters
         self.channel_max = _lower(method.channel_max, asked.channel_max, _CHANNEL_MAX)
         frame_max = _lower(method.frame_max, asked.frame_max, FRAME_BYTES_MAX)
@@ -440,15 +439,15 @@ class ClientConnection:
     # -- heartbeats --------------------------------------------------------------------------------
 
     def next_tick_ms(self) -> int | None:
-        """Return when `tick` is due, or None if heartbeats are disabled."""
+        """Return the time at which `tick` is due, or None if heartbeats are disabled."""
         if self.heartbeat_seconds == 0 or self.state is ConnectionState.CLOSED:
             return None
         return self._ticked_ms + self.heartbeat_seconds * 1000 // _TICKS_PER_HEARTBEAT
 
     def tick(self, now_ms: int, reading: bool = True) -> list[Event]:
-        """Send a heartbeat if one is due; end the connection if the peer has been silent too long.
+        """Send a heartbeat if it is due; end the connection if the peer was silent for too long.
 
-        `reading` is False while the shell does not read, so that silence is not counted.
+        `reading` is False while the shell does not read; that time does not count as silence.
         """
         events: list[Event] = []
         interval_ms = self.heartbeat_seconds * 1000
@@ -479,7 +478,7 @@ class ClientConnection:
         heapq.heappush(self._numbers_free, channel.number)
 
     def _fail(self, error: HardError | SoftError, events: list[Event]) -> None:
-        """End the connection because of an error in the broker's input; tell the broker."""
+        """End the connection because of an error in the broker's input, with a close."""
         if self.state not in {ConnectionState.STARTING, ConnectionState.CLOSING}:
             self._send_close(error.code, error.reply_text, error.class_id, error.method_id)
         self._end(error, events)
@@ -500,7 +499,7 @@ class ClientConnection:
         self.error = error
         is_lost = error is not None and self._is_lost(error)
         if is_lost:
-            self.data_to_send()  # this keeps publishes that are not sent yet
+            self.data_to_send()  # stores publishes that are not sent yet
         channels = list(self.channels.values())
         self.channels.clear()
         tokens = tuple(token for _, token in self._pending)
@@ -523,12 +522,12 @@ class ClientConnection:
         return memory.is_recovering
 
     def _lose(self, channel: ChannelSession, error: Exception, events: list[Event]) -> None:
-        """Let a channel wait for the next connection, or end it."""
+        """Suspend a channel until the next connection, or end it."""
         if channel.recovers and not self._scans(channel):
             channel.suspend(error)
             return
         if channel.memory is not None and channel.error is None:
-            channel.memory.ended()  # it must not be reopened
+            channel.memory.ended()  # the channel must not be reopened
         if channel.state is ChannelState.CLOSING:
             channel.end(None, events)
         else:
@@ -542,8 +541,8 @@ class ClientConnection:
 def is_recoverable(error: Exception | None) -> bool:
     """Return whether reconnecting may help after `error`.
 
-    It may if the socket, the peer or its heartbeats failed, or if the broker closed because it
-    stops (320) or failed (541).  Other errors would be repeated on a new connection.
+    It may if the socket, the peer or its heartbeats failed, or if the broker closed the connection
+    because it is stopping (320) or has failed (541).  Other errors would recur on a new connection.
     """
     return isinstance(error, (ConnectionLost, ConnectionForced, InternalError))
 
@@ -560,6 +559,6 @@ def client_properties() -> dict[str, object]:
 
 
 def _lower(offered: int, asked: int | None, unlimited: int) -> int:
-    """Return the lower of two limits, ignoring 0 and None; `unlimited` if both are unset."""
+    """Return the lower of the limits that are not 0 or None; `unlimited` if none is set."""
     limits = [limit for limit in (offered, asked or 0) if limit > 0]
     return min(limits, default=unlimited)

@@ -1,11 +1,11 @@
-"""Reads whole deliveries of one consumer from a connection's input in one step.
+"""Fast decoding of whole deliveries of one consumer, in one step.
 
 A dozen bytes identify the three frames of a delivery.  Any other delivery, for example an
-incomplete one or one with several body frames, is left to the frame-by-frame path, which decodes it
-or reports its error.
+incomplete delivery or one with several body frames, is left to the frame-by-frame path, which
+decodes it or reports its error.
 
-Most messages of a consumer have the same address: the bytes of the consumer tag, exchange and
-routing key are compared with those of the last delivery, and decoded only if they differ.
+Most messages of a consumer have the same address, so the bytes of the consumer tag, exchange and
+routing key are decoded only if they differ from those of the last delivery.
 
 Invariant: the reader advances over whole deliveries only.  This module is compiled.
 """
@@ -34,10 +34,10 @@ from leveret.wire.methods import decode_method
 from leveret.wire.methods.basic import BasicDeliver
 from leveret.wire.methods.ids import BASIC, BASIC_DELIVER
 
-#: The bytes around a payload: type, channel and size before it, and the end octet after it.
+#: The frame bytes around a payload: type, channel and size before it, the end octet after it.
 _AROUND: Final = 8
 
-#: The minimum size of a delivery: its three shortest frames without a body.
+#: The minimum size of a delivery, without a body.
 _SHORTEST: Final = 46
 
 #: The start of the consumer tag: after the frame header, the method's ids and the tag's length.
@@ -49,7 +49,7 @@ _FIXED: Final = 9
 
 @final
 class Intake:
-    """Reads deliveries of one connection; `size` is the counted size of the last batch."""
+    """Reads deliveries of one connection; `size` is the last batch's size with overhead."""
 
     def __init__(self) -> None:
         self.size: i64 = 0
@@ -57,8 +57,8 @@ class Intake:
         #: The bytes of the last consumer tag, and of the last exchange and routing key.
         self._consumer: bytes = b""
         self._address: bytes = b""
-        # Positions found by `_find`: after the consumer tag, at the end of the method, of
-        # properties and body, and after the whole delivery.
+        # Positions set by `_find`: after the consumer tag; the end of the method; the start and
+        # end of properties and body; and after the whole delivery.
         self._fixed: i64 = 0
         self._method_end: i64 = 0
         self._properties: i64 = 0
@@ -68,7 +68,7 @@ class Intake:
         self._after: i64 = 0
 
     def channel(self, reader: FrameReader) -> int:
-        """Return the channel of the next whole delivery, or 0 if there is none."""
+        """Return the channel of a whole delivery that comes next, or 0 for other input."""
         reader.reach_rest()
         data = reader.data
         at = reader.position
@@ -79,7 +79,7 @@ class Intake:
     def take(self, reader: FrameReader, owner: Receiver, acks: Acks, base: i64) -> list[Message]:
         """Return the next deliveries of one consumer, or an empty list if the next is malformed.
 
-        Their delivery tags are the broker's plus `base`.
+        The messages' delivery tags are the broker's plus `base`.
         """
         messages: list[Message] = []
         data = reader.data

@@ -1,10 +1,10 @@
-"""Publishes that are kept until they are confirmed, so that another connection can repeat them.
+"""Publishes stored until they are confirmed, so that another connection can repeat them.
 
-The kept objects are whole pieces of sent output; nothing is created for a single publish.  A piece
-is freed when all of its publishes are confirmed.  It is decoded only to publish again.
+Whole pieces of sent output are stored, without an object for each publish.  A piece is freed when
+all of its publishes are settled, and decoded only to repeat them.
 
-A `ChannelPublishes` is the part of one channel in a piece: the sequences `first` to `last`, which
-are its last publishes there (earlier ones were not in confirm mode).
+A `ChannelPublishes` is the share of one channel in a piece: the sequences `first` to `last`, which
+are the channel's last publishes in it.  Earlier publishes were not in confirm mode.
 
 Invariants: pieces are in the order of writing; `size` is the total size of all pieces.
 """
@@ -36,7 +36,7 @@ class KeptPublish(NamedTuple):
 
 
 class ChannelPublishes:
-    """The publishes of one channel in a piece; `number` is the channel's number at that time."""
+    """The publishes of one channel in a piece, sent when the channel's number was `number`."""
 
     __slots__ = ("_is_released", "_piece", "_unsettled", "first", "last", "number")
 
@@ -50,13 +50,13 @@ class ChannelPublishes:
         piece.shares.append(self)
 
     def settled_early(self) -> None:
-        """Count one publish that settled before earlier ones."""
+        """Count a publish that settled before an earlier publish."""
         self._unsettled -= 1
         if self._unsettled == 0:
             self.release()
 
     def release(self) -> None:
-        """Release the share: all its publishes are settled or abandoned."""
+        """Release the share, because all its publishes are settled or abandoned."""
         if not self._is_released:
             self._is_released = True
             self._piece.released()
@@ -74,7 +74,7 @@ class SentPiece:
         self._released = 0
 
     def released(self) -> None:
-        """Count one released share; free the piece after the last one."""
+        """Count a released share; free the piece after the last share."""
         self._released += 1
         if self._released == len(self.shares):
             self._kept.forget(self)
@@ -97,14 +97,14 @@ class SentPiece:
 
 
 class KeptPublishes:
-    """The kept publishes of one connection, across all reconnects."""
+    """The stored publishes of one connection, across all reconnects."""
 
     def __init__(self) -> None:
         self.size = 0
         self._pieces: dict[SentPiece, None] = {}
 
     def keep(self, data: bytes) -> SentPiece:
-        """Keep a piece of output; its shares are added later."""
+        """Store a piece of output; its shares are added later."""
         piece = SentPiece(self, data)
         self._pieces[piece] = None
         self.size += len(data)
@@ -117,7 +117,7 @@ class KeptPublishes:
             self.size -= len(piece.data)
 
     def take(self) -> list[SentPiece]:
-        """Return and clear all pieces, in their order."""
+        """Return and clear all pieces, in the order of writing."""
         pieces = list(self._pieces)
         self._pieces.clear()
         self.size = 0
@@ -128,8 +128,8 @@ def _publishes(data: bytes) -> Iterator[tuple[int, KeptPublish]]:
     """Yield the publishes in whole frames of this client, each with its channel."""
     reader = FrameReader(0)
     reader.feed(data)
-    #: The announced publish until its body is complete.  Frames of different channels are not
-    #: interleaved, as a publish is written at once.
+    #: The current publish until its body is complete.  Frames of different channels are not
+    #: interleaved, because each publish is written at once.
     method: BasicPublish | None = None
     properties = b""
     missing = 0

@@ -1,12 +1,11 @@
 """The state that outlives a lost connection: its topology, and the modes of each channel.
 
-A `ChannelMemory` is one channel of the application across all reconnects; a `ChannelSession` is the
-channel on one connection and keeps the memory up to date.
+A `ChannelMemory` is one channel of the application across all reconnects.  A `ChannelSession` is
+the channel on one connection and updates the memory.  `recovery/restoration` defines the order of
+restoration.
 
-Not here: the order of restoration (`recovery/restoration`).
-
-Invariants: a request is recorded when the broker has answered it, not before; requests that were
-pending when the connection was lost are in `unanswered`, in their order, each once.
+Invariants: a request is recorded only after the broker has answered it; requests that were pending
+at the loss of the connection are in `unanswered`, in order and once.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound="Method")
 
-#: A delivery tag contains the generation of its connection above the broker's number, so that tags
-#: of a lost connection are recognised.  The first generation is 0: its tags equal the broker's.
+#: The upper bits of a delivery tag contain the generation of its connection, so that tags of a lost
+#: connection are recognised.  The first generation is 0, so its tags equal the broker's.
 GENERATION_SHIFT: Final = 40
 
 
@@ -38,7 +37,7 @@ class ConnectionMemory:
     """The state of one connection of the application, across all reconnects."""
 
     def __init__(self, publisher: str, publish_session: str = "") -> None:
-        #: The name under which a Leveret broker records the progress of its publishes; see
+        #: The name under which a Leveret broker records the connection's publishes; see
         #: `leveret.wire.content.publish_marks`.
         self.publish_session = publish_session
         #: The last channel key assigned.
@@ -51,7 +50,7 @@ class ConnectionMemory:
         self.is_numbering = False
         #: The number of earlier connections.
         self.generation = 0
-        #: Whether the channels wait for the next connection or for their restoration on it.
+        #: Whether the channels wait for the next connection or for their restoration.
         self.is_recovering = False
         #: The unconfirmed publishes.
         self.kept = KeptPublishes()
@@ -65,7 +64,7 @@ class RememberedConsumer:
     def __init__(self, method: BasicConsume, qos: BasicQos | None) -> None:
         self.method = method
         self.qos = qos
-        #: Whether the broker has cancelled it, so that it waits for its queue.
+        #: Whether the broker has cancelled the consumer, which waits for its queue.
         self.is_waiting = False
 
 
@@ -78,14 +77,14 @@ class ChannelMemory:
         #: The channel on the last connection.
         self.session: OwnedChannel | None = None
         self.confirms: PublisherConfirms | None = None
-        #: The key of the channel whose confirm numbers `confirms` uses.
+        #: The key of the channel session whose delivery tags `confirms` uses.
         self.counted_key = 0
         self.unanswered: list[tuple[Method, Token]] = []
         self.consumers: dict[str, RememberedConsumer] = {}
         #: Whether tx.select was sent, and whether the current transaction contains anything.
         self.is_transactional = False
         self.is_begun = False
-        #: Whether a transaction was lost with the connection and this was not reported yet.
+        #: Whether a transaction was lost with the connection and the loss is not reported yet.
         self.is_transaction_lost = False
         self._is_confirming = False
         self._qos: BasicQos | None = None
@@ -101,7 +100,8 @@ class ChannelMemory:
     def named(self, method: M) -> M:
         """Return a method with the queue name used in this memory.
 
-        An empty name means the last declared queue; a later name of a queue is mapped to its first.
+        An empty name means the last declared queue.  A later name of a queue is mapped to its first
+        name.
         """
         if isinstance(method, QueueDeclare):
             return method
@@ -164,7 +164,7 @@ class ChannelMemory:
     # -- losing and recovering ---------------------------------------------------------------------
 
     def lost(self, waiting: list[tuple[Method, Token]]) -> None:
-        """Handle the end of the connection; `waiting` are the unanswered requests."""
+        """Handle the loss of the connection; `waiting` contains the unanswered requests."""
         self.unanswered = waiting + self.unanswered
         committing = any(isinstance(method, TxCommit) for method, _ in self.unanswered)
         if self.is_begun and not committing:
@@ -175,7 +175,7 @@ class ChannelMemory:
     def take_unanswered(self) -> list[tuple[Method, Token]]:
         """Return and clear the requests to send again.
 
-        A commit is not sent again: it is unknown whether the broker executed it.
+        A commit is not sent again, because it is unknown whether the broker executed it.
         """
         taken, self.unanswered = self.unanswered, []
         for method, token in taken:
@@ -184,10 +184,10 @@ class ChannelMemory:
         return [pair for pair in taken if not isinstance(pair[0], TxCommit)]
 
     def check_tag(self, delivery_tag: int, multiple: bool) -> int:
-        """Return the broker's number of a delivery tag.
+        """Return the broker's delivery tag.
 
         Raises: DeliveryLost for a tag of a lost connection; also, once after each loss, for "all
-        tags", as some of them may be lost.
+        tags", because some deliveries may be lost.
         """
         generation = delivery_tag >> GENERATION_SHIFT
         if delivery_tag == 0 and multiple:
@@ -201,7 +201,7 @@ class ChannelMemory:
     def modes(self) -> list[Method]:
         """Return the methods that restore the channel's modes and then its consumers.
 
-        Each consumer is started under the prefetch limit that was in force originally.
+        Each consumer is started with its original prefetch limit.
         """
         topology = self.connection.topology
         methods: list[Method] = []
@@ -224,7 +224,7 @@ class ChannelMemory:
         return methods
 
     def ended(self) -> None:
-        """Forget the channel and its consumers: it has ended for the application."""
+        """Forget the channel and its consumers, because it has ended for the application."""
         self.connection.channels.pop(self, None)
         for consumer_tag in list(self.consumers):
             self.forget_consumer(consumer_tag)

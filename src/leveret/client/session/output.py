@@ -1,7 +1,7 @@
 """The output of a session: frames collected in one buffer until the shell takes them.
 
 Buffered acks (`acks`) are written before any later frame and before the buffer is taken, so that
-the broker sees the application's actions in order.
+the broker receives the application's actions in order.
 
 Invariant: the buffer contains whole frames only.  A method or header that is invalid, or larger
 than the negotiated frame size, is removed before the error is raised.  This module is compiled.
@@ -33,14 +33,14 @@ BASIC: Final = 60
 
 @final
 class ClientOutput:
-    """Frames to be sent; `sent` is True if any were taken since it was last cleared."""
+    """Frames to be sent; `take` sets `sent`, which the caller may clear."""
 
     def __init__(self) -> None:
         self.frame_max = FRAME_BYTES_MAX
         self.sent = False
         self._w: Final = BytesWriter()
         self._acks: list[Acks] = []
-        #: The channels that have published since the buffer was taken, and the last of them.
+        #: The channels that have published since the last `take_publishing`, and the last channel.
         self._publishing: list[int] = []
         self._last_publishing: i64 = -1
 

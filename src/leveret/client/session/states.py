@@ -1,7 +1,7 @@
-"""The states of a connection and of a channel, and the methods accepted in each: tables only.
+"""The states of a connection and of a channel, and tables of the methods accepted in each.
 
 A method that is not in the table of the current state is an error of the broker (503).  Replies are
-not listed here: they are matched with the pending requests (`Method.REPLIES`).
+not listed, because they are matched with the pending requests (`Method.REPLIES`).
 
 Source: AMQP 0-9-1 sections 1.4 to 1.8, and RabbitMQ for simultaneous closes.
 """
@@ -73,8 +73,8 @@ CONNECTION: Final[dict[ConnectionState, dict[type[Method], ConnectionState]]] = 
     ConnectionState.CLOSED: {},
 }
 
-#: state → the broker's method → next state.  When both sides close at once, each answers the other,
-#: and the channel's number is free only after the close-ok.
+#: state → the broker's method → next state.  If both sides close at once, each answers the other,
+#: and the channel number is free only after the close-ok.
 CHANNEL: Final[dict[ChannelState, dict[type[Method], ChannelState]]] = {
     ChannelState.OPENING: {
         ChannelOpenOk: ChannelState.OPEN,

@@ -1,10 +1,10 @@
-"""Confirms of a channel that are only counted, not recorded one by one.
+"""Confirms of a channel that are counted, but not recorded one by one.
 
-For bulk publishers, which only need the number of unconfirmed messages, the lowest of them, whether
-any was nacked, and the returned messages.  It replaces `PublisherConfirms` on its channel.
+Bulk publishers need only the number of unconfirmed messages, the lowest unconfirmed sequence, the
+nacks and the returned messages.  `Tally` replaces `PublisherConfirms` on their channels.
 
-Invariants: all sequences below `lowest` have settled, and of those from it on exactly `_early`
-have; a sequence settles once.
+Invariants: all sequences below `lowest` have settled, and above it only those in `_early`; a
+sequence settles once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Tally(PublisherConfirms):
         super().__init__()
         #: The lowest unconfirmed sequence, or the next sequence if all are confirmed.
         self.lowest = 1
-        #: The number of nacked publishes, and the first of them.
+        #: The number of nacked publishes, and the sequence of the first.
         self.nack_count = 0
         self.first_nack = 0
         self._early: set[int] = set()
@@ -43,7 +43,7 @@ class Tally(PublisherConfirms):
         self.last += count
 
     def returned(self, message: ReturnedMessage) -> bool:
-        """Keep a returned message."""
+        """Store a returned message."""
         self._came_back.append(message)
         return True
 
@@ -55,7 +55,7 @@ class Tally(PublisherConfirms):
     def settle(
         self, sequence: int, multiple: bool, acked: bool
     ) -> list[tuple[Token, PublishFailed | None]]:
-        """Settle by basic.ack or basic.nack; there are no tokens to resolve.
+        """Settle publishes after basic.ack or basic.nack; the list of resolved tokens is empty.
 
         Raises: PreconditionFailed (406) for a sequence that was never published.
         """
@@ -89,6 +89,6 @@ class Tally(PublisherConfirms):
         return self.lowest > sequence
 
     def abandon(self) -> list[Token]:
-        """Record whether the channel ended with unconfirmed publishes; there are no tokens."""
+        """Record whether the channel ended with unconfirmed publishes; return no tokens."""
         self.lost = self.unconfirmed > 0
         return []

@@ -1,12 +1,12 @@
-"""The topology declared by one connection and not deleted since, to declare it again.
+"""The exchanges, queues and bindings that one connection has declared and not deleted.
 
-It records every request that the broker has answered (`answered`) and returns the methods that
-declare the same exchanges, queues and bindings (`exchanges`, `queues`, `bindings`).
+`DeclaredTopology` records the requests that the broker has answered (`answered`) and returns the
+methods that redeclare the same objects (`exchanges`, `queues`, `bindings`).
 
-A queue with a broker-generated name gets another name when it is declared again.  The application
-continues to use the old name: `current` maps it to the new one.
+A queue with a broker-generated name gets another name when it is redeclared.  The application
+continues to use the old name, which `current` maps to the new name.
 
-Not here: consumers and modes of channels (`memory`).
+Consumers and channel modes are in `memory`.
 
 Invariant: only answered requests are recorded, and at most `_TOPOLOGY_MAX` queues, exchanges
 and bindings each; beyond that the oldest is forgotten.
@@ -34,8 +34,8 @@ from leveret.wire.methods.queue import (
 if TYPE_CHECKING:
     from leveret.wire.method import Method
 
-#: Queues, exchanges and bindings, each, that a client keeps for redeclaring them after a lost
-#: connection: a limit for a client that declares without end and lets the broker expire them.
+#: The maximum number of queues, of exchanges and of bindings to redeclare after a lost connection.
+#: It limits clients that declare new ones forever and rely on the broker to expire them.
 _TOPOLOGY_MAX: Final = 100_000
 
 
@@ -45,8 +45,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 M = TypeVar("M", bound="Method")
 
-#: The identity of a binding: whether its destination is a queue, destination, source, binding key
-#: and arguments.
+#: The identity of a binding: whether the destination is a queue, the destination, the source, the
+#: binding key and the arguments.
 Binding = tuple[bool, str, str, str, str]
 
 
@@ -72,7 +72,7 @@ class DeclaredTopology:
 
     @property
     def has_renamed(self) -> bool:
-        """Whether any queue was renamed by the broker."""
+        """Whether any redeclared queue got another name."""
         return bool(self._renamed)
 
     def current(self, queue: str) -> str:
@@ -95,7 +95,7 @@ class DeclaredTopology:
         return method if now == queue else changed(method, queue=now)
 
     def renamed(self, queue: str, now: str) -> None:
-        """Record that a queue was declared again with the name `now`."""
+        """Record that a queue was redeclared and got the name `now`."""
         if queue != now:
             self._renamed[queue] = now
             self._known[now] = queue
@@ -105,11 +105,11 @@ class DeclaredTopology:
     # -- declared objects --------------------------------------------------------------------------
 
     def exchanges(self) -> list[ExchangeDeclare]:
-        """Return the methods that declare the exchanges, in their order."""
+        """Return the methods that declare the exchanges, in the order of declaration."""
         return list(self._exchanges.values())
 
     def queues(self) -> list[tuple[str, QueueDeclare]]:
-        """Return the queues by the application's names, in their order.
+        """Return the queues by the application's names, in the order of declaration.
 
         The method of a queue with a generated name has an empty name.
         """
@@ -179,7 +179,7 @@ class DeclaredTopology:
 
 
 def _keep(table: dict[K, V], key: K, value: V, what: str) -> None:
-    """Record a declaration as the newest; forget the oldest beyond the limit."""
+    """Record a declaration as the newest; beyond the limit, forget the oldest."""
     table.pop(key, None)
     table[key] = value
     if len(table) > _TOPOLOGY_MAX:
