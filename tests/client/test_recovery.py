@@ -189,7 +189,7 @@ def test_what_was_lost_is_refused_clearly_asyncio(proxy: CutProxy, name: str) ->
             await events.until_recovered(1)
             with pytest.raises(DeliveryLost):
                 message.ack()
-            with pytest.raises(DeliveryLost, match="some of all"):
+            with pytest.raises(DeliveryLost, match="some of the deliveries"):
                 channel.ack(multiple=True)
             with pytest.raises(TransactionLost):
                 await working.publish(b"4", "", name)

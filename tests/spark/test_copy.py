@@ -88,18 +88,18 @@ SENT = [
 HOSTILE = {
     b"": "no property flags",
     b"\x00": "no property flags",
-    b"\x00\x00\x00": "do not fit",
+    b"\x00\x00\x00": "do not match",
     b"\x80\x00": "end",
-    b"\x80\x00\x05abc": "do not fit",
+    b"\x80\x00\x05abc": "do not match",
     b"\x00\x01\x00\x00": "flags",
     b"\x00\x02": "flags",
     b"\x20\x00\xff\xff\xff\xff": "within a value",
     b"\x20\x00" + sized(entry(b"a", b"?")): "unknown type 63",
     b"\x20\x00" + sized(entry(b"a", b"S\x00\x00\x00\x05a")): "within a value",
     b"\x20\x00" + sized(entry(b"a", b"F\xff\xff\xff\xff")): "within a value",
-    b"\x20\x00" + sized(entry(b"a", b"V")) + b"!": "do not fit",
+    b"\x20\x00" + sized(entry(b"a", b"V")) + b"!": "do not match",
     b"\x20\x00" + sized(entry(b"", b"V") * 70_000): "more than",
-    b"\x00\x40" + b"\x00" * 7: "do not fit",
+    b"\x00\x40" + b"\x00" * 7: "do not match",
 }
 
 
@@ -361,7 +361,7 @@ def test_headers_keep_their_types(
     ("variant", "complaint"),
     [
         ("parse_json('[1]')", "holds a variant that is no object"),
-        ("to_variant_object(named_struct('d', DATE'2026-01-01'))", "holds no date"),
+        ("to_variant_object(named_struct('d', DATE'2026-01-01'))", "cannot contain: date"),
         ("to_variant_object(named_struct('d', -1.5BD))", "decimal -1.5"),
     ],
 )

@@ -159,7 +159,7 @@ def test_raw_bytes_in_a_correlation_id_survive() -> None:
 )
 def test_what_does_not_fit_is_not_written(legal: BasicProperties, beyond: BasicProperties) -> None:
     assert decode_properties(legal.encode()) == legal
-    with pytest.raises(ValueError, match=r"no octet|no timestamp|at most 255|64 bits"):
+    with pytest.raises(ValueError, match=r"not an octet|not a timestamp|at most 255|64 bits"):
         beyond.encode()
 
 
@@ -215,9 +215,9 @@ def test_a_property_that_there_is_not_is_named() -> None:
 @pytest.mark.parametrize(
     ("properties", "text"),
     [
-        (BasicProperties(priority=300), "property priority: 300 is no octet"),
+        (BasicProperties(priority=300), "property priority: 300 is not an octet"),
         (BasicProperties(message_id="m" * 256), "property message_id: a short string holds"),
-        (BasicProperties(timestamp=-1), "property timestamp: -1 is no timestamp"),
+        (BasicProperties(timestamp=-1), "property timestamp: -1 is not a timestamp"),
         (BasicProperties(headers={"a": {"b": 1j}}), "property headers: a: b: .* no complex"),
         (BasicProperties(headers={"n": 2**63}), "property headers: n: .*64 bits"),
     ],

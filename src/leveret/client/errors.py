@@ -48,7 +48,7 @@ class DeliveryLost(ConnectionLost):
     """
 
     def __init__(self, delivery_tag: int) -> None:
-        what = f"delivery tag {delivery_tag} is" if delivery_tag else "some of all deliveries are"
+        what = f"delivery tag {delivery_tag} is" if delivery_tag else "some of the deliveries are"
         super().__init__(
             f"{what} from a lost connection: nothing was acknowledged, and the broker "
             "redelivers everything that was not acknowledged before"

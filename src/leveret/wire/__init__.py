@@ -1,1 +1,1 @@
-"""AMQP 0-9-1 on the wire: bytes to methods, tables, properties and frames, and back."""
+"""AMQP 0-9-1 on the wire: encoding and decoding of frames, methods, tables and properties."""

@@ -1,12 +1,12 @@
 """The output buffer: `librt`'s native writer in a compiled build, else a `bytearray`.
 
-This module owns every import of `librt` and is not compiled itself: a compiled module cannot choose
-between two imports.  Compiled users are typed against `librt`, so that each call is a few
-instructions; interpreted users get plain Python, because calling `librt` from the interpreter is
+Only this module imports `librt`.  It is not compiled, because a compiled module cannot choose
+between two imports.  Compiled modules are typed against `librt`, so that each call takes a few
+instructions.  Interpreted modules get plain Python, because calling `librt` from the interpreter is
 more than ten times slower than a `bytearray`.
 
-Integers are signed, as in `librt`: a caller masks values that may exceed the sign.  On the wire
-they are big-endian (`_be`), on disk little-endian (`_le`).
+Integers are signed, as in `librt`, and callers mask values that may exceed the signed range.
+Integers are big-endian on the wire (`_be`) and little-endian on disk (`_le`).
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ if TYPE_CHECKING:
 
 
 def _compiled() -> bool:
-    """Return whether the package is compiled, judged by one of its modules, without loading it."""
+    """Return whether the package is compiled, by one of its modules, without importing it."""
     spec = importlib.util.find_spec("leveret.message")
     origin = spec.origin if spec is not None else None
     return origin is not None and not origin.endswith(".py")
 
 
-#: True if this build runs compiled code.
+#: Whether this build is compiled.
 COMPILED: Final = _compiled()
 
 #: The name of the build in the log, the API and the metrics.

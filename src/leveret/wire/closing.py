@@ -1,4 +1,4 @@
-"""Finds the end of a closing handshake in unparsable input: a close-ok, or a close."""
+"""Search for connection.close-ok or connection.close in input that cannot be parsed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _METHOD_ON_0: Final = b"\x01\x00\x00"
 #: The longest payload of a connection.close: ids, code, a short string, ids.
 _CLOSE_BYTES_MAX: Final = 4 + 2 + 256 + 4
 
-#: Bytes kept between pieces: a whole frame of that size.
+#: The number of bytes kept between pieces: the longest frame of a connection.close.
 _TAIL_BYTES: Final = 8 + _CLOSE_BYTES_MAX
 
 
@@ -50,7 +50,7 @@ class CloseScanner:
             return CLOSE_OK_FOUND
         ids = tail.find(_CLOSE_IDS)
         if ids >= FRAME_HEAD_BYTES and tail[ids - 7 : ids - 4] == _METHOD_ON_0:
-            # Answer only once it is complete: a peer still sending would meet a closed socket.
+            # Wait for the whole close, because a peer still sending would find the socket closed.
             size = int.from_bytes(tail[ids - 4 : ids], "big")
             if size > _CLOSE_BYTES_MAX or len(tail) > ids + size:
                 return CLOSE_FOUND

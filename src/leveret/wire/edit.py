@@ -1,9 +1,9 @@
-"""Changes to properties as bytes: unchanged parts stay as they were sent, types included.
+"""Changes to encoded properties that leave all other bytes as they were sent.
 
-Decoding a header table and encoding it again would lose the widths of its integers.  `raw` starts
+Decoding a headers table and encoding it again would lose the widths of its integers.  `raw` starts
 with the property flags and was checked on arrival; see `properties.py`.
 
-Invariant: nothing here changes `raw`; the result is valid if `raw` is.
+Invariant: the result is valid if `raw` is.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from leveret.wire.primitives import write_shortstr
 from leveret.wire.properties import HEADERS, find_property, property_place, skip_property
 from leveret.wire.tables import patch_length, value_end, write_entries
 
-#: A table with more bytes is first searched for a name, which is much faster than iterating over
-#: its entries; for a smaller table the search takes longer.
+#: A table with more bytes is first searched for the names, which is much faster than iterating over
+#: its entries.  For a smaller table the search would take longer.
 _LOOKED_THROUGH: Final = 256
 
 
@@ -75,7 +75,7 @@ def _may_have(raw: bytes, position: i64, end: i64, names: list[bytes]) -> bool:
 
 
 def without_property(raw: bytes, flag: i64) -> bytes:
-    """Return `raw` without the property of that flag."""
+    """Return `raw` without the property with that flag."""
     at = find_property(raw, flag)
     if at < 0:
         return raw
@@ -83,7 +83,7 @@ def without_property(raw: bytes, flag: i64) -> bytes:
 
 
 def with_text(raw: bytes, flag: i64, text: str) -> bytes:
-    """Return `raw` with the short string `text` as the property of that flag.
+    """Return `raw` with the short string `text` as the property with that flag.
 
     Raises: ValueError if `text` is longer than 255 bytes.
     """

@@ -1,6 +1,6 @@
 """Sequential reading of the arguments of a method or the properties of a content header.
 
-A `FieldReader` reads bytes sent by a peer, so each step checks that its bytes exist.
+A `FieldReader` reads bytes sent by a peer, so each step checks that enough bytes are left.
 Invariant: for any input, only `SyntaxFault` (502), `FrameError` (501, a name that is not UTF-8, as
 in RabbitMQ) and `PreconditionFailed` (406, a name of line ends only) are raised.
 """
@@ -19,7 +19,7 @@ from leveret.wire.tables import read_table, read_u64, skim_table
 
 @final
 class FieldReader:
-    """A position in `data` that advances with each field and never beyond `end`."""
+    """Reads fields from `data`, starting at `position` and never beyond `end`."""
 
     def __init__(self, data: bytes, position: i64, end: i64) -> None:
         self.data: Final = data
@@ -27,9 +27,9 @@ class FieldReader:
         self.end: Final[i64] = end
 
     def step(self, size: i64) -> i64:
-        """Advance by `size` bytes; return their start.
+        """Advance by `size` bytes; return the position before them.
 
-        Raises: SyntaxFault (502) if there are fewer.
+        Raises: SyntaxFault (502) if fewer bytes are left.
         """
         start = self.position
         if size < 0 or size > self.end - start:
@@ -50,7 +50,7 @@ class FieldReader:
         return i64(read_i32_be(self.data, self.step(4))) & 0xFFFF_FFFF
 
     def longlong(self) -> i64:
-        """Return a 64-bit integer, signed: a tag of 2^63 or more was never assigned."""
+        """Return a signed 64-bit integer, since tags of 2^63 or more are never assigned."""
         return read_i64_be(self.data, self.step(8))
 
     def timestamp(self) -> int:
@@ -79,8 +79,7 @@ class FieldReader:
     def text(self) -> str:
         """Return a short string; bytes that are not UTF-8 become surrogates (PEP 383).
 
-        Properties belong to the publisher: some put raw bytes into a correlation_id, and RabbitMQ
-        passes them on.
+        Some publishers put raw bytes into a correlation_id, and RabbitMQ passes them on.
         """
         size = self.octet()
         start = self.step(size)
@@ -98,13 +97,13 @@ class FieldReader:
         return table
 
     def headers(self) -> dict[str, object]:
-        """Return the headers of a message, limited by the frame only, as brokers add entries."""
+        """Return a message's headers, limited by the frame only, because brokers add entries."""
         most = self.end - self.position
         table, self.position = read_table(self.data, self.position, self.end, most)
         return table
 
     def skip_shortstr(self) -> None:
-        """Skip a short string, whatever its content."""
+        """Skip a short string without checking its content."""
         self.step(self.octet())
 
     def skip_longstr(self) -> None:
@@ -112,7 +111,7 @@ class FieldReader:
         self.step(self.long())
 
     def skip_table(self) -> None:
-        """Skip a field table, which must be valid."""
+        """Check and skip a field table."""
         self.position = skim_table(self.data, self.position, self.end)
 
     def finish(self) -> None:

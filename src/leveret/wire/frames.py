@@ -1,4 +1,4 @@
-"""Frames: writing them, and finding them in a stream of bytes split anywhere.
+"""Writing of frames, and reading of frames from input that is split anywhere.
 
     octet  short    long   size octets   octet
     +----+---------+------+-------------+------+
@@ -6,9 +6,10 @@
     +----+---------+------+-------------+------+
 
 A `FrameReader` finds whole frames and ignores their meaning; the session decides whether a frame is
-allowed.  Invariants: an invalid frame is refused as soon as the 7 bytes of its head have arrived;
-at most one frame and the last piece are buffered; the reader copies no payload, it only points at
-it, unless it arrived in several pieces.
+allowed.
+
+Invariants: an invalid frame is refused as soon as the 7 bytes of its head have arrived; at most one
+frame and the last piece are buffered; a payload is copied only if it arrived in several pieces.
 
 Source: AMQP 0-9-1 section 4.2.3; RabbitMQ's tolerance of `FRAME_OVERHEAD_BYTES` in a frame's size.
 """
@@ -42,17 +43,17 @@ FRAME_END: Final = 0xCE
 #: Kind, channel and size.
 FRAME_HEAD_BYTES: Final = 7
 
-#: A remainder of a piece after a frame that is too long to be copied.
+#: The size from which the rest of a piece, after a completed frame, is not copied.
 _LONG_REST_BYTES: Final = 4096
 
-#: Two pieces of a frame up to this size are joined at once: copying so few bytes costs less than
-#: reading a piece, and the object overhead of longer pieces is small.
+#: Two pieces of a frame are joined at once up to this total size.  Copying so few bytes costs less
+#: than reading a piece, and the object overhead of longer pieces is small.
 _SMALL_PIECES_BYTES: Final = 1024
 
 #: The first bytes from a client, and a server's answer to anything else (section 4.2.2).
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 
-#: A whole heartbeat frame.
+#: A heartbeat frame.
 HEARTBEAT: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
 #: Class id, weight and body size; the property flags follow.
@@ -97,7 +98,7 @@ def write_header(
 
 
 def write_body(w: BytesWriter, channel: i64, body: bytes, frame_max: i64) -> None:
-    """Write `body` in as many frames as `frame_max` requires: none if it is empty.
+    """Write `body` in as many frames as `frame_max` requires, or none if it is empty.
 
     `frame_max` counts whole frames; 0 means no limit.
     """
@@ -153,10 +154,10 @@ def header_body_size(data: bytes, start: i64, end: i64) -> i64:
 
 
 class PieceReader:
-    """Input that arrives in pieces: `data` from `position` on is not parsed yet.
+    """Input that arrives in pieces; `data` is parsed up to `position`.
 
-    Pieces of one frame are collected and joined once, when the frame is complete.  Small ones are
-    joined earlier, because the object of a piece of two bytes takes 27 times its size.
+    Pieces of one frame are collected and joined once, when the frame is complete.  Small pieces are
+    joined earlier, because the object of a two-byte piece takes 27 times its size.
     """
 
     def __init__(self) -> None:
@@ -181,7 +182,7 @@ class PieceReader:
             self.position = 0
 
     def _gather(self, piece: bytes) -> None:
-        """Add a piece to the others, which are joined later."""
+        """Store a piece, to be joined later."""
         pieces = self._pieces
         if pieces and len(piece) + len(pieces[-1]) <= _SMALL_PIECES_BYTES:
             pieces[-1] += piece
@@ -190,7 +191,7 @@ class PieceReader:
         self._gathered += len(piece)
 
     def _join(self) -> None:
-        """Join the rest of `data` and the pieces."""
+        """Join the unparsed part of `data` and the pieces."""
         self.data = self.data[self.position :] + b"".join(self._pieces)
         self.position = 0
         self._pieces = []
@@ -220,7 +221,7 @@ class PieceReader:
         self._missing = 0
 
     def wait_for(self, missing: i64, there: i64) -> None:
-        """Record the number of missing bytes; if `there` is 0, the next piece is used as it is."""
+        """Wait for `missing` bytes, unless `there` is 0: the next piece then needs no joining."""
         self._missing = missing if there > 0 else 0
 
 
@@ -228,12 +229,12 @@ class PieceReader:
 class FrameReader(PieceReader):
     """Finds frames in pieces of input.
 
-    `feed` a piece, then call `next` until it is False; while it is True, `kind` and `channel`
-    describe the frame and its payload is `data[start:end]`.  A session may also parse `data` itself
-    from `position` on and advance `position` over whole frames.
+    Call `feed` with a piece, then `next` until it returns False.  After True, `kind` and `channel`
+    describe the frame, and its payload is `data[start:end]`.  A session may also parse `data`
+    itself from `position` on, and advance `position` over whole frames.
 
     If a long piece completes a frame that began in earlier pieces, only that frame is joined.  The
-    rest of the piece becomes `data` without copying once everything before it is parsed.
+    rest of the piece becomes `data`, without a copy, when everything before it is parsed.
 
     `frame_max` limits a payload (0: no limit) and may be changed between two frames.
     """
@@ -245,7 +246,7 @@ class FrameReader(PieceReader):
         self.channel: i64 = 0
         self.start: i64 = 0
         self.end: i64 = 0
-        #: The last piece, if `data` contains nothing of it from `_rest_at` on; else empty.
+        #: The last piece, if `data` lacks its bytes from `_rest_at` on; else empty.
         self._rest: bytes = b""
         self._rest_at: i64 = 0
 
@@ -253,7 +254,7 @@ class FrameReader(PieceReader):
         """Add input."""
         missing = self._missing
         if self._rest:
-            # It was not fully parsed: the session stopped before the end, and nothing is missing.
+            # The session stopped before the end of the last piece, and no bytes are missing.
             piece = self._rest[self._rest_at :] + piece
             self._rest = b""
         if missing > 0 and i64(len(piece)) - missing >= _LONG_REST_BYTES:
@@ -265,16 +266,17 @@ class FrameReader(PieceReader):
             super().feed(piece)
 
     def reach_rest(self) -> None:
-        """Make the unparsed rest of the last piece `data`, once everything before it is parsed."""
+        """Replace `data` with the rest of the last piece if everything before it is parsed."""
         if self._rest and self.position >= len(self.data):
             self.data = self._rest
             self.position = self._rest_at
             self._rest = b""
 
     def complete(self) -> bool:
-        """Add missing bytes of the next frame to `data` from the last piece; return whether it did.
+        """Move the next frame's missing bytes from the last piece to `data`; return whether it did.
 
-        Callers that parse `data` without `next` then continue: it was the frame's head or payload.
+        Callers that parse `data` without `next` then parse and call again, because a call may
+        complete only the frame's head.
         """
         if not self._rest:
             return False
@@ -292,7 +294,7 @@ class FrameReader(PieceReader):
         return True
 
     def _take_rest(self, missing: i64) -> None:
-        """Add up to `missing` bytes of a frame to `data` from the last piece."""
+        """Move up to `missing` bytes from the last piece to `data`."""
         rest = self._rest
         end = min(self._rest_at + missing, i64(len(rest)))
         self.data = self.data[self.position :] + rest[self._rest_at : end]
@@ -307,7 +309,7 @@ class FrameReader(PieceReader):
         return b"".join([self.data[self.position :], *self._pieces, self._rest[self._rest_at :]])
 
     def held(self) -> int:
-        """Return the number of bytes that are not parsed or incomplete."""
+        """Return the number of unparsed bytes."""
         rest: i64 = i64(len(self._rest)) - self._rest_at if self._rest else 0
         return super().held() + int(rest)
 
@@ -326,7 +328,7 @@ class FrameReader(PieceReader):
         self._rest = b""
 
     def next(self) -> bool:
-        """Move to the next frame if it is complete.
+        """Read the next frame; return False if it is incomplete.
 
         Raises: FrameError (501) for an unknown kind, a payload above `frame_max`, a heartbeat with
         a payload, or another octet than `FRAME_END` after the payload.
@@ -340,7 +342,7 @@ class FrameReader(PieceReader):
         there: i64 = i64(len(data)) - at
         if there < FRAME_HEAD_BYTES:
             if there == 0:
-                # A connection may be idle for long: free the parsed input.
+                # The connection may be idle for long, so free the parsed input.
                 self.data = b""
                 self.position = 0
             self.wait_for(FRAME_HEAD_BYTES - there, there)
@@ -362,7 +364,7 @@ class FrameReader(PieceReader):
         return True
 
     def _check(self, kind: i64, size: i64) -> None:
-        """Check the type and the size in the header of a frame.  Raises: FrameError (501)."""
+        """Check the kind and the size in the head of a frame.  Raises: FrameError (501)."""
         if kind < FRAME_METHOD or (kind > FRAME_BODY and kind != FRAME_HEARTBEAT):
             raise FrameError(f"unknown frame type {kind}")
         if size > self.frame_max and self.frame_max != 0:

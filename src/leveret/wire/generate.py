@@ -3,8 +3,8 @@
     python -m leveret.wire.generate          write the files next to this module
     python -m leveret.wire.generate --check  list the files that differ; exit 1 if any does
 
-The output is formatted like that of `ruff format`.  This module is not compiled: it is a
-developers' tool, and `python -m` cannot run a compiled module.  `render()` does no I/O.
+The output is formatted as by `ruff format`.  This module is not compiled, because it is a
+development tool and `python -m` cannot run a compiled module.  `render()` does no I/O.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ZEROS = {
     "longstr": 'b""',
     "table": "None",
 }
-#: The size of a reserved field of a fixed size, in bytes.
+#: The sizes of reserved fields with a fixed size, in bytes.
 _SIZES = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
 
 
@@ -191,12 +191,12 @@ def _method_class(method: MethodSpec) -> Iterator[str]:
 
 
 def _lower(doc: str) -> str:
-    """Return a sentence that continues after a colon."""
+    """Return a sentence with a lower-case first letter."""
     return doc[0].lower() + doc[1:]
 
 
 def _tuple(items: tuple[str, ...]) -> str:
-    """Return a tuple of strings as source."""
+    """Return a tuple of strings as source text."""
     quoted = ", ".join(f'"{item}"' for item in items)
     return f"({quoted},)" if len(items) == 1 else f"({quoted})"
 
@@ -213,7 +213,7 @@ def _fields_tuple(names: list[str]) -> Iterator[str]:
 
 
 def _default(field: Field) -> str:
-    """Return the default of a field as source."""
+    """Return the default of a field as source text."""
     if field.default is None:
         return _ZEROS.get(field.kind, "0")
     if field.kind == "shortstr":
@@ -377,7 +377,7 @@ def _dispatch(each: ClassSpec) -> Iterator[str]:
     yield "    Raises: SyntaxFault (502), FrameError (501)."
     yield '    """'
     if not any(method.fields for method in each.methods):
-        yield "    del fields  # no method of this class has any"
+        yield "    del fields  # the methods of this class have no fields"
     for method in each.methods:
         read = f"_read_{method.name.replace('-', '_')}(fields)"
         yield f"    if method_id == {method.method_id}:"
@@ -392,8 +392,8 @@ def _ids_lines() -> Iterator[str]:
     """Yield the lines of the module of constants."""
     yield '"""The ids of classes and methods; method ids begin with the class id, as in a payload.'
     yield ""
-    yield "The first four bytes of a payload, read as one number, are compared with these.  mypyc"
-    yield "makes constants only of literals; a class attribute (`CLASS_ID`) is looked up each time."
+    yield "The first four bytes of a payload are compared with these as one number.  mypyc makes"
+    yield "constants only of literals, and looks up a class attribute (`CLASS_ID`) on each use."
     yield ""
     yield GENERATED
     yield '"""'
@@ -432,7 +432,7 @@ def _class_names() -> list[str]:
 
 
 def _hot_first(each: ClassSpec) -> tuple[bool, int]:
-    """Return a key that sorts basic first: its methods occur with every message."""
+    """Return a sort key with basic first, because every message uses its methods."""
     return each.name != "basic", each.class_id
 
 
@@ -458,10 +458,10 @@ def decode_method(payload: bytes, start: i64, end: i64) -> Method:
     Raises: NotImplementedFault (540) for an unknown class or method, SyntaxFault (502) for
     arguments that are too short, too long or invalid, FrameError (501) for a name that is not
     UTF-8 or a payload without ids, PreconditionFailed (406) for a name of line ends only.  The
-    error contains class and method.
+    error contains the class and method ids.
     """
     if end - start < 4:
-        raise FrameError("a method frame has no room for its class and method")
+        raise FrameError("a method frame is too short for its class and method ids")
     class_id: i64 = i64(read_i16_be(payload, start)) & 0xFFFF
     method_id: i64 = i64(read_i16_be(payload, start + 2)) & 0xFFFF
     fields = FieldReader(payload, start + 4, end)
@@ -480,7 +480,7 @@ def decode_method(payload: bytes, start: i64, end: i64) -> Method:
 
 
 def _read(class_id: i64, method_id: i64, fields: FieldReader) -> Method | None:
-    """Return the method, or None if class or method are unknown."""
+    """Return the method, or None if its class or method id is unknown."""
 {branches}
     return None
 '''

@@ -1,6 +1,6 @@
-"""The part of `generate.py` that writes `basic_properties.py`: a class and two unrolled loops.
+"""The part of the generator that creates `basic_properties.py`: a class and two unrolled loops.
 
-Like the whole generator it has no I/O, and no part of a broker imports it, so it is not compiled.
+This module does no I/O.  It is a development tool like `generate.py`, so it is not compiled.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ GENERATED = (
 
 
 def _flag(index: int) -> str:
-    """Return the flag of the property at `index` as source."""
+    """Return the flag of the property at `index` as source text."""
     return f"0x{0x8000 >> index:04X}"
 
 
 def properties_module() -> str:
-    """Return the text of the module of the properties of class basic."""
+    """Return the text of `basic_properties.py`."""
     return "\n".join(_properties_lines()) + "\n"
 
 
 def _properties_lines() -> Iterator[str]:
-    """Yield the lines of the properties' module."""
+    """Yield the lines of `basic_properties.py`."""
     yield from _PROPERTIES_HEAD.format(generated=GENERATED).splitlines()
     for index, field in enumerate(PROPERTIES):
         yield f"{field.name.upper()}: Final = {_flag(index)}"
     yield ""
-    yield "#: Bits 1 and 0 are not property flags: see `check_flags`."
+    yield "#: Bits 1 and 0 are not property flags; see `check_flags`."
     yield "UNUSED_FLAGS: Final = 0x0003"
     yield ""
     yield ""
@@ -53,12 +53,12 @@ def _properties_lines() -> Iterator[str]:
     yield from _skim_function()
 
 
-_PROPERTIES_HEAD = '''"""The 14 properties of class basic: encodes, decodes or checks all of them.
+_PROPERTIES_HEAD = '''"""The 14 properties of class basic, encoded, decoded or checked all at once.
 
 {generated}
 
-The bytes start with the 16 property flags; a property's value follows if its flag is set, in
-the order of the flags.  `properties.py` reads single properties.
+The bytes start with the 16 property flags.  The values of the properties with a set flag follow
+in the order of the flags.  `properties.py` reads single properties.
 """
 
 from __future__ import annotations
@@ -79,17 +79,18 @@ from leveret.wire.tables import skim_table, write_table
 _PROPERTIES_READ = '''def check_flags(flags: i64) -> None:
     """Check that all flags are property flags.
 
-    Bit 0 announces another word of flags, which class basic never has.  RabbitMQ ignores it and
-    clients do not, so each would read different properties from the same bytes.  Bit 1 is unused.
+    Bit 0 announces another word of flags, which class basic never has.  RabbitMQ ignores the bit
+    but clients do not, so they would read different properties from the same bytes.  Bit 1 is
+    unused.
 
     Raises: SyntaxFault (502).
     """
     if flags & UNUSED_FLAGS:
-        raise SyntaxFault("the property flags announce properties that there are not")
+        raise SyntaxFault("the property flags announce undefined properties")
 
 
 def decode_properties(raw: bytes) -> BasicProperties:
-    """Return all properties of a content header, starting with its flags.
+    """Return all properties of a content header; `raw` starts with the property flags.
 
     Raises: SyntaxFault (502).
     """
@@ -120,7 +121,7 @@ def _properties_class() -> Iterator[str]:
     yield "class BasicProperties:"
     yield '    """The properties of one message; None means absent.'
     yield ""
-    yield "    Pass them by name; a time may be a datetime with a time zone, stored in seconds."
+    yield "    They are passed by name.  A datetime with a time zone is converted to seconds."
     yield ""
     yield "    Raises: TypeError with the property's name."
     yield '    """'
@@ -138,9 +139,9 @@ def _properties_class() -> Iterator[str]:
         yield f'        self.{field.name} = {_CHECKS[field.kind]}(given, "{field.name}")'
     yield ""
     yield "    def encode(self, default_mode: int | None = None) -> bytes:"
-    yield '        """Return the bytes of a content header, starting with its flags.'
+    yield '        """Return the properties as in a content header, starting with the flags.'
     yield ""
-    yield "        `default_mode` is used if there is no delivery mode."
+    yield "        `default_mode` is used if no delivery mode is set."
     yield ""
     yield "        Raises: ValueError for an invalid value, with the property's name."
     yield '        """'
@@ -223,10 +224,10 @@ _PROPERTIES_SPECIALS = '''    def __eq__(self, other: object) -> bool:
 
 
 _SKIM_HEAD = '''def skim_properties(data: bytes, start: i64, end: i64) -> i64:
-    """Check the properties in `data[start:end]`; return the delivery mode, 0 if there is none.
+    """Check the properties in `data[start:end]`; return the delivery mode, or 0 if unset.
 
-    It accepts the same bytes as `decode_properties`, except headers with more entries than a
-    publisher may send, and builds nothing.
+    The same bytes are accepted as by `decode_properties`, except headers with more entries than a
+    publisher may send, but no values are built.
 
     Raises: SyntaxFault (502).
     """
@@ -251,7 +252,7 @@ def _skim_function() -> Iterator[str]:
         yield f"    if flags & {_flag(index)}:  # {field.name}"
         yield from _skim_field(field)
     yield "    if position != end:"
-    yield '        raise SyntaxFault("the property flags and the properties do not fit")'
+    yield '        raise SyntaxFault("the properties do not match the property flags")'
     yield "    return mode"
     yield ""
     yield ""

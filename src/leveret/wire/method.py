@@ -1,12 +1,12 @@
-"""The base of every AMQP method.
+"""The base class of all AMQP methods.
 
-A method has fields and can write itself; it does nothing else.  The classes are generated
-(`methods/`), one for each method of `spec.py`.
+A method has fields and can write itself.  The subclasses in `methods/` are generated, one for each
+method of `spec.py`.
 
-A field that names an exchange or a queue is a `Name`: reading a method cleans it.  A method that
-is created to be sent writes its name unchanged.
+A field that names an exchange or a queue is a `Name`, which is cleaned on reading and unchanged on
+writing.
 
-Invariant: two methods are equal if their class and their fields are; the order of a table is
+Invariant: two methods are equal if their class and fields are equal; the order of table entries is
 ignored.
 """
 
@@ -20,9 +20,9 @@ from leveret.wire.buffer import BytesWriter
 class Method:
     """One method: `CLASS_ID` and `METHOD_ID` are its numbers, `NAME` is its readable name.
 
-    `REPLIES` are the names of the methods that answer it (none: it is asynchronous).
-    `FROM_CLIENT` and `FROM_SERVER` say which side may send it: a method from the wrong side is a
-    COMMAND_INVALID (503).
+    `REPLIES` contains the names of the methods that answer it; it is empty for an asynchronous
+    method.  `FROM_CLIENT` and `FROM_SERVER` define the sides that may send it.  A method from the
+    wrong side is a COMMAND_INVALID (503).
     """
 
     CLASS_ID: ClassVar[int] = 0
@@ -33,7 +33,7 @@ class Method:
     FROM_SERVER: ClassVar[bool] = False
     REPLIES: ClassVar[tuple[str, ...]] = ()
     FIELDS: ClassVar[tuple[str, ...]] = ()
-    #: Fields that contain a password or a token: a log shows only their size.
+    #: Fields with a password or a token, of which logs show only the size.
     SECRETS: ClassVar[tuple[str, ...]] = ()
 
     def write(self, w: BytesWriter) -> None:
@@ -61,7 +61,7 @@ class Method:
 
 
 def payload(method: Method) -> bytes:
-    """Return the payload of the method frame that carries `method`.
+    """Return the payload of the frame of `method`.
 
     Raises: ValueError as `Method.write`.
     """

@@ -1,6 +1,6 @@
 """The headers `x-publisher` and `x-publishing-id`, used for publisher deduplication.
 
-They are read from valid property bytes without decoding the rest.  For the meaning of the number
+They are read from valid property bytes without decoding the rest.  For the meaning of the number,
 see `broker/publishers/publishers.py`.
 """
 
@@ -19,7 +19,7 @@ from leveret.wire.tables import read_number, value_end
 PUBLISHER: Final = b"x-publisher"
 PUBLISHING_ID: Final = b"x-publishing-id"
 
-#: The sizes of these names.
+#: The sizes of the header names.
 _PUBLISHER_SIZE: Final = 11
 _PUBLISHING_ID_SIZE: Final = 15
 
@@ -28,7 +28,7 @@ _STRING: Final = 0x53
 
 @final
 class Numbered:
-    """The publisher of a message, and the message's number."""
+    """The publisher of a message, and the publisher's number of the message."""
 
     def __init__(self, publisher: bytes, number: i64) -> None:
         self.publisher: Final = publisher
@@ -36,7 +36,7 @@ class Numbered:
 
 
 def read_numbered(properties: bytes) -> Numbered | None:
-    """Return the two headers of valid property bytes; None without `x-publishing-id`.
+    """Return the two headers of valid property bytes, or None without `x-publishing-id`.
 
     Raises: PreconditionFailed (406) for an invalid number, or for a missing publisher.
     """

@@ -1,7 +1,8 @@
-"""AMQP's basic values on the wire: integers and strings, written with their ranges checked.
+"""Writing of AMQP integers and strings, with range checks.
 
-Not here: tables (`tables.py`) and reading arguments (`fields.py`).  Invariant: a writer refuses an
-invalid value with `ValueError` before it has written any of it.
+Tables are written in `tables.py`, and arguments are read in `fields.py`.
+
+Invariant: an invalid value raises `ValueError` before any of it is written.
 
 Source: AMQP 0-9-1 section 4.2.5.
 """
@@ -22,7 +23,7 @@ def write_octet(w: BytesWriter, value: int) -> None:
     Raises: ValueError when it does not fit.
     """
     if not 0 <= value <= 0xFF:
-        raise ValueError(f"{value} is no octet (0 to 255)")
+        raise ValueError(f"{value} is not an octet (0 to 255)")
     w.append(value)
 
 
@@ -32,7 +33,7 @@ def write_short(w: BytesWriter, value: int) -> None:
     Raises: ValueError when it does not fit.
     """
     if not 0 <= value <= 0xFFFF:
-        raise ValueError(f"{value} is no short (0 to 65535)")
+        raise ValueError(f"{value} is not a short (0 to 65535)")
     number: i64 = value
     write_i16_be(w, i16(number))
 
@@ -43,7 +44,7 @@ def write_long(w: BytesWriter, value: int) -> None:
     Raises: ValueError when it does not fit.
     """
     if not 0 <= value <= 0xFFFF_FFFF:
-        raise ValueError(f"{value} is no long (0 to 4294967295)")
+        raise ValueError(f"{value} is not a long (0 to 4294967295)")
     number: i64 = value
     write_i32_be(w, i32(number))
 
@@ -54,7 +55,7 @@ def write_timestamp(w: BytesWriter, value: int) -> None:
     Raises: ValueError when it does not fit.
     """
     if not 0 <= value <= 0xFFFF_FFFF_FFFF_FFFF:
-        raise ValueError(f"{value} is no timestamp (0 to 2^64 - 1)")
+        raise ValueError(f"{value} is not a timestamp (0 to 2^64 - 1)")
     if value > 0x7FFF_FFFF_FFFF_FFFF:
         value -= 0x1_0000_0000_0000_0000
     write_i64_be(w, value)
@@ -86,7 +87,7 @@ def checked_i64(value: int) -> i64:
 def write_shortstr(w: BytesWriter, value: str) -> None:
     """Write text as a short UTF-8 string.
 
-    Surrogates that stand for bytes that were not UTF-8 (PEP 383) are written as those bytes.
+    Surrogates from bytes that were not UTF-8 (PEP 383) are written as those bytes.
 
     Raises: ValueError above 255 bytes.
     """

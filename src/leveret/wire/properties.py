@@ -1,10 +1,10 @@
 """The properties of a message, read one at a time from the bytes of its content header.
 
-`raw` starts with the property flags, as stored in a `Message`.  A feature that needs one property
-reads that one; `decode_properties` returns all of them.  `skim_properties` checks the bytes on
-arrival; on unchecked bytes the readers raise at worst `SyntaxFault`.
+`raw` starts with the property flags, as stored in a `Message`.  `decode_properties` returns all
+properties.  `skim_properties` checks the bytes on arrival.  On unchecked bytes, the readers raise
+only `SyntaxFault`.
 
-Invariant: nothing here changes `raw`; functions that return changed bytes are in `edit`.
+Functions that return changed properties are in `edit`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ __all__ = [
 #: The delivery mode of a message that survives a restart in a durable queue.
 PERSISTENT: Final = 2
 
-#: A content header without any property.
+#: Encoded properties without any property.
 NO_PROPERTIES: Final = b"\x00\x00"
 
 #: Encoded properties with only the delivery mode of a persistent message.
@@ -80,7 +80,7 @@ ONLY_PERSISTENT: Final = b"\x10\x00\x02"
 def find_property(raw: bytes, flag: i64) -> i64:
     """Return the start of the value of the property with that flag in `raw`, or -1.
 
-    Raises: SyntaxFault (502) if `raw` ends before it.
+    Raises: SyntaxFault (502) if `raw` ends before the value.
     """
     if len(raw) < 2:
         raise _short()
@@ -91,7 +91,7 @@ def find_property(raw: bytes, flag: i64) -> i64:
 
 
 def property_place(raw: bytes, flags: i64, flag: i64) -> i64:
-    """Return the position where the property with that flag starts, or would start."""
+    """Return the position at which the property with that flag starts or would start."""
     end: i64 = len(raw)
     position: i64 = 2
     before: i64 = 0x8000
@@ -124,14 +124,14 @@ def _skip(raw: bytes, position: i64, end: i64, flag: i64) -> i64:
 
 
 def _within(position: i64, end: i64) -> i64:
-    """Return `position` if it is not beyond `end`."""
+    """Return `position`.  Raises: SyntaxFault (502) if it is beyond `end`."""
     if position > end:
         raise _short()
     return position
 
 
 def _short() -> SyntaxFault:
-    """Return the error of properties that end early."""
+    """Return the error for properties that end early."""
     return SyntaxFault("the properties end early")
 
 
@@ -150,7 +150,7 @@ def property_octet(raw: bytes, flag: i64) -> int | None:
 def property_headers(raw: bytes) -> dict[str, object] | None:
     """Return the headers as a new dict at each call, or None.
 
-    They may have more entries than a publisher may send, because the broker adds some.
+    They may have more entries than a publisher may send, because the broker adds entries.
 
     Raises: SyntaxFault (502).
     """

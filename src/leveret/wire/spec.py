@@ -1,15 +1,16 @@
 """The table of AMQP 0-9-1: classes, methods, fields, properties and constants.
 
-`generate.py` turns it into `methods/` and `basic_properties.py`; tests derive their cases from it.
-It is the specification with RabbitMQ's additions (exchange.bind, basic.nack, confirm,
-connection.blocked, connection.update-secret) and the class access of 0-8, which old clients send.
-It contains only data: nothing here reads or writes bytes, and no part of a broker imports it, so it
-is not compiled.
+`generate.py` generates `methods/` and `basic_properties.py` from it, and tests derive their cases
+from it.  The table contains the specification, RabbitMQ's additions (exchange.bind, basic.nack,
+confirm, connection.blocked, connection.update-secret) and the class access of 0-8, which old
+clients use.  The module contains only data, and the broker does not import it, so it is not
+compiled.
 
-A field is written `name:kind` or `name:kind=default`; a field named `-` is reserved: written as
-zero or empty, skipped when read, no attribute of the method.  A name ends in `_` if the bare word
-is already used by Python or by the method itself.  Kinds are AMQP's: bit, octet, short, long,
-longlong, shortstr, longstr, table, timestamp.  Consecutive bits share octets, lowest first.
+A field is written as `name:kind` or `name:kind=default`.  A reserved field is named `-`; it is
+written as zero or empty, skipped on reading, and not an attribute of the method.  A name ends in
+`_` if the plain word is already used by Python or by the class `Method`.  Kinds are AMQP's: bit,
+octet, short, long, longlong, shortstr, longstr, table, timestamp.  Consecutive bits share octets,
+lowest first.
 
 Source: amqp0-9-1.extended.xml and https://www.rabbitmq.com/amqp-0-9-1-errata.html.
 """
@@ -55,8 +56,8 @@ class Field:
 class MethodSpec:
     """One method: its numbers, name with `-`, sender, fields and replies.
 
-    `names` are the fields that name an exchange or a queue, `named_arguments` the entries of the
-    table `arguments` that do: they are cleaned when read (`leveret.names`).
+    `names` lists the fields that name an exchange or a queue, and `named_arguments` the entries of
+    the table `arguments` that do.  These names are cleaned on reading (`leveret.names`).
     """
 
     class_name: str
@@ -74,12 +75,12 @@ class MethodSpec:
 
     @property
     def full_name(self) -> str:
-        """The name as in the specification: `queue.declare-ok`."""
+        """The name in the specification, for example `queue.declare-ok`."""
         return f"{self.class_name}.{self.name}"
 
     @property
     def class_word(self) -> str:
-        """The name of the Python class: `QueueDeclareOk`."""
+        """The name of the Python class, for example `QueueDeclareOk`."""
         return "".join(word.capitalize() for word in f"{self.class_name}-{self.name}".split("-"))
 
 
@@ -179,7 +180,7 @@ _connection.method(
     20,
     "secure",
     SERVER,
-    "Requests another round of the login.",
+    "Sends a challenge for another login step.",
     "challenge:longstr",
     replies=("secure-ok",),
 )
@@ -192,7 +193,7 @@ _connection.method(
     secrets=("response",),
 )
 _connection.method(30, "tune", SERVER, "Proposes limits.", _TUNE, replies=("tune-ok",))
-_connection.method(31, "tune-ok", CLIENT, "Accepts limits, none above the proposed ones.", _TUNE)
+_connection.method(31, "tune-ok", CLIENT, "Accepts the limits or lower ones.", _TUNE)
 _connection.method(
     40,
     "open",
@@ -222,7 +223,7 @@ _connection.method(
 _connection.method(71, "update-secret-ok", SERVER, "The new token is in use.")
 
 _channel = _ClassBuilder("channel", 20, "opening and closing channels")
-# Both strings are reserved in AMQP 0-9-1, and empty from other peers: see
+# Both strings are reserved in AMQP 0-9-1, and empty if sent by other peers; see
 # `content/publish_marks.py`.
 _channel.method(10, "open", CLIENT, "Opens the channel.", "key:shortstr=", replies=("open-ok",))
 _channel.method(11, "open-ok", SERVER, "The channel is open.", "marks:longstr=")
@@ -233,7 +234,7 @@ _channel.method(
 )
 _channel.method(41, "close-ok", BOTH, "Confirms the close.")
 
-_access = _ClassBuilder("access", 30, "access tickets of AMQP 0-8, now without meaning")
+_access = _ClassBuilder("access", 30, "obsolete access tickets of AMQP 0-8")
 _access.method(
     10,
     "request",
@@ -379,7 +380,7 @@ _basic.method(
     30,
     "cancel",
     BOTH,
-    "Cancels a consumer; from the server: it was cancelled.",
+    "Cancels a consumer; from the server: reports a cancelled consumer.",
     "consumer_tag:shortstr no_wait:bit",
     replies=("cancel-ok",),
 )
@@ -422,7 +423,7 @@ _basic.method(
     71,
     "get-ok",
     SERVER,
-    "Returns one message, and the number of the others.",
+    "Returns one message, and the number of messages left.",
     f"{_SERVED} message_count:long",
     has_content=True,
 )
@@ -456,7 +457,7 @@ _basic.method(
     120,
     "nack",
     BOTH,
-    "Nacks deliveries; from the server: publishes that were not accepted.",
+    "Nacks deliveries; from the server: nacks publishes.",
     "delivery_tag:longlong multiple:bit requeue:bit",
 )
 

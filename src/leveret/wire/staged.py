@@ -1,10 +1,10 @@
 """The headers `x-staged-exchange` and `x-staged-routing-key`: the destination of a staged message.
 
-A third one, `x-staged-headers`, tells an empty table of the publisher's from one that only holds
-the other two.
+A third header, `x-staged-headers`, records that the publisher sent an empty headers table, which
+must stay when the other two are removed.
 
-They are read from valid property bytes without decoding the rest, and removed when the message is
-published.  Staging itself is implemented in `broker/sinks/staging.py`.
+The headers are read from valid property bytes without decoding the rest, and removed when the
+message is published.  Staging itself is implemented in `broker/sinks/staging.py`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from leveret.wire.tables import value_end
 STAGED_EXCHANGE: Final = b"x-staged-exchange"
 STAGED_ROUTING_KEY: Final = b"x-staged-routing-key"
 
-#: With this header, of any value, a table of headers that is otherwise empty stays in the message.
+#: With this header, of any value, an otherwise empty headers table stays in the message.
 STAGED_HEADERS: Final = b"x-staged-headers"
 
-#: The sizes of these names.
+#: The sizes of the header names.
 _EXCHANGE_SIZE: Final = 17
 _ROUTING_KEY_SIZE: Final = 20
 
@@ -36,7 +36,7 @@ _STRING: Final = 0x53
 
 @final
 class StagedDestination:
-    """The destination of a message: an exchange's name, without line ends, and a routing key."""
+    """The destination of a message: an exchange name, without line ends, and a routing key."""
 
     def __init__(self, exchange: bytes, routing_key: bytes) -> None:
         self.exchange: Final = exchange
@@ -46,8 +46,8 @@ class StagedDestination:
 def read_staged(properties: bytes) -> StagedDestination:
     """Return the destination in the two headers.
 
-    Raises: PreconditionFailed (406) unless both exist, as texts of at most 255 bytes, and for an
-    exchange's name of line ends only.
+    Raises: PreconditionFailed (406) unless both are texts of at most 255 bytes, and for an exchange
+    name of line ends only.
     """
     exchange: bytes | None = None
     routing_key: bytes | None = None
@@ -75,14 +75,14 @@ def read_staged(properties: bytes) -> StagedDestination:
 
 
 def _text(data: bytes, place: i64, end: i64) -> bytes | None:
-    """Return the text whose type is at `place`, or None if it cannot be a name."""
+    """Return the text with its type letter at `place`, or None if it cannot be a name."""
     if data[place] != _STRING or end - place - 5 > SHORT_STRING_BYTES_MAX:
         return None
     return data[place + 5 : end]
 
 
 def without_staged(properties: bytes) -> bytes:
-    """Return valid property bytes without these headers, as before they were added."""
+    """Return valid property bytes as they were before the staging headers were added."""
     at = find_property(properties, HEADERS)
     if at < 0 or read_i32_be(properties, at) == 0:
         return properties
@@ -93,7 +93,7 @@ def without_staged(properties: bytes) -> bytes:
 
 
 def _stays(properties: bytes, at: i64) -> bool:
-    """Return whether the table at `at` has the header by which it stays, even if it is empty."""
+    """Return whether the headers table at `at` contains `x-staged-headers`."""
     end: i64 = at + 4 + i64(read_i32_be(properties, at))
     position: i64 = at + 4
     while position < end:

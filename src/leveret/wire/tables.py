@@ -1,18 +1,18 @@
-"""Field tables: AMQP's nested maps and arrays, read, written and skimmed.
+"""Reading, writing and checking of field tables, AMQP's nested maps and arrays.
 
 Types on the wire and in Python (RabbitMQ's letters and signedness):
 
     t bool                     b B s u I i l L  int: 8 signed, 8 unsigned, 16 signed, 16 unsigned,
     f d float (4, 8 bytes)       32 signed, 32 unsigned, 64 signed, 64 signed (as RabbitMQ reads L)
-    D Decimal (unsigned)       S str, or bytes where they are not UTF-8
+    D Decimal (unsigned)       S str, or bytes if they are not UTF-8
     x bytes                    T Timestamp (unsigned seconds)
     A list                     F dict                     V None
 
-Written types are t, I or l (by range), d, D, S, x, T, A, F, V: RabbitMQ reads all of them.  A
-datetime with its time zone is written as T too.
+The written types are t, I or l (by range), d, D, S, x, T, A, F and V, which RabbitMQ all reads.  A
+datetime with a time zone is written as T.
 
 Invariants: malformed input raises `SyntaxFault` and nothing else; no value is built before the
-whole table was checked; nesting is limited by `TABLE_DEPTH_MAX`, and the number of all entries,
+whole table is checked; nesting is limited by `TABLE_DEPTH_MAX`, and the number of all entries,
 including nested ones, by `TABLE_ENTRIES_MAX`; `skim_table` accepts exactly what `read_table`
 accepts.  A repeated key keeps its first value.
 
@@ -42,7 +42,7 @@ from leveret.wire.buffer import (
 )
 from leveret.wire.primitives import seconds_of, write_longstr, write_shortstr, write_timestamp
 
-#: Width codes: below 16 the bytes of a fixed value, else one of these.
+#: Width codes: below 16, the size of a fixed-size value in bytes; otherwise one of these.
 _LONG: Final = 16
 _TABLE: Final = 17
 _ARRAY: Final = 18
@@ -68,7 +68,7 @@ _FIXED: Final = {
     "F": _TABLE,
     "A": _ARRAY,
 }
-#: The context that scales decimals: all digits of 32 bits are within its precision.
+#: The context that scales decimals, precise enough for all 32-bit numbers.
 _DECIMALS: Final = Context(prec=10)
 
 #: The letters of integers: I i s u b B l L.
@@ -100,7 +100,7 @@ class Timestamp:
 def skim_table(data: bytes, start: i64, end: i64, entries_max: i64 = TABLE_ENTRIES_MAX) -> i64:
     """Check the table at `start` without building it; return the position after it.
 
-    Reads nothing beyond `end`, and at most `entries_max` entries in all.
+    Nothing is read beyond `end`, and at most `entries_max` entries in total.
 
     Raises: SyntaxFault (502).
     """
@@ -159,22 +159,22 @@ def value_end(data: bytes, at: i64) -> i64:
 
 
 def _short() -> SyntaxFault:
-    """Return the error of a table that ends inside a value."""
+    """Return the error for a table that ends inside a value."""
     return SyntaxFault("a field table ends within a value")
 
 
 def _crowded() -> SyntaxFault:
-    """Return the error of a table with too many entries."""
+    """Return the error for a table with too many entries."""
     return SyntaxFault(f"a field table has more than {TABLE_ENTRIES_MAX} entries")
 
 
 def _deep() -> SyntaxFault:
-    """Return the error of tables nested too deep."""
+    """Return the error for tables nested too deep."""
     return SyntaxFault(f"field tables nest deeper than {TABLE_DEPTH_MAX}")
 
 
 def _unknown(kind: i64) -> SyntaxFault:
-    """Return the error of an unknown type."""
+    """Return the error for an unknown type."""
     return SyntaxFault(f"a field table has a value of the unknown type {kind}")
 
 
@@ -195,7 +195,7 @@ def read_table(
 def read_entries(data: bytes, start: i64, end: i64) -> dict[str, object]:
     """Return the table whose entries, without a leading length, are `data[start:end]`.
 
-    AMQPLAIN's response is such a table.
+    The response of AMQPLAIN is such a table.
 
     Raises: SyntaxFault (502).
     """
@@ -205,7 +205,7 @@ def read_entries(data: bytes, start: i64, end: i64) -> dict[str, object]:
 
 @final
 class _TableReader:
-    """Builds the values of a table that was already checked: it checks nothing again."""
+    """Builds the values of a checked table."""
 
     def __init__(self, data: bytes, position: i64) -> None:
         self.data: Final = data
@@ -229,7 +229,7 @@ class _TableReader:
         return found
 
     def value(self) -> object:
-        """Return the value at the position and advance over it."""
+        """Return the value at `position` and advance past it."""
         kind = i64(self.data[self.position])
         at = self.position + 1
         width = i64(_WIDTHS[kind])
@@ -286,7 +286,7 @@ def _integer(data: bytes, kind: i64, at: i64) -> int:
 
 
 def read_number(data: bytes, at: i64) -> i64:
-    """Return the integer whose type letter is at `at`; -1 for other types or below 0.
+    """Return the integer whose type letter is at `at`, or -1 for other types and negative values.
 
     The table must have been checked.
     """
@@ -323,7 +323,7 @@ def _decimal(data: bytes, at: i64) -> Decimal:
 
 
 def write_table(w: BytesWriter, table: dict[str, object]) -> None:
-    """Write `table` with its length before it.
+    """Write `table`, preceded by its length.
 
     Raises: ValueError for a key or value that a table cannot contain, or beyond the limits; `w`
     may then contain a part of the table.
@@ -335,7 +335,7 @@ def write_table(w: BytesWriter, table: dict[str, object]) -> None:
 
 
 def write_entries(w: BytesWriter, table: dict[str, object]) -> None:
-    """Write the entries of `table` without a length, as in AMQPLAIN's response.
+    """Write the entries of `table` without a length, as in the response of AMQPLAIN.
 
     Raises: ValueError as `write_table`.
     """
@@ -351,7 +351,7 @@ class _TableWriter:
         self.left: i64 = TABLE_ENTRIES_MAX
 
     def sized_table(self, table: dict[Any, object], depth: i64) -> None:
-        """Write `table` after its length."""
+        """Write `table`, preceded by its length."""
         start: i64 = len(self.w)
         write_i32_be(self.w, 0)
         self.entries(table, depth)
@@ -371,7 +371,7 @@ class _TableWriter:
                 raise ValueError(f"{key}: {error}") from None
 
     def array(self, values: list[object], depth: i64) -> None:
-        """Write `values` after their length."""
+        """Write `values`, preceded by their length."""
         self.check(depth)
         start: i64 = len(self.w)
         write_i32_be(self.w, 0)
@@ -421,7 +421,7 @@ class _TableWriter:
             self.scalar(value)
 
     def integer(self, value: int) -> None:
-        """Write as `I` if it fits, else as `l`."""
+        """Write an integer as `I` if it fits, else as `l`."""
         if -0x8000_0000 <= value <= 0x7FFF_FFFF:
             self.w.append(0x49)  # I
             write_i32_be(self.w, i32(i64(value)))
@@ -432,7 +432,7 @@ class _TableWriter:
             raise ValueError(f"{value} does not fit in a field table (64 bits, signed)")
 
     def scalar(self, value: object) -> None:
-        """Write a value of the rarer types."""
+        """Write a value of a less common type."""
         w = self.w
         if isinstance(value, float):
             w.append(0x64)  # d
@@ -470,8 +470,8 @@ class _TableWriter:
 
 
 def _refused(what: str) -> ValueError:
-    """Return the error of a value without an AMQP type."""
-    return ValueError(f"a field table holds no {what}")
+    """Return the error for a value without an AMQP type."""
+    return ValueError(f"a field table cannot contain: {what}")
 
 
 def patch_length(w: BytesWriter, at: i64, size: i64) -> None:

@@ -1,10 +1,10 @@
-"""The broker's private part of a message's address, stored after the properties.
+"""The trail of a message: broker-internal data of its address, stored after the properties.
 
-    properties | i32 letters left | entries of the header BCC | u32 size of the last two
+    properties | i32 letters_left | entries of the header BCC | u32 size of the last two
 
-Little-endian, like all data that is only on disk.  Few messages have it; a flag of the record or
-of the chunk's row marks them.  Readers outside the broker never see it, because no stream stores
-it.
+Integers are little-endian, like all data that is only on disk.  Few messages have a trail; a flag
+of the record or of the chunk's row marks them.  Streams do not store trails, so readers outside the
+broker never see them.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from mypy_extensions import i32, i64
 from leveret.message import ALL_LETTERS, Address, Message
 from leveret.wire.buffer import BytesWriter, read_i32_le, write_i32_le
 
-#: The letters left and the size, which are not counted as part of a message.
+#: The bytes of `letters_left` and of the size, which do not count as part of a message.
 TRAIL_FIXED_BYTES: Final = 8
 
 
 def has_trail(address: Address) -> bool:
-    """Return whether an address has more than exchange and routing key."""
+    """Return whether an address contains more than an exchange and a routing key."""
     return address.letters_left != ALL_LETTERS or address.blind_bytes > 0
 
 
 def with_trail(message: Message) -> bytes:
-    """Return a message's properties as they are stored."""
+    """Return a message's properties as stored, with its trail if it has one."""
     address = message.address
     if not has_trail(address):
         return message.properties
@@ -39,7 +39,7 @@ def with_trail(message: Message) -> bytes:
 
 
 def trail_place(stored: bytes) -> i64:
-    """Return the start of the trail in stored properties that have one; -1 if none is possible."""
+    """Return the start of the trail in stored properties with one, or -1 if it is malformed."""
     size: i64 = len(stored)
     if size < TRAIL_FIXED_BYTES + 2:
         return -1

@@ -75,7 +75,7 @@ async def declare_topic(channel: Channel, topic: str) -> None:
     """
     await _agreed(
         channel.exchange_declare(topic, "fanout"),
-        f"topic {topic!r}: an exchange of this name exists and is no durable fanout exchange; "
+        f"topic {topic!r}: an exchange of this name exists and is not a durable fanout exchange; "
         "choose another name for the topic, or delete that exchange",
     )
 

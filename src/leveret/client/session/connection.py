@@ -462,7 +462,7 @@ class ClientConnection:
             self._sent_ms = now_ms
         if now_ms - self._heard_ms >= _SILENT_HEARTBEATS_MAX * interval_ms:
             silent_ms = now_ms - self._heard_ms
-            self._end(ConnectionLost(f"nothing heard from the broker for {silent_ms} ms"), events)
+            self._end(ConnectionLost(f"no data from the broker for {silent_ms} ms"), events)
         elif now_ms - self._sent_ms >= interval_ms // 2:
             self._sent_ms = now_ms
             self._output.heartbeat()

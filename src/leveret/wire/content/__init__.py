@@ -1,1 +1,1 @@
-"""Methods with their content as bytes, read and written; and the outcome of publishes."""
+"""Encoding and decoding of methods with their content, and of the outcomes of publishes."""

@@ -1,13 +1,13 @@
 """A body that arrives in many pieces, assembled on arrival.
 
-A growing buffer is copied when there is no room behind it, which took up to 56 ms for a body of
-128 MiB.  So only the first quarter of a large body is collected in parts.  Then the whole buffer is
-allocated, and each further piece moves the same amount of the parts into it.  It is not allocated
-earlier, because the size is only an announcement: no memory is reserved for bytes that may never
-arrive.
+A growing buffer is copied if it cannot be extended in place, which took up to 56 ms for a body of
+128 MiB.  The first quarter of a large body is therefore collected in parts.  Then a buffer for the
+whole body is allocated, and each further piece also moves the same number of bytes from the parts
+into it.  The buffer is not allocated earlier, so that no memory is reserved for announced bytes
+that may never arrive.
 
-Invariants: it uses at most a quarter more memory than `taken` returns; no write copies more than
-`PART_BYTES`, or twice its piece if that is more.
+Invariants: the buffers use at most a quarter more memory than `taken` returns; no write copies more
+than `PART_BYTES`, or twice its piece if that is more.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from mypy_extensions import i64
 
 from leveret.errors import ResourceFault
 
-#: A body up to this size grows in place, and so does each part of a larger one.
+#: A body up to this size grows in place, as does each part of a larger body.
 PART_BYTES: Final[i64] = 8 * 1024 * 1024
 
-#: The whole buffer is allocated when this fraction (one quarter) of a large body has arrived.
+#: The buffer for a whole large body is allocated when 1/_WHOLE_AT of the body has arrived.
 _WHOLE_AT: Final[i64] = 4
 
 
 @final
 class BodyBuffer:
-    """The bytes received of one body with `size` bytes in all."""
+    """The received bytes of one body of `size` bytes."""
 
     def __init__(self, size: i64) -> None:
         self._size: Final[i64] = size
         #: The number of bytes received.
         self._come: i64 = 0
-        #: The body from its start; for a large one, allocated when a quarter has arrived.
+        #: The buffer for the whole body; None until a quarter of a large body has arrived.
         self._whole: BytesIO | None = None
-        #: The parts of that quarter that are not moved yet, and the offset of each in the body.
+        #: The parts that are not moved yet, and the offset of each in the body.
         self._parts: list[BytesIO] = []
         self._places: list[int] = []
-        #: How much of the last part has been moved.
+        #: The number of bytes moved from the last part.
         self._moved: i64 = 0
         if size <= PART_BYTES:
             self._whole = BytesIO()
 
     def taken(self) -> i64:
-        """Return the bytes of memory to account for it."""
+        """Return the number of bytes to account for the body."""
         return self._come + self.ahead()
 
     def ahead(self) -> i64:
@@ -53,7 +53,7 @@ class BodyBuffer:
         return 0 if self._whole is None or self._size <= PART_BYTES else self._size - self._come
 
     def write(self, piece: bytes) -> None:
-        """Add the next piece; the pieces have at most `size` bytes in all.
+        """Add the next piece; all pieces together have at most `size` bytes.
 
         Raises: ResourceFault (506) if the system is out of memory.
         """
@@ -68,7 +68,7 @@ class BodyBuffer:
         if whole is None:
             self._collect(piece)
         elif self._size <= PART_BYTES:
-            # It grows in place, and `getvalue` does not copy it.
+            # The buffer grows in place, and `getvalue` does not copy it.
             whole.write(piece)
         else:
             whole.seek(int(self._come))
@@ -79,7 +79,7 @@ class BodyBuffer:
             self._whole = BytesIO(bytes(int(self._size)))
 
     def body(self) -> bytes:
-        """Return the body, once all of it has arrived."""
+        """Return the complete body."""
         whole = self._whole
         if whole is None:
             return b""

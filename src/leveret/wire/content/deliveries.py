@@ -1,18 +1,18 @@
-"""Deliveries of a stream as columns, for bulk readers that put messages into columns anyway.
+"""Deliveries of a stream as columns, for bulk readers that store messages in columns anyway.
 
-A `DeliveryScanner` takes the deliveries of one channel out of a connection's input before its
-session sees them.  Of each it keeps the offset and the time from the broker's headers, the
-exchange, the routing key and the body, and on request the properties.  All other frames (replies,
-closes, heartbeats, other channels) are left to the session.
+A `DeliveryScanner` reads the deliveries of one channel from a connection's input, before the
+session does.  For each it stores the offset and the time from the broker's headers, the exchange,
+the routing key and the body, and on request the properties.  All other frames (replies, closes,
+heartbeats, other channels) are left to the session.
 
-    offsets      8 bytes each, little-endian; NO_OFFSET if the broker sent none
-    timestamps   8 bytes each, milliseconds since 1970; NO_TIMESTAMP if it sent none
+    offsets      8 bytes each, little-endian; NO_OFFSET if none was sent
+    timestamps   8 bytes each, milliseconds since 1970; NO_TIMESTAMP if none was sent
     redelivered  1 byte each
     texts        bodies, exchanges, routing keys, properties: the concatenated bytes, and their
                  boundaries: a leading 0, then the end of each, 4 bytes each
 
-In the properties the broker's values of offset and time are set to 0, so that equal properties of
-publishers are equal here.
+In the properties, the broker's offset and time are set to 0, so that messages published with equal
+properties have equal properties here.
 
 Invariants: a row is complete in all columns or absent from all; input may be split anywhere;
 content frames are accepted only after the method that announces them (505 otherwise).
@@ -56,7 +56,7 @@ STREAM_TIMESTAMP: Final = b"x-stream-timestamp"
 NO_OFFSET: Final = -1
 NO_TIMESTAMP: Final = -1
 
-#: The type letter `l` of a signed 64-bit integer, sent by both brokers.
+#: The type letter `l` of a signed 64-bit integer, as sent by Leveret and RabbitMQ.
 _LONG_LONG: Final = 108
 
 _CONTENT_TYPE: Final = 0x8000
@@ -116,8 +116,8 @@ class DeliveryColumns:
 class DeliveryScanner:
     """Collects the deliveries of one channel.
 
-    `count` is the number of complete deliveries not taken yet, `body_bytes` the size of their
-    bodies; `delivery_tag` and `last_offset` are those of the last one.
+    `count` is the number of complete deliveries not taken yet, and `body_bytes` the size of their
+    bodies.  `delivery_tag` and `last_offset` belong to the last complete delivery.
     """
 
     def __init__(self, channel: i64, with_properties: bool) -> None:
@@ -152,10 +152,10 @@ class DeliveryScanner:
         return columns
 
     def take(self, reader: FrameReader) -> None:
-        """Take the frames of deliveries at the reader's position, and advance it.
+        """Read the deliveries at the reader's position, and advance it.
 
-        It stops before the first incomplete frame or frame of another kind; the reader handles
-        that, including its errors.
+        Stop before the first incomplete or other frame, which is left to the session, with its
+        errors.
 
         Raises: UnexpectedFrame (505); SyntaxFault (502); ContentTooLarge (311).
         """
@@ -164,7 +164,7 @@ class DeliveryScanner:
             self._take_from(reader)
 
     def _take_from(self, reader: FrameReader) -> None:
-        """Take the deliveries that are complete in the reader's data."""
+        """Read the frames of deliveries that are complete in the reader's data."""
         data = reader.data
         size: i64 = len(data)
         at = reader.position
@@ -225,7 +225,7 @@ class DeliveryScanner:
             self._finish()
 
     def _find(self, data: bytes, raw: i64, end: i64) -> None:
-        """Find offset and time in the properties, and keep the properties without them."""
+        """Read offset and time from the properties, and store the properties without them."""
         flags: i64 = i64(read_i16_be(data, raw)) & 0xFFFF
         at = raw + 2
         if flags & _CONTENT_TYPE:
@@ -309,5 +309,5 @@ def _after_short_string(data: bytes, at: i64, end: i64) -> i64:
 
 
 def _short() -> SyntaxFault:
-    """Return the error of a truncated delivery."""
+    """Return the error for a truncated delivery."""
     return SyntaxFault("a delivery ends early")

@@ -1,9 +1,10 @@
 """The pending output frames of one connection, in the order of writing.
 
-Short payloads are copied into a buffer.  A long body is not copied: it is kept between two buffers.
+Short payloads are copied into a buffer.  A long body is not copied, but referenced between two
+buffers.
 
-Invariant: `take` returns everything written before it, once; `parts_bytes` is the size of the parts
-outside of `writer`.
+Invariant: `take` returns all output written before the call, once; `parts_bytes` is the size of the
+parts outside of `writer`.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ from leveret.wire.frames import (
 )
 from leveret.wire.methods.ids import BASIC, BASIC_DELIVER
 
-#: Memory that a connection keeps for its next output after a flush; a longer buffer is freed once a
-#: second.
+#: The size up to which a buffer is reused after a flush; a larger buffer is freed once a second.
 _OUTPUT_BYTES_KEPT: Final = 16_384
 
 
@@ -33,7 +33,7 @@ _DELIVER_FIXED: Final = 9
 
 
 def content_cost(properties: bytes, body: bytes) -> i64:
-    """Return the extra cost of copying a content into the output.
+    """Return the extra cost of copying a message's content into the output.
 
     A long body is not copied.
     """
@@ -63,7 +63,7 @@ class FrameOutput:
         #: The size of the parts before `writer`.
         self.parts_bytes: i64 = 0
         self._parts: list[bytes | memoryview] = []
-        #: The largest size of `writer` since `trim`: its memory stays allocated.
+        #: The largest size of `writer` since `trim`, for which its memory stays allocated.
         self._longest: i64 = 0
 
     def write_delivery(
@@ -133,7 +133,7 @@ class FrameOutput:
         self.parts_bytes += len(before) + end - start
 
     def take(self) -> list[bytes | memoryview]:
-        """Return the bytes to send, in order; may be empty."""
+        """Return and clear the bytes to send, in order; the list may be empty."""
         parts = self._parts
         size: i64 = len(self.writer)
         if size > 0:
@@ -146,7 +146,7 @@ class FrameOutput:
         return parts
 
     def trim(self) -> None:
-        """Free memory that large output has used; this may replace `writer`."""
+        """Free the memory of large output; this may replace `writer`."""
         if self._longest > _OUTPUT_BYTES_KEPT and len(self.writer) == 0:
             self.writer = BytesWriter()
             self._longest = 0

@@ -1,8 +1,7 @@
-"""A publish as bytes: the positions of its parts, and its arguments.
+"""Recognition of whole publishes in input bytes, and decoding of their arguments.
 
 A method frame, a header frame and at most one body frame, all of one channel, are recognised by a
-dozen bytes.  Input with another shape is not judged here: the frame-by-frame path decodes it or
-reports its error.
+dozen bytes.  Other input is left to the frame-by-frame path, which decodes it or reports its error.
 
 Source: AMQP 0-9-1, basic.publish, and section 4.2.6 for the frames of a content.
 """
@@ -29,7 +28,7 @@ from leveret.wire.methods.ids import BASIC, BASIC_PUBLISH
 #: The bytes around a payload: type, channel and size before it, the end octet after it.
 _AROUND: Final = 8
 
-#: The minimum size of a publish: its three shortest frames without a body.
+#: A lower bound for the size of a publish.
 _SHORTEST: Final = 32
 
 
@@ -37,8 +36,9 @@ _SHORTEST: Final = 32
 class PublishShape:
     """Finds publishes; if `find` returns True, the attributes are positions in the data.
 
-    `arguments` to `arguments_end` are the method's arguments, `properties` to `properties_end` the
-    property bytes, `body` to `body_end` the body; `after` is the start of the next frame.
+    The method's arguments are from `arguments` to `arguments_end`, the property bytes from
+    `properties` to `properties_end`, and the body from `body` to `body_end`.  `after` is the start
+    of the next frame.
     """
 
     def __init__(self, payload_bytes_max: i64, body_bytes_max: i64) -> None:
@@ -54,7 +54,7 @@ class PublishShape:
         self.after: i64 = 0
 
     def find(self, data: bytes, size: i64, position: i64) -> bool:
-        """Return whether a whole publish begins at `position` of `data`, which has `size` bytes."""
+        """Return whether a whole publish begins at `position` in the `size` bytes of `data`."""
         if size - position < _SHORTEST:
             return False
         # A frame's type, its channel and the first byte of its size.
@@ -122,9 +122,9 @@ IMMEDIATE: Final = 2
 
 
 def publish_arguments(raw: bytes) -> tuple[bytes, bytes, i64]:
-    """Decode the arguments of a basic.publish: the bytes after the method's ids.
+    """Decode the arguments of a basic.publish, which follow the method's ids.
 
-    Return the exchange's name and the routing key, as raw bytes, and the flags.
+    Return the exchange name and the routing key, as raw bytes, and the flags.
 
     Raises: SyntaxFault (502) for a wrong length.
     """

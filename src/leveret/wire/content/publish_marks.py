@@ -1,22 +1,22 @@
-"""The exchange between a client and a Leveret broker about publishes whose confirms were lost.
+"""The protocol by which a Leveret broker reports the outcome of publishes with lost confirms.
 
-A recovering client identifies itself by a *publish session*: the entry `leveret-session` of its
-client properties, 32 hexadecimal digits that it keeps over all its connections.  Each channel has a
-*key*, an increasing number, in the reserved string of channel.open.  After a colon follows the key
-that the same channel of the application had on the lost connection:
+A recovering client identifies itself by a *publish session*: 32 hexadecimal digits in the client
+property `leveret-session`, the same on all its connections.  Each channel sends a *key*, an
+increasing number, in the reserved string of channel.open.  A colon and a second key follow if the
+same channel of the application had that key on the lost connection:
 
     channel.open     "12"          a new channel
     channel.open     "15:12"       the channel with key 12 continues as 15
 
-channel.open-ok then contains, in its own reserved string, the outcome of the publishes on 12 in
-confirm mode, or nothing if it is unknown:
+channel.open-ok then contains, in its reserved string, the outcome of the publishes in confirm mode
+on the channel with key 12, or nothing if the outcome is unknown:
 
-    channel.open-ok  "1043"                  publishes 1 to 1043 were handled
-    channel.open-ok  "1043 40 n51-53 r60-60" the same, but those up to 40 are unknown, 51 to 53 were
+    channel.open-ok  "1043"                  publishes 1 to 1043 were accepted
+    channel.open-ok  "1043 40 n51-53 r60-60" the same, but 1 to 40 are unknown, 51 to 53 were
                                              nacked, and 60 was returned
 
-Publishes are numbered like their confirms: from 1, since confirm.select.  Other brokers send empty
-strings there, and ignore the client's.
+Publishes are numbered from 1 since confirm.select, like their confirms.  Other brokers send an
+empty string, and ignore the client's string.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KEY_DIGITS_MAX: Final = 18
 NACKED: Final = 1
 RETURNED: Final = 2
 
-#: The first and the last publish of a run that was not accepted, and which of the two it was.
+#: The first and the last publish of a run that was not accepted, and NACKED or RETURNED.
 Gap = tuple[int, int, int]
 
 _LETTERS: Final = {NACKED: "n", RETURNED: "r"}
@@ -45,8 +45,8 @@ _LETTERS: Final = {NACKED: "n", RETURNED: "r"}
 class PublishMarks:
     """The outcome of the publishes 1 to `through` of a channel.
 
-    The outcome of those up to `floor` is unknown.  All others were accepted, except `gaps`, which
-    are in ascending order and do not overlap.
+    The outcome of publishes up to `floor` is unknown.  All others were accepted, except `gaps`,
+    which are in ascending order and do not overlap.
     """
 
     def __init__(self, through: i64, floor: i64, gaps: list[Gap]) -> None:
@@ -56,12 +56,12 @@ class PublishMarks:
 
 
 def read_session(value: object) -> bytes:
-    """Return the session in a client property, or nothing if it is invalid."""
+    """Return the session in a client property, or b"" if it is invalid."""
     if not isinstance(value, (str, bytes)) or len(value) != _SESSION_DIGITS:
         return b""
     try:
         text = value if isinstance(value, str) else value.decode("ascii")
-        # Only digits: `fromhex` would accept spaces.
+        # `fromhex` also accepts spaces, which the size check below refuses.
         session = bytes.fromhex(text)
     except ValueError:
         return b""
@@ -82,7 +82,7 @@ def read_channel_key(text: str) -> tuple[int, int]:
 
 
 def _number(text: str) -> int:
-    """Return a number of digits only, or 0."""
+    """Return the number in `text`, or 0 if it contains other characters than digits."""
     if 0 < len(text) <= _KEY_DIGITS_MAX and text.isascii() and text.isdecimal():
         return int(text)
     return 0
@@ -107,7 +107,7 @@ def encode_marks(marks: PublishMarks, size_max: int) -> bytes:
 
 
 def read_marks(data: bytes) -> PublishMarks | None:
-    """Return the marks in a channel.open-ok; None if absent or invalid."""
+    """Return the marks in a channel.open-ok, or None if they are absent or invalid."""
     words = data.split(b" ")
     numbers = words[:2] if len(words) > 1 else [data, b"0"]
     if not all(0 < len(word) <= _KEY_DIGITS_MAX and word.isdigit() for word in numbers):

@@ -1,8 +1,8 @@
-"""Counts a broker's output without decoding it: the reading side of a load test.
+"""Counting of a broker's output without decoding it, for the reading side of a load test.
 
-A `Scanner` counts deliveries, returns and confirms in pieces of input, remembers the last delivery
-tag, and collects all other methods in a list.  It is not a client: it decodes nothing and checks no
-state.  At some 50 ns per delivery it does not distort the measurement of a broker.
+A `Scanner` counts deliveries, returns and confirms in pieces of input, records the last delivery
+tag, and collects all other methods in a list.  It decodes no messages and checks no protocol state.
+At about 50 ns per delivery, it does not distort the measurement of a broker.
 
 Invariants: a publish counts as settled once, regardless of the order of confirms and of `multiple`;
 input may be split anywhere.
@@ -32,7 +32,7 @@ _ACK_IDS: Final = b"\x00\x3c\x00\x50"
 #: The size of a payload with ids, delivery tag and bits.
 _ACK_BYTES: Final = 13
 
-#: The number of buckets for each power of two, which gives an error of at most 3 %.
+#: The number of buckets for each power of two, as a power of two; the error is at most 3 %.
 _STEP_BITS: Final = 5
 _STEPS: Final = 1 << _STEP_BITS
 _BUCKETS: Final = 64 * _STEPS
@@ -40,7 +40,7 @@ _BUCKETS: Final = 64 * _STEPS
 
 @final
 class Latencies:
-    """A histogram of latencies in ns, whose buckets grow with the latency."""
+    """A histogram of latencies in ns, with buckets that grow with the latency."""
 
     def __init__(self) -> None:
         self.count: i64 = 0
@@ -49,7 +49,7 @@ class Latencies:
         self._buckets: list[i64] = [0] * _BUCKETS
 
     def add(self, latency_ns: i64) -> None:
-        """Count one latency; a negative one (clocks of two machines) counts as 0."""
+        """Count a latency; a negative latency (clocks of two machines) counts as 0."""
         value: i64 = max(latency_ns, 0)
         if self.count == 0 or value < self.least:
             self.least = value
@@ -63,7 +63,7 @@ class Latencies:
         self._buckets[exponent * _STEPS + step] += 1
 
     def quantile(self, share: float) -> int:
-        """Return the quantile `share` (0 to 1) of the latencies, or 0 if there are none."""
+        """Return the quantile `share` (0 to 1) of the latencies, or 0 without latencies."""
         rank: i64 = i64(share * float(self.count))
         seen: i64 = 0
         place: i64 = 0
@@ -85,7 +85,7 @@ class Latencies:
 
 @final
 class Scanner:
-    """Counts the input of one connection, on which only one channel is used."""
+    """Counts the input of a connection that uses only one channel."""
 
     def __init__(self, frame_max: i64, latencies: Latencies | None) -> None:
         self._reader: Final = FrameReader(frame_max)
@@ -98,7 +98,7 @@ class Scanner:
         self.nacked: i64 = 0
         #: Payloads of all methods except deliveries, returns and confirms: (channel, payload).
         self.others: list[tuple[int, bytes]] = []
-        #: All publishes up to this one are settled, and later ones in `_early`.
+        #: All publishes up to this number are settled, and above it those in `_early`.
         self._settled_to: i64 = 0
         self._early: set[i64] = set()
         self._delivering = False
@@ -110,7 +110,7 @@ class Scanner:
         return int(self._settled_to) + len(self._early)
 
     def scan(self, piece: bytes, now_ns: i64) -> None:
-        """Count the complete input so far.  Raises: FrameError (501), also for other protocols."""
+        """Add input and count its complete frames.  Raises: FrameError (501)."""
         reader = self._reader
         reader.feed(piece)
         while reader.next():
@@ -128,7 +128,7 @@ class Scanner:
                 self._method()
 
     def _timed(self, now_ns: i64) -> None:
-        """Count the latency of the message whose first body frame is current."""
+        """Count the latency of a message by its first body frame, which is current."""
         reader = self._reader
         if self._latencies is not None and reader.end - reader.start >= 8:
             self._latencies.add(now_ns - read_i64_be(reader.data, reader.start))
@@ -176,7 +176,7 @@ class Scanner:
 
 
 def write_acks(channel: i64, first: i64, last: i64, every: i64) -> bytes:
-    """Return the acks of the deliveries `first` to `last`, one for `every` of them.
+    """Return the acks of the deliveries `first` to `last`, one for each `every` deliveries.
 
     If `every` is above 1, acks have `multiple` set and their tags are divisible by `every`; a
     later call acks the rest.

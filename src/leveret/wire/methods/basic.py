@@ -130,7 +130,7 @@ class BasicConsumeOk(Method):
 
 @final
 class BasicCancel(Method):
-    """basic.cancel (60.30): cancels a consumer; from the server: it was cancelled."""
+    """basic.cancel (60.30): cancels a consumer; from the server: reports a cancelled consumer."""
 
     CLASS_ID: ClassVar[int] = 60
     METHOD_ID: ClassVar[int] = 30
@@ -297,7 +297,7 @@ class BasicGet(Method):
 
 @final
 class BasicGetOk(Method):
-    """basic.get-ok (60.71): returns one message, and the number of the others."""
+    """basic.get-ok (60.71): returns one message, and the number of messages left."""
 
     CLASS_ID: ClassVar[int] = 60
     METHOD_ID: ClassVar[int] = 71
@@ -449,7 +449,7 @@ class BasicRecoverOk(Method):
 
 @final
 class BasicNack(Method):
-    """basic.nack (60.120): nacks deliveries; from the server: publishes that were not accepted."""
+    """basic.nack (60.120): nacks deliveries; from the server: nacks publishes."""
 
     CLASS_ID: ClassVar[int] = 60
     METHOD_ID: ClassVar[int] = 120

@@ -101,7 +101,7 @@ class ConnectionStartOk(Method):
 
 @final
 class ConnectionSecure(Method):
-    """connection.secure (10.20): requests another round of the login."""
+    """connection.secure (10.20): sends a challenge for another login step."""
 
     CLASS_ID: ClassVar[int] = 10
     METHOD_ID: ClassVar[int] = 20
@@ -165,7 +165,7 @@ class ConnectionTune(Method):
 
 @final
 class ConnectionTuneOk(Method):
-    """connection.tune-ok (10.31): accepts limits, none above the proposed ones."""
+    """connection.tune-ok (10.31): accepts the limits or lower ones."""
 
     CLASS_ID: ClassVar[int] = 10
     METHOD_ID: ClassVar[int] = 31

@@ -27,10 +27,10 @@ def decode_method(payload: bytes, start: i64, end: i64) -> Method:
     Raises: NotImplementedFault (540) for an unknown class or method, SyntaxFault (502) for
     arguments that are too short, too long or invalid, FrameError (501) for a name that is not
     UTF-8 or a payload without ids, PreconditionFailed (406) for a name of line ends only.  The
-    error contains class and method.
+    error contains the class and method ids.
     """
     if end - start < 4:
-        raise FrameError("a method frame has no room for its class and method")
+        raise FrameError("a method frame is too short for its class and method ids")
     class_id: i64 = i64(read_i16_be(payload, start)) & 0xFFFF
     method_id: i64 = i64(read_i16_be(payload, start + 2)) & 0xFFFF
     fields = FieldReader(payload, start + 4, end)
@@ -49,7 +49,7 @@ def decode_method(payload: bytes, start: i64, end: i64) -> Method:
 
 
 def _read(class_id: i64, method_id: i64, fields: FieldReader) -> Method | None:
-    """Return the method, or None if class or method are unknown."""
+    """Return the method, or None if its class or method id is unknown."""
     if class_id == 60:
         return read_basic(method_id, fields)
     if class_id == 10:

@@ -106,7 +106,7 @@ def read_tx(method_id: i64, fields: FieldReader) -> Method | None:
 
     Raises: SyntaxFault (502), FrameError (501).
     """
-    del fields  # no method of this class has any
+    del fields  # the methods of this class have no fields
     if method_id == 10:
         return TxSelect()
     if method_id == 11:
