@@ -44,7 +44,7 @@ class Acks:
 
     def __init__(self, channel: i64, base: i64) -> None:
         self.newest: i64 = base
-        #: Whether the next ack may join the buffered ones, because their frame is due anyway.
+        #: Whether the next ack may join the buffered acks, because their frame is due anyway.
         self.is_due = False
         self._channel: Final[i64] = channel
         self._base: Final[i64] = base
@@ -83,7 +83,7 @@ class Acks:
         return True
 
     def takes(self, delivery_tag: i64) -> bool:
-        """Buffer an ack if it is the next in order; the caller then has the output send it."""
+        """Buffer an ack if it is the next in order; the caller must then schedule the output."""
         if not self._gathers or delivery_tag != self._settled + 1 or delivery_tag > self.newest:
             return False
         self._add(delivery_tag)

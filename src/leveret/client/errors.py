@@ -71,9 +71,9 @@ class Closed(ClientError):
 
 
 class ConnectionInUse(ClientError, RuntimeError):
-    """A blocking connection was used by a second thread during a call of the first one.
+    """A second thread called a connection during a call, or the caller is outside its event loop.
 
-    The second call has had no effect.
+    The refused call has had no effect.
     """
 
 
@@ -129,7 +129,7 @@ class ConsumerCancelled(ClientError):
 
 
 def told(error: Exception) -> str:
-    """Return an error's text, or its class name if it has no text, like many a `TimeoutError`."""
+    """Return an error's text, or its class name if the text is empty."""
     return str(error) or type(error).__name__
 
 

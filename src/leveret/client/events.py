@@ -114,7 +114,7 @@ class ConnectionEnded:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The connection has ended and is to be recovered; its channels wait for the next one.
+    """The connection has ended and is to be recovered; its channels wait for the next connection.
 
     `tokens` belong to requests on the connection itself, which are not repeated.
     """
@@ -146,7 +146,7 @@ class Replied:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Deliveries of one consumer that arrived together; `size` is their counted size in bytes."""
+    """Deliveries of one consumer that arrived together; `size` is their size with overhead."""
 
     owner: ChannelOwner
     consumer_tag: str

@@ -142,7 +142,7 @@ class Tracing(Traces):
         return self._chosen().extract(message.headers, getter=HEADERS), links
 
     def _chosen(self) -> TextMapPropagator:
-        """Return the propagator; the program may change the global one at any time."""
+        """Return the given propagator, or the current global one."""
         return self._propagator or propagate.get_global_textmap()
 
 

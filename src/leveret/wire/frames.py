@@ -203,7 +203,7 @@ class PieceReader:
         return int(i64(len(self.data)) - self.position + self._gathered)
 
     def memory(self) -> i64:
-        """Return the memory of the input, including the parsed part of the last piece."""
+        """Return the memory used by the input, including the parsed part of the last piece."""
         return i64(len(self.data)) + self._gathered
 
     def trim(self) -> None:
@@ -213,7 +213,7 @@ class PieceReader:
             self.position = 0
 
     def forget(self) -> None:
-        """Free all input: it will not be parsed."""
+        """Free all input, because it will not be parsed."""
         self.data = b""
         self.position = 0
         self._pieces = []
@@ -221,7 +221,7 @@ class PieceReader:
         self._missing = 0
 
     def wait_for(self, missing: i64, there: i64) -> None:
-        """Wait for `missing` bytes, unless `there` is 0: the next piece then needs no joining."""
+        """Expect `missing` more bytes; if `there` is 0, the next piece needs no joining."""
         self._missing = missing if there > 0 else 0
 
 
@@ -314,7 +314,7 @@ class FrameReader(PieceReader):
         return super().held() + int(rest)
 
     def memory(self) -> i64:
-        """Return the memory of the input, including the parsed part of the last piece."""
+        """Return the memory used by the input, including the parsed part of the last piece."""
         return super().memory() + i64(len(self._rest))
 
     def trim(self) -> None:
@@ -323,7 +323,7 @@ class FrameReader(PieceReader):
         super().trim()
 
     def forget(self) -> None:
-        """Free all input: it will not be parsed."""
+        """Free all input, because it will not be parsed."""
         super().forget()
         self._rest = b""
 

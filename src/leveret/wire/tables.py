@@ -8,13 +8,13 @@ Types on the wire and in Python (RabbitMQ's letters and signedness):
     x bytes                    T Timestamp (unsigned seconds)
     A list                     F dict                     V None
 
-The written types are t, I or l (by range), d, D, S, x, T, A, F and V, which RabbitMQ all reads.  A
-datetime with a time zone is written as T.
+The written types are t, I or l (by range), d, D, S, x, T, A, F and V; RabbitMQ reads all of them.
+A datetime with a time zone is written as T.
 
 Invariants: malformed input raises `SyntaxFault` and nothing else; no value is built before the
 whole table is checked; nesting is limited by `TABLE_DEPTH_MAX`, and the number of all entries,
-including nested ones, by `TABLE_ENTRIES_MAX`; `skim_table` accepts exactly what `read_table`
-accepts.  A repeated key keeps its first value.
+including nested ones, by `TABLE_ENTRIES_MAX`; `skim_table` and `read_table` accept exactly the same
+input.  A repeated key keeps its first value.
 
 Source: AMQP 0-9-1 section 4.2.5.5 and RabbitMQ's errata (section "field types").
 """

@@ -161,7 +161,7 @@ class Connection(ShellConnection):
             await asyncio.shield(self._gone)
 
     async def wait_closed(self) -> None:
-        """Wait until the connection has ended.  Raises: its error, unless this side closed it."""
+        """Wait until the connection has ended.  Raises: the error that ended it, if any."""
         await asyncio.shield(self._gone)
         if self.session.error is not None:
             raise self.session.error.with_traceback(None)

@@ -5,8 +5,9 @@ each cluster receives every message of the topic once, and one *member* of the c
 On the broker, a cluster consists of exchanges and queues; `names` and `topology` define their names
 and arguments, so that programs with any AMQP client can publish to a topic and join a cluster.
 
-`producer.Producer` and `consumer.Consumer` are the public classes, `leveret.Producer` and
-`leveret.Consumer` for short; `blocking` contains their counterparts for programs without asyncio.
+The public classes are `producer.Producer` and `consumer.ClusterConsumer`, exported as
+`leveret.Producer` and `leveret.Consumer`.  `blocking` contains their counterparts for programs
+without asyncio.
 
 Invariants: a message is acked only after its handler has returned; at most one member at a time
 receives the messages of a partition.

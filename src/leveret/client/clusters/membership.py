@@ -177,7 +177,7 @@ async def join(
 ) -> Membership:
     """Connect and join the cluster.
 
-    Raises: as `connect` and `Membership.begin`; nothing is left open in that case.
+    Raises: as `connect` and `Membership.begin`; the connection is then closed.
     """
     membership = Membership(await connect(uri, **without_recovery(options)), settings, make_handler)
     try:

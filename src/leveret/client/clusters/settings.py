@@ -34,8 +34,7 @@ class MemberSettings:
     def __post_init__(self) -> None:
         if self.member is not None and not 0 <= self.member < CLUSTER_MEMBERS_MAX:
             raise ValueError(
-                f"member is {self.member}: the numbers of members are 0 to "
-                f"{CLUSTER_MEMBERS_MAX - 1}"
+                f"member is {self.member}: it must be from 0 to {CLUSTER_MEMBERS_MAX - 1}"
             )
         counts = {"prefetch": self.prefetch, "concurrency": self.concurrency}
         counts |= {"max_attempts": self.max_attempts, "max_batch": self.max_batch or 1}

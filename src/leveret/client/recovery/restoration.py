@@ -143,7 +143,7 @@ class Restoration:
     def takes_end(self, event: ChannelEnded) -> bool:
         """Handle the end of a channel; return whether the channel is still being restored.
 
-        It is not if the application has closed the channel and waits for its end.
+        It is not being restored if the application has closed it and waits for its end.
         """
         memory = self._channels.get(event.channel)
         if self._is_over or memory is None:

@@ -445,7 +445,7 @@ class ChannelSession(OwnedChannel):
         events.append(Settled(self, tuple(outcomes)))
 
     def _on_other(self, method: Method, state: ChannelState, events: list[Event]) -> None:
-        """Handle channel methods, basic.cancel and channel.open-ok."""
+        """Handle channel.open-ok, flow, close and close-ok, and basic.cancel."""
         if isinstance(method, ChannelClose):
             self._output.send(self.number, ChannelCloseOk())
             if state is ChannelState.CLOSED:
@@ -659,7 +659,7 @@ class ChannelSession(OwnedChannel):
 
 
 def _unsettles(method: Method) -> bool:
-    """Return whether acks must not be combined after a method, as unacked tags become unknown.
+    """Return whether a method stops the combining of acks, because unacked tags become unknown.
 
     `no_ack` deliveries use tags too, basic.recover assigns new tags, and a rollback undoes acks.
     """

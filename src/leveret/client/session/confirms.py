@@ -5,9 +5,9 @@ A mandatory message is returned before its confirm (behaviour 24: return before 
 does not contain the sequence, so it is matched with the oldest unconfirmed publish that has the
 same exchange, routing key and body.
 
-If the connection is recovered after a loss, publishes are stored until they settle (`kept`).  After
-a loss they are repeated and the broker counts from 1 again, so its delivery tags are translated to
-the application's sequences.
+On a connection with recovery, publishes are stored until they settle (`kept`).  After a loss they
+are repeated and the broker counts from 1 again, so its delivery tags are translated to the
+application's sequences.
 
 Invariants: a sequence settles once; all sequences below `_lowest` have settled, and above it only
 those in `_early`; `waiting` contains the unconfirmed publishes with a token and those that may be

@@ -478,7 +478,7 @@ class ClientConnection:
         heapq.heappush(self._numbers_free, channel.number)
 
     def _fail(self, error: HardError | SoftError, events: list[Event]) -> None:
-        """End the connection because of an error in the broker's input, with a close."""
+        """End the connection because of an error in the broker's input; try to send a close."""
         if self.state not in {ConnectionState.STARTING, ConnectionState.CLOSING}:
             self._send_close(error.code, error.reply_text, error.class_id, error.method_id)
         self._end(error, events)

@@ -68,7 +68,7 @@ class Intake:
         self._after: i64 = 0
 
     def channel(self, reader: FrameReader) -> int:
-        """Return the channel of a whole delivery that comes next, or 0 for other input."""
+        """Return the channel of the next delivery, or 0 if no whole delivery comes next."""
         reader.reach_rest()
         data = reader.data
         at = reader.position

@@ -46,7 +46,7 @@ class ChannelState(enum.Enum):
     CLOSED = "has ended"
 
 
-#: state → the broker's method → next state.  A closing connection drops all but the two closes.
+#: state → the broker's method → next state.  A closing connection drops all other methods.
 CONNECTION: Final[dict[ConnectionState, dict[type[Method], ConnectionState]]] = {
     ConnectionState.STARTING: {
         ConnectionStart: ConnectionState.TUNING,

@@ -117,7 +117,7 @@ class ShellChannel(ChannelOwner):
     # -- consumers ---------------------------------------------------------------------------------
 
     def add_consumer(self, consumer: ShellConsumer) -> None:
-        """Route messages with the consumer's tag to it."""
+        """Route messages with the consumer's tag to the consumer."""
         self._consumers[consumer.consumer_tag] = consumer
 
     def remove_consumer(self, consumer: ShellConsumer) -> None:

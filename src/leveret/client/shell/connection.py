@@ -258,7 +258,7 @@ class ShellConnection(ABC):
 
     def _abort_overfull(self) -> None:
         """End the connection, because too many messages are buffered."""
-        text = f"{self._input_bytes} bytes of messages wait; limit them by channel.qos()"
+        text = f"{self._input_bytes} bytes of messages are unread; limit them by channel.qos()"
         self._handle(self.session.abort(InputFull(text)))
 
     def stop_recovering(self) -> None:

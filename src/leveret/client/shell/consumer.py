@@ -47,7 +47,7 @@ class ShellConsumer:
         return self._error
 
     def push(self, messages: list[Message], size: int) -> None:
-        """Buffer messages from the broker; `size` is their counted size in bytes."""
+        """Buffer messages from the broker; `size` is their size with overhead."""
         self._buffer.extend(messages)
         self._hold(size)
 
@@ -79,7 +79,7 @@ class ShellConsumer:
         return message
 
     def _release(self) -> None:
-        """Stop counting the messages that were taken."""
+        """Subtract the taken messages from the buffered bytes."""
         taken, self._taken = self._taken, 0
         self._hold(-taken)
 

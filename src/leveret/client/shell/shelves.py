@@ -35,7 +35,7 @@ Key = tuple["Parameters", ...]
 
 
 class Idle(Generic[C]):
-    """An idle connection, and the time since when it is idle (monotonic seconds)."""
+    """An idle connection, and when it became idle (monotonic seconds)."""
 
     __slots__ = ("connection", "since")
 

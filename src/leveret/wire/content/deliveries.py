@@ -154,8 +154,8 @@ class DeliveryScanner:
     def take(self, reader: FrameReader) -> None:
         """Read the deliveries at the reader's position, and advance it.
 
-        Stop before the first incomplete or other frame, which is left to the session, with its
-        errors.
+        Stop before the first frame that is incomplete or not part of a delivery.  The session
+        handles that frame and its errors.
 
         Raises: UnexpectedFrame (505); SyntaxFault (502); ContentTooLarge (311).
         """

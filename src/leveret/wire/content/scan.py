@@ -32,7 +32,7 @@ _ACK_IDS: Final = b"\x00\x3c\x00\x50"
 #: The size of a payload with ids, delivery tag and bits.
 _ACK_BYTES: Final = 13
 
-#: The number of buckets for each power of two, as a power of two; the error is at most 3 %.
+#: Each power of two has 2**_STEP_BITS buckets, which gives an error of at most 3 %.
 _STEP_BITS: Final = 5
 _STEPS: Final = 1 << _STEP_BITS
 _BUCKETS: Final = 64 * _STEPS
