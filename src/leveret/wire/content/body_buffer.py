@@ -22,7 +22,7 @@ from leveret.errors import ResourceFault
 #: A body up to this size grows in place, as does each part of a larger body.
 PART_BYTES: Final[i64] = 8 * 1024 * 1024
 
-#: The buffer for a whole large body is allocated when 1/_WHOLE_AT of the body has arrived.
+#: The buffer for a large body is allocated when a quarter of the body (1/4) has arrived.
 _WHOLE_AT: Final[i64] = 4
 
 
