@@ -1,1 +1,1 @@
-"""Queues as tables: browsed, or consumed through the spool."""
+"""Reads of queues: the batch read browses a queue, the streaming read consumes it into a spool."""

@@ -1,12 +1,12 @@
-"""The batch read of a queue: it only browses, and the messages stay (`ackMode=none`).
+"""The batch read of a queue, which removes no messages (`ackMode=none`).
 
-With Leveret one task browses the queue (`x-browse`), which has no effect on it.  With other brokers
-it gets the messages without acks, in order, and returns them when it has read them: they are then
-marked as redelivered, a quorum queue counts a delivery, and while the task reads no other consumer
-gets them, nor does a second read of the same query.
+With Leveret, one task browses the queue (`x-browse`), which has no effect on it.  With other
+brokers, the task consumes the messages in order without acking them, and returns them when it has
+read them.  They are then marked as redelivered, and a quorum queue counts a delivery.  While the
+task reads, neither other consumers nor a second read of the same query get them.
 
-A batch read that consumed messages could lose them: Spark does not tell a Python source that a
-batch query has succeeded.
+A batch read that acked messages could lose them, because Spark does not notify a Python source that
+a batch query has succeeded.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ from leveret.spark.queue.feed import DOUBT_SECONDS, check_kind, is_a_stream
 from leveret.spark.queue.ready import ready_count
 from leveret.spark.transport import Interrupted
 
-#: The largest prefetch count in AMQP; larger counts are unlimited.
+#: The largest prefetch count in AMQP; above it, no prefetch count is set.
 _PREFETCH_MAX: Final = 65_535
 
-#: Brokers name this argument when they refuse such a consumer of a stream.
+#: Brokers name this argument when they refuse a consumer of a stream without it.
 _STREAM_OFFSET: Final = "x-stream-offset"
 
 
 @dataclass(frozen=True)
 class Browse(InputPartition):
-    """`count` messages from the head of the queue."""
+    """The first `count` messages of the queue."""
 
     count: int
 
 
 @entries
 class QueueBatchReader(DataSourceReader):
-    """Counts on the driver, reads in one task."""
+    """Counts the messages on the driver, and reads them in one task."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         assert options.queue is not None
@@ -74,7 +74,7 @@ class QueueBatchReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """Return one partition of the queue's present messages.  Raises: Interrupted; NotFound."""
+        """Return one partition of the queue's current messages.  Raises: Interrupted; NotFound."""
         count = ask(self._options, f"queue {self._queue!r}", self._count)
         return [Browse(count)] if count else []
 
@@ -83,13 +83,13 @@ class QueueBatchReader(DataSourceReader):
             return self._ready(channel)
 
     def _ready(self, channel: Channel) -> int:
-        """Return the queue's own count of ready messages."""
+        """Return the broker's count of ready messages."""
         return ready_count(channel, self._queue, self._options.poll_timeout_ms / 1000)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages and return them to the queue.  Raises: Interrupted; NotFound (404)."""
         if not isinstance(partition, Browse):
-            return  # Spark's own kind, of a read without partitions
+            return  # Spark plans a read without partitions as one of its own type
         projection = Projection(self._options, self._schema)
         builder = BatchBuilder(self._queue, projection.needed)
         start = 0
@@ -107,7 +107,7 @@ class QueueBatchReader(DataSourceReader):
             yield projection.apply(builder.build(start, messages))
 
     def _browse(self, count: int) -> Iterator[Message]:
-        """Yield `count` messages, or fewer if others take some meanwhile."""
+        """Yield `count` messages, or fewer if other consumers take some."""
         with self._channel() as channel:
             channel.qos(count if count <= _PREFETCH_MAX else 0)
             try:
@@ -129,9 +129,9 @@ class QueueBatchReader(DataSourceReader):
                 yield message
 
     def _next(self, channel: Channel, consumer: Consumer) -> Message | None:
-        """Return the next message; None if the queue has no more.
+        """Return the next message, or None if the queue is empty.
 
-        Raises: Interrupted if it has some and sends none.
+        Raises: Interrupted if the queue has messages but sends none.
         """
         until = time.monotonic() + self._options.poll_timeout_ms / 1000
         while True:
@@ -146,10 +146,7 @@ class QueueBatchReader(DataSourceReader):
 
     @contextlib.contextmanager
     def _channel(self) -> Iterator[Channel]:
-        """Open a connection for one use, whose end returns unacked messages.
-
-        Raises: Interrupted.
-        """
+        """Open a channel; closing it returns unacked messages.  Raises: Interrupted; NotFound."""
         try:
             name = f"leveret spark queue {self._queue}"
             connection = open_connection(self._options.parameters(), name)

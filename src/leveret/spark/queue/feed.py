@@ -1,18 +1,18 @@
-"""From a queue to the spool: the driver's only consumer, and its acks.
+"""The feed: the driver's only consumer, which writes a queue's messages to the spool and acks them.
 
-A message is acked when something else is responsible for it: with `ackMode=afterBatch` when its
-batch is in Spark's commit log, with `ackMode=spool` once the spool is synced and a task has seen
-it.  Until then a message in the spool is `lent`: when the connection ends it is delivered again, so
-spooled messages that are in no planned batch are cut off.  The broker sends up to `prefetch`
-unacked messages, all of which go to disk: this limits how far the feed is ahead of Spark.
+With `ackMode=afterBatch` a message is acked when its batch is in Spark's commit log; with
+`ackMode=spool`, once the spool is synced and a task has read it.  Until then a message in the spool
+is `lent`.  If the connection ends, the broker delivers lent messages again, so those in no planned
+batch are cut off the spool.  The broker sends up to `prefetch` unacked messages, all of which are
+written to disk.  This limits how far the feed is ahead of Spark.
 
 Between two batches a thread sends heartbeats and takes arriving messages, so that neither long
-batches nor full sockets end the connection; it never connects and sends no requests.
+batches nor full sockets end the connection.  The thread never connects and sends no requests.
 
-`queue.stream` handles Spark, and `spool` the files.
+`queue.stream` implements Spark's interface, and `spool` manages the files.
 
-Invariants: every delivery of a channel goes to the spool in order, so that a delivery tag is a
-number less `_base`; nothing is acked that is not synced; memory holds one segment at most.
+Invariants: every delivery of a channel is spooled in order, so a delivery tag is the message's
+number less `_base`.  No message is acked before it is synced.  At most one segment is in memory.
 """
 
 from __future__ import annotations
@@ -42,44 +42,44 @@ from leveret.spark.queue.rows import to_spool
 from leveret.spark.queue.spool import Spool
 from leveret.spark.transport import Interrupted
 
-#: Bytes of a queue's messages in the spool beyond Spark's requests: with large bodies, no more is
-#: acked, and the broker keeps the rest.
+#: Bytes in the spool beyond Spark's requests above which `ackMode=spool` acks no more messages, so
+#: that large messages stay in the broker.
 _SPOOL_AHEAD_BYTES: Final = 256 * 1024 * 1024
 
 
-#: A queue is quiet if nothing arrives for so long.
+#: A queue is quiet if no message arrives for this long.
 QUIET_SECONDS: Final = 0.05
 
-#: One call waits this long for more while messages keep arriving and no limit is reached.
+#: A call without a goal gathers arriving messages for at most this long.
 GATHER_SECONDS_MAX: Final = 2.0
 
-#: After this silence the queue is asked how many messages it has.
+#: If no message arrives for this long, the broker is asked for the queue's message count.
 DOUBT_SECONDS: Final = 0.25
 
-#: How often the thread serves the connection, and how many messages it takes at once, so that
-#: others wait only milliseconds for the lock.
+#: How often the thread serves the connection, and how many messages it takes at once.  Few, so that
+#: the reader waits only milliseconds for the lock.
 KEEP_SECONDS: Final = 0.1
 KEEP_RECORDS: Final = 2000
 
-#: How many messages may be unacked without `prefetch`; no batch of `afterBatch` is larger.
+#: The default of `prefetch`.  With `afterBatch`, no batch is larger than the prefetch.
 PREFETCH: Final = 50_000
 
 log = logging.getLogger("leveret.spark")
 
 
 def check_kind(queue: str, message: Message) -> None:
-    """Refuse a stream, which cannot be consumed destructively.  Raises: OptionError."""
+    """Refuse messages of a stream, which cannot be consumed destructively.  Raises: OptionError."""
     if STREAM_OFFSET in message.headers:
         raise is_a_stream(queue)
 
 
 def is_a_stream(queue: str) -> OptionError:
-    """Return the error for a stream that is named as a queue."""
+    """Return the error for a stream given as the option `queue`."""
     return OptionError(f"option 'queue': {queue!r} is a stream, which option 'stream' reads")
 
 
 class QueueFeed:
-    """Consumes messages of a queue into a spool; only one thread calls its methods."""
+    """Consumes a queue's messages into a spool; only the reader's thread calls its methods."""
 
     def __init__(self, options: Options, spool: Spool) -> None:
         assert options.queue is not None
@@ -87,9 +87,9 @@ class QueueFeed:
         self._queue = options.queue
         self.spool = spool
         self._prefetch = options.prefetch if "prefetch" in options.given else PREFETCH
-        #: The end of the last batch that Spark was given.
+        #: The end of the last batch returned to Spark.
         self.handed = 0
-        #: The end of the query, if it has one (Trigger.AvailableNow).
+        #: The number at which the query ends, if it does (Trigger.AvailableNow).
         self.goal: int | None = None
         self._awaited = 0
         self._seen = False
@@ -110,24 +110,24 @@ class QueueFeed:
     # -- requests of the reader --------------------------------------------------------------------
 
     def ready(self) -> int:
-        """Return how many messages the queue has for a consumer.  Raises: Interrupted; NotFound."""
+        """Return the queue's number of ready messages.  Raises: Interrupted; NotFound."""
         with self._lock, self._interruptible():
             return self._count()
 
     def begin(self, number: int, ready: int | None) -> None:
-        """Consume messages from here on; with `ready`, as many as the queue had, and no more."""
+        """Start consuming after the batch that ends at `number`; with `ready`, only so many."""
         with self._lock:
             self.handed = number
             self.spool.cut(number)
             self.goal = None if ready is None else self.spool.end + ready
 
     def wait_for(self, ready: int) -> None:
-        """Have `reach` wait for as many messages, even without a goal."""
+        """Make `reach` wait for `ready` more messages, even without a goal."""
         with self._lock:
             self._awaited = self.spool.end + ready
 
     def committed(self, number: int) -> None:
-        """Ack messages below a number, whose batch is committed.  Raises: Interrupted; OSError."""
+        """Ack the messages below a number, which are committed.  Raises: Interrupted; OSError."""
         with self._lock, self._interruptible():
             self.spool.commit(number)
             self._ack(number)
@@ -135,15 +135,15 @@ class QueueFeed:
                 self._ack_all()
 
     def seen(self) -> None:
-        """Record that a task has read the spool, which may now be responsible for messages."""
+        """Record that a task has read the spool, so that spooled messages may be acked."""
         with self._lock:
             self._seen = True
 
     def reach(self, number: int) -> None:
-        """Extend the spool up to a number, if the queue has as many messages; all of it is synced.
+        """Consume into the spool, and sync it, until it ends at `number` or the queue is empty.
 
-        Without a goal it returns as soon as nothing arrives; with one only at the goal, or when the
-        broker reports that the queue is empty.
+        Without a goal, return as soon as no more messages arrive.  With a goal, return only at the
+        goal or when the broker reports an empty queue.
 
         Raises: Interrupted; NotFound (404); OptionError if the queue is a stream.
         """
@@ -161,7 +161,7 @@ class QueueFeed:
             self._start_keeper()
 
     def close(self) -> None:
-        """Close the queue and the spool; unacked messages return to the queue."""
+        """Close the connection and the spool, which returns unacked messages to the queue."""
         self._over.set()
         with self._lock:
             self._disconnect()
@@ -178,7 +178,7 @@ class QueueFeed:
                 return
 
     def _reach_awaited(self, number: int) -> None:
-        """Wait for the messages of `wait_for`, some of which another consumer may get."""
+        """Wait for the messages of `wait_for`, or less if another consumer takes some."""
         empty = True
         with suppress(Interrupted):
             empty = self._empties(min(number, self._awaited))
@@ -186,14 +186,14 @@ class QueueFeed:
             self._awaited = 0
 
     def _reach_goal(self, number: int) -> None:
-        """Consume until the number is reached, or the queue is empty."""
+        """Consume until a number is reached, or the queue is empty."""
         if self._empties(number):
             self.goal = self._next
         if self._next == self.goal:
             self._finish()
 
     def _empties(self, number: int) -> bool:
-        """Consume until a number is reached; return whether the queue is empty before."""
+        """Consume until a number is reached, and return whether the queue was empty before that."""
         heard = time.monotonic()
         while self._next < number and not self._is_full:
             if self._take(number - self._next, QUIET_SECONDS):
@@ -205,17 +205,17 @@ class QueueFeed:
         return False
 
     def _begin_again(self) -> None:
-        """Continue after the end of a channel: its lent messages are delivered again."""
+        """Continue on a new channel, to which the broker delivers lent messages again."""
         self.spool.cut(self.handed)
         self._finished = False
         if self.goal is not None and self.spool.end < self.goal:
-            # Besides the missing messages, also those of batches that were not acked.
+            # The count includes the messages of batches that were not acked.
             self.goal = max(self.goal, self.spool.end + self._count())
 
     def _is_empty(self, silence: float) -> bool:
         """Return whether the queue is empty.
 
-        Raises: Interrupted if it has messages and has sent none for long.
+        Raises: Interrupted if it has messages but has sent none within `pollTimeoutMs`.
         """
         count = self._count()
         if count and silence > self._options.poll_timeout_ms / 1000:
@@ -225,12 +225,12 @@ class QueueFeed:
         return count == 0
 
     def _finish(self) -> None:
-        """End the consumer: messages beyond the goal are not acked, and return to the queue."""
+        """End the consumer; unacked messages beyond the goal return to the queue."""
         self._flush()
         self._finished = True
         consumer = self._consumer
         if consumer is not None:
-            # All messages on their way go to disk first, because a reply would come after them.
+            # Spool all messages in transit first, because the reply to the cancel follows them.
             while self._take(KEEP_RECORDS, QUIET_SECONDS):
                 continue
             consumer.cancel()
@@ -239,7 +239,7 @@ class QueueFeed:
             self._consumer = None
 
     def _take(self, most: int, seconds: float) -> int:
-        """Take arriving messages, waiting at most `seconds` for the first; return their number."""
+        """Take arriving messages and return their number; wait at most `seconds` for the first."""
         consumer = self._consuming()
         consumer.inactivity_timeout = seconds
         count = 0
@@ -255,7 +255,7 @@ class QueueFeed:
         return count
 
     def _add(self, message: Message) -> None:
-        """Collect a message; when there are enough, write them to the spool."""
+        """Add a message to the segment in memory, which is written to the spool when it is full."""
         size = len(message.body)
         if self._messages and self._bytes + size > self._segment_bytes:
             self._flush()
@@ -266,7 +266,7 @@ class QueueFeed:
 
     @property
     def _segment_bytes(self) -> int:
-        """The maximal size of a segment: batches are limited by segments."""
+        """The maximal size of a segment, because batches are limited in whole segments."""
         limit = self._options.max_bytes_per_trigger
         return SPARK_BATCH_BYTES if limit is None else min(limit, SPARK_BATCH_BYTES)
 
@@ -282,7 +282,7 @@ class QueueFeed:
 
     @property
     def _is_full(self) -> bool:
-        """Whether the broker sends no more until something is acked."""
+        """Whether the prefetch is exhausted, so that the broker sends no more before an ack."""
         return self._consumer is not None and (
             self._next - self._base - self._acked >= self._prefetch
         )
@@ -291,12 +291,12 @@ class QueueFeed:
 
     @property
     def _takes(self) -> bool:
-        """Whether the spool is responsible for its messages, up to a limit."""
+        """Whether spooled messages are acked before their batch is committed, up to a limit."""
         return self._options.ack_mode == "spool" and self._seen and not self._finished
 
     @property
     def _is_ahead(self) -> bool:
-        """Whether the spool is so far ahead of Spark that no more is acked."""
+        """Whether the spool is so far ahead of Spark that no more messages are acked."""
         waiting = self.spool.between(self.handed, self.spool.end)
         records = max(SPARK_BATCH_RECORDS, self._options.max_offsets_per_trigger or self._prefetch)
         return (
@@ -305,7 +305,7 @@ class QueueFeed:
         )
 
     def _flush(self) -> None:
-        """Write the gathered messages; ack them if the spool is responsible for them."""
+        """Write the messages in memory to the spool, and ack them if `_takes`."""
         if self._messages:
             takes = self._takes and not self._is_ahead
             self.spool.append(to_spool(self._messages), self._bytes, lent=not takes)
@@ -315,7 +315,7 @@ class QueueFeed:
                 self._ack_all()
 
     def _ack_all(self) -> None:
-        """Ack everything in the spool, which is responsible for it from now on."""
+        """Mark all spooled messages as taken, and ack them."""
         self.spool.take()
         self._ack(self.spool.end)
 
@@ -327,18 +327,18 @@ class QueueFeed:
         self._channel.ack(tag, multiple=True)
         self._acked = tag
         if self._consumer is None:
-            # The query and its process may end next: a reply arrives after the ack.
+            # The query and its process may end next.  A reply shows that the ack has arrived.
             self._channel.qos(self._prefetch)
 
     # -- the connection ----------------------------------------------------------------------------
 
     def _count(self) -> int:
-        """Return the queue's own count of ready messages."""
+        """Return the broker's count of ready messages."""
         seconds = self._options.poll_timeout_ms / 1000
         return ready_count(self._opened(), self._queue, seconds)
 
     def _consuming(self) -> Consumer:
-        """Return the consumer; a new one begins after the last planned batch."""
+        """Return the consumer, or start one after the last planned batch."""
         if self._consumer is None:
             channel = self._opened()
             self.spool.cut(self.handed)
@@ -349,20 +349,20 @@ class QueueFeed:
         return self._consumer
 
     def _opened(self) -> Channel:
-        """Return the channel."""
+        """Return the channel, or open one if it is closed."""
         if self._channel is None or not self._channel.is_open:
             self._disconnect()
             name = f"leveret spark queue {self._queue}"
             self._connection = open_connection(self._options.parameters(), name)
             self._channel = self._connection.channel()
-            # No message has arrived on it, so none of its tags can be acked.
+            # No message has arrived on this channel, so none of its delivery tags can be acked.
             self._base = self.spool.end
             self._acked = 0
         return self._channel
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Drop the connection when it ends or fails.  Raises: Interrupted."""
+        """Drop the connection if it ends or fails.  Raises: Interrupted; NotFound (404)."""
         try:
             yield
         except NotFound:
@@ -376,7 +376,7 @@ class QueueFeed:
             raise
 
     def _disconnect(self) -> None:
-        """Close the connection, and drop messages that are not in the spool."""
+        """Close the connection, and drop messages that are not spooled yet."""
         connection, self._connection = self._connection, None
         self._channel = self._consumer = None
         self._messages = []
@@ -397,7 +397,7 @@ class QueueFeed:
             self._keeper.start()
 
     def _keep(self) -> None:
-        """Serve the connection until the reader ends."""
+        """Serve the connection until the reader closes."""
         pause = KEEP_SECONDS
         while not self._over.wait(pause):
             with self._lock:
@@ -405,7 +405,7 @@ class QueueFeed:
                     with self._interruptible():
                         pause = 0.0 if self._keep_once() else KEEP_SECONDS
                 except Interrupted as error:
-                    # The next batch connects again, as often as the options allow.
+                    # The next batch connects again, with the retries of the options.
                     log.warning("queue %r: %s", self._queue, error)
                 except Exception as error:  # noqa: BLE001  raised by the next call
                     self._failure = error
@@ -422,7 +422,7 @@ class QueueFeed:
         return self._take(most, 0.0) == KEEP_RECORDS
 
     def _raise_failure(self) -> None:
-        """Raise the exception that ended the thread."""
+        """Raise the exception that ended the thread, if any."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             self._keeper = None

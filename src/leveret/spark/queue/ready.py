@@ -1,8 +1,8 @@
-"""How many messages a queue has ready, asked of brokers that do not always know.
+"""The number of ready messages in a queue, which RabbitMQ sometimes reports wrongly as 0.
 
-RabbitMQ gives the leader of a quorum queue 250 ms to count, and reports 0 if it has not answered by
-then (`rabbit_quorum_queue:stat/1` of 3.8 to 4.x).  Under load a full queue then looks empty, and a
-query that ends with its queue would end before it began.
+RabbitMQ waits 250 ms for the count from the leader of a quorum queue, and reports 0 after that
+(`rabbit_quorum_queue:stat/1` of 3.8 to 4.x).  So under load a full queue looks empty, and a query
+that ends when its queue is empty would end before it began.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ from leveret.client.blocking import Channel
 from leveret.spark.connection.connecting import is_leveret
 from leveret.spark.transport import Interrupted
 
-#: A zero that took this long may be a timeout of RabbitMQ.
+#: A zero that arrives after this long may be due to RabbitMQ's timeout.
 DOUBTFUL_SECONDS: Final = 0.2
 
 
 def ready_count(channel: Channel, queue: str, seconds: float) -> int:
-    """Return the broker's own count of ready messages; a doubtful 0 is asked again.
+    """Return the broker's count of ready messages.  Ask again for up to `seconds` if 0 is doubtful.
 
-    `seconds` limits how long zeros are doubted.
-
-    Raises: Interrupted if all of them were doubtful; NotFound (404); a lost connection.
+    Raises: Interrupted if all counts were doubtful; NotFound (404); the error of a lost connection.
     """
     until = time.monotonic() + seconds
     while True:

@@ -1,8 +1,8 @@
-"""Messages of a queue on their way through the spool: first as they arrived, then as rows.
+"""Encoding of a queue's messages for the spool, and decoding of spooled messages to rows.
 
-The driver writes property bytes and names as they arrived, and a task decodes them, so that the
-single driver does little for each message and the many tasks do the rest.  Spooled messages do not
-depend on the columns of a query: another schema can read them too.
+The driver writes the bytes of properties and names as received, and tasks decode them, so that the
+single driver does little work for each message.  Spooled messages do not depend on the columns of a
+query, so a query with another schema can read them too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SCHEMA: Final = pa.schema(
 
 
 def to_spool(messages: Sequence[Message]) -> pa.RecordBatch:
-    """Return messages in the spool's form."""
+    """Return messages as a batch of the spool's schema."""
     columns = [
         [m.exchange.encode("utf-8", "surrogateescape") for m in messages],
         [m.routing_key.encode("utf-8", "surrogateescape") for m in messages],
@@ -47,9 +47,9 @@ def to_spool(messages: Sequence[Message]) -> pa.RecordBatch:
 
 
 class SpoolBatchBuilder:
-    """Makes record batches of one schema from spooled messages, whole columns at a time.
+    """Makes record batches of a query's schema from spooled messages, column by column.
 
-    Values that repeat from message to message (names, properties) are decoded once.
+    Repeated values (names, properties) are decoded once.
     """
 
     def __init__(self, queue: str, schema: StructType) -> None:
@@ -59,7 +59,7 @@ class SpoolBatchBuilder:
         self._decodes = any(field.name in DECODED for field in schema.fields)
 
     def build(self, start: int, spooled: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch of messages with consecutive numbers from `start` on."""
+        """Return the rows of spooled messages, whose numbers begin at `start`."""
         columns: dict[str, pa.Array] = {}
         if self._decodes:
             columns = self._decoder.decoded(spooled.column("properties"))

@@ -1,19 +1,20 @@
-"""The spool: messages consumed from a queue, on disk under their own numbers until Spark has them.
+"""The spool: messages consumed from a queue, numbered and stored on disk until Spark has read them.
 
     spool.json                                      its identity; a new spool has a new id
     position                                        messages below it are in committed batches
-    lock                                            held by the one query that writes
+    lock                                            locked by the one query that writes
     <start>-<end>-<bytes>-<digest>-<kind>.arrow     a segment: one record batch
 
-A number is a message's place in the spool; numbers are consecutive.  A segment is `lent` while its
-messages still belong to the queue (unacked, so that they are delivered again), and `taken` once the
+The messages of a spool have consecutive numbers.  A segment is `lent` while its messages are
+unacked, so that the queue would deliver them again.  It is `taken` once they may be acked and the
 spool alone is responsible for them.
 
-This module knows nothing of brokers, acks and the contents of a row (`queue.rows`).
+This module does not depend on brokers, acks or the columns of a row (`queue.rows`).
 
-Invariants: a segment is seen complete or not at all (written aside, synced, renamed, and the
-directory synced); its bytes never change and its name holds their digest, so that damage is
-detected; only lent messages are cut off at the end, only committed ones are removed at the start.
+Invariants: a segment is visible only when complete (it is written to a temporary file, synced and
+renamed, and then the directory is synced).  Its bytes never change, and its name contains their
+digest, so damage is detected.  Only lent messages are cut off at the end, and only committed ones
+are removed at the start.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ class SpoolError(SourceError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A file with the messages from `start` to before `end`; `size` is that of their bodies."""
+    """A file of the messages from `start` up to, but not including, `end`.
+
+    `size` is the number of bytes in their bodies.
+    """
 
     start: int
     end: int
@@ -72,7 +76,7 @@ class Segment:
 
 
 def parse_name(name: str) -> Segment | None:
-    """Parse a file's name; None if it is not a segment's."""
+    """Parse a file's name, or return None if the file is not a segment."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
@@ -81,12 +85,12 @@ def parse_name(name: str) -> Segment | None:
 
 
 class Spool:
-    """The driver's side: one writer, which holds the lock until `close`."""
+    """The driver's access to a spool, which it locks and alone writes until `close`."""
 
     def __init__(
         self, directory: str, queue: str, vhost: str, lock_seconds: float = LOCK_SECONDS_MAX
     ) -> None:
-        """Open or create a spool once no other query holds it.  Raises: SpoolError; OSError."""
+        """Open or create a spool once no other query locks it.  Raises: SpoolError; OSError."""
         self.directory: Final = Path(directory)
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = _locked(self.directory / LOCK, lock_seconds)
@@ -99,7 +103,7 @@ class Spool:
             raise
 
     def close(self) -> None:
-        """Release the lock; all written messages stay."""
+        """Release the lock."""
         os.close(self._lock)
 
     # -- contents ----------------------------------------------------------------------------------
@@ -122,13 +126,13 @@ class Spool:
         return max(self.committed, self._segments[0].start)
 
     def between(self, start: int, end: int) -> tuple[Segment, ...]:
-        """Return the segments that hold numbers of a range."""
+        """Return the segments that contain messages of a range."""
         return tuple(s for s in self._segments if s.start < end and start < s.end)
 
     def limit(self, start: int, records: int | None, size: int | None) -> int:
-        """Return the end of a batch from `start` on, given the maximal messages and bytes in it.
+        """Return the end of a batch that begins at `start`, limited by `records` and by `size`.
 
-        Bytes are counted by segments; the batch holds at least one of them.
+        Bytes are counted in whole segments, of which a batch contains at least one.
         """
         end = self.end
         if records is not None:
@@ -144,10 +148,7 @@ class Spool:
     # -- writing -----------------------------------------------------------------------------------
 
     def append(self, batch: pa.RecordBatch, size: int, *, lent: bool) -> None:
-        """Write messages at the end; they are on disk when it returns.  Raises: OSError.
-
-        `size` is that of their bodies.
-        """
+        """Append messages as a synced segment; `size` is that of their bodies.  Raises: OSError."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, batch.schema) as writer:
             writer.write_batch(batch)
@@ -159,16 +160,16 @@ class Spool:
         self._segments.append(segment)
 
     def restart(self, number: int) -> None:
-        """Continue with a higher number.  Raises: OSError."""
+        """Remove all segments, and continue with a higher number.  Raises: OSError."""
         assert number > self.end
         self._commit(number)
         while self._segments:
             (self.directory / self._segments.pop(0).name).unlink()
 
     def cut(self, number: int) -> int:
-        """Drop lent messages from a number on, because they are delivered again; return how many.
+        """Drop lent messages from a number on, and return how many.  Raises: OSError.
 
-        Committed and taken messages stay.  Raises: OSError.
+        The broker delivers lent messages again.  Committed and taken messages stay.
         """
         number = max(number, self.committed)
         before = self.end
@@ -186,7 +187,7 @@ class Spool:
         return before - self.end
 
     def take(self) -> None:
-        """Take responsibility for all lent messages, which may then be acked.  Raises: OSError."""
+        """Mark all lent messages as taken, so that they may be acked.  Raises: OSError."""
         changed = False
         for place, segment in enumerate(self._segments):
             if segment.lent:
@@ -200,8 +201,8 @@ class Spool:
     def commit(self, number: int) -> None:
         """Record that the messages below a number are in committed batches.
 
-        The segments of the batch before are removed.  Those of the newest stay until the next one:
-        Spark does not sync its checkpoint, so a power cut may undo its newest entry.
+        Segments of earlier batches are removed.  Those of the newest batch stay until the next one,
+        because Spark does not sync its checkpoint and a power cut may undo its newest entry.
 
         Raises: OSError.
         """
@@ -217,7 +218,7 @@ class Spool:
         self.committed = number
 
     def _write(self, name: str, data: bytes | memoryview) -> None:
-        """Write a complete file, durably."""
+        """Write a complete file through a temporary one, and sync it."""
         aside = self.directory / (name + ASIDE)
         with aside.open("wb") as file:
             file.write(data)
@@ -227,7 +228,6 @@ class Spool:
         self._sync()
 
     def _sync(self) -> None:
-        """Sync the directory."""
         descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
@@ -237,7 +237,7 @@ class Spool:
     # -- opening -----------------------------------------------------------------------------------
 
     def _identify(self, queue: str, vhost: str) -> str:
-        """Return the spool's id.  Raises: SpoolError if it is another queue's."""
+        """Return the spool's id, or create one.  Raises: SpoolError if it is another queue's."""
         path = self.directory / IDENTITY
         owner = {"queue": queue, "vhost": vhost}
         if not path.exists():
@@ -276,7 +276,7 @@ class Spool:
 
 
 def _locked(path: Path, seconds: float) -> int:
-    """Return a descriptor that holds the lock.  Raises: SpoolError if another query holds it."""
+    """Return the descriptor of the locked file.  Raises: SpoolError if another query locks it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + seconds
     while True:

@@ -1,15 +1,16 @@
-"""The streaming read of a queue: micro-batches by places in the spool, each row at least once.
+"""The streaming read of a queue: micro-batches of spooled messages, each row at least once.
 
-One reader lives in the driver for as long as the query runs; it alone consumes.  Spark calls
-`latestOffset` with the end of a batch only when that batch is in its commit log, also at the last
-poll of `Trigger.AvailableNow`, so acks happen there; it does not call `commit` for the last batch
-and does not call `stop` at the end (measured with 4.3.0), so the reader must not depend on either.
+One reader runs in the driver as long as the query, and only this reader consumes.  Spark calls
+`latestOffset` with the end of a batch only when that batch is in its commit log, including the last
+poll of `Trigger.AvailableNow`, so `latestOffset` acks.  Spark does not call `commit` for the last
+batch, nor `stop` at the end (measured with 4.3.0), so the reader must not depend on either.
 
-An offset is `{"orders": {"next": 1200, "spool": "<id>"}}`: numbers mean nothing without their
+An offset is `{"orders": {"next": 1200, "spool": "<id>"}}`.  Numbers are meaningless without their
 spool, so a checkpoint of another spool is refused.
 
-Tasks check that they can read the spool, and nothing is acked before a batch of this run has shown
-that they can: a cluster without shared storage is refused, and the queue keeps its messages.
+Tasks check that they can read the spool, and no message is acked before a batch of this run has
+passed that check.  So a cluster without shared storage is refused, and the messages stay in the
+queue.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ Offset = dict[str, dict[str, object]]
 
 _END: Final = 2**63 - 1
 
-#: Options of streams that do not apply to a queue, whose size is not asked for.
+#: Options of streams that do not apply to a queue, whose size the reader does not query.
 _UNKNOWN: Final = ("minOffsetsPerTrigger", "maxTriggerDelay")
 
 T = TypeVar("T")
@@ -57,7 +58,7 @@ log = logging.getLogger("leveret.spark")
 
 @dataclass(frozen=True)
 class SpoolRange(InputPartition):
-    """The spooled messages from `start` up to, not including, `end`, and their files."""
+    """The spooled messages from `start` up to, but not including, `end`, and their segments."""
 
     directory: str
     spool: str
@@ -68,7 +69,7 @@ class SpoolRange(InputPartition):
 
 @dataclass(frozen=True)
 class SpoolOffset:
-    """A number in a spool."""
+    """An offset of Spark: the next number to read in a spool."""
 
     spool: str
     next: int
@@ -76,7 +77,7 @@ class SpoolOffset:
 
 @entries
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Consumes a queue's messages and follows them through the spool."""
+    """Consumes a queue into the spool, and reads the spool in micro-batches."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         assert options.queue is not None
@@ -90,18 +91,18 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned = False
 
     def __getstate__(self) -> dict[str, object]:
-        """Pickle without connection and spool."""
+        """Pickle without the connection and the spool."""
         return self.__dict__ | {"_feed": None}
 
     # -- on the driver -----------------------------------------------------------------------------
 
     def initialOffset(self) -> Offset:  # noqa: N802  Spark's name
-        """Return the first place that is in no committed batch.  Raises: SpoolError; OSError."""
+        """Return the first number that is in no committed batch.  Raises: SpoolError; OSError."""
         spool = self._driver().spool
         return self._json(spool.next)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
-        """Return the limit in `maxOffsetsPerTrigger` or `maxBytesPerTrigger`."""
+        """Return the limit set by `maxOffsetsPerTrigger` or `maxBytesPerTrigger`."""
         options = self._options
         if options.max_offsets_per_trigger is not None:
             return ReadMaxRows(options.max_offsets_per_trigger)
@@ -110,18 +111,18 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
-        """Use the queue's present contents as the query's.  Raises: Interrupted; NotFound (404)."""
+        """End the query after the queue's current messages.  Raises: Interrupted; NotFound."""
         self._ready = self._ask(self._driver().ready)
 
     def take_present(self) -> None:
-        """Have the first batch wait for the queue's present messages, up to the limits."""
+        """Make the first batch wait for the queue's current messages, up to the limits."""
         self._waits = True
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802  Spark's name
         """Ack messages below `start`, which are committed, and return the end of the next batch.
 
-        Raises: DataLossError; Interrupted; NotFound (404); SpoolError; OffsetsError for
-        the checkpoint of another source.
+        Raises: DataLossError; Interrupted; NotFound (404); SpoolError; OffsetsError if the
+        checkpoint is of another source.
         """
         feed = self._driver()
         position = self._begin(feed, self._place(start))
@@ -140,7 +141,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._json(end)
 
     def _begin(self, feed: QueueFeed, place: SpoolOffset) -> int:
-        """Return the number of a place; at the first call start the feed."""
+        """Return the number to read from; start the feed at the first call."""
         spool = feed.spool
         position = place.next
         if place.spool != spool.id:
@@ -161,7 +162,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return position
 
     def _warn_of_repeats(self, spool: Spool, position: int) -> None:
-        """Report a committed batch whose messages the queue still has."""
+        """Log a warning if messages of the last committed batch are still in the queue."""
         if any(segment.lent for segment in spool.between(spool.committed, position)):
             log.warning(
                 "queue %r: the last batch of the previous run was not acknowledged, and its "
@@ -172,19 +173,19 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802  Spark's name
-        """Return the end of the spool for the query's progress: consumed and not yet read."""
+        """Return the end of the spool, including unread messages, for the query's progress."""
         return self._json(self._driver().spool.end)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """Return the partitions of a batch: a pure function of its offsets, options and files.
+        """Return the partitions of a batch, computed only from its offsets, options and files.
 
-        Raises: DataLossError if the spool does not hold all of it; SpoolError; OSError.
+        Raises: DataLossError if messages of it are not in the spool; SpoolError; OSError.
         """
         spool = self._driver().spool
         first, last = self._place(start), self._place(end)
         begin = first.next
         if first.spool != last.spool:
-            begin = spool.next  # as `latestOffset` had it
+            begin = spool.next  # as in `latestOffset`
         if last.spool != spool.id:
             self._lost(f"a batch lies in spool {last.spool}, and {spool.directory} is another")
             return []
@@ -201,7 +202,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def _check_whole(self, spool: Spool, start: int, end: int) -> None:
-        """Check that all of a batch's messages exist.  Raises: DataLossError."""
+        """Check that all messages of a batch are in the spool.  Raises: DataLossError."""
         position = start
         for segment in spool.between(start, end):
             if segment.start > position:
@@ -211,7 +212,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lost(_missing(position, end))
 
     def _lost(self, what: str) -> None:
-        """Report messages that the spool does not hold.  Raises: DataLossError."""
+        """Report messages missing in the spool.  Raises: DataLossError with `failOnDataLoss`."""
         text = f"queue {self._queue!r}: {what}"
         if self._options.fail_on_data_loss:
             raise DataLossError(
@@ -221,21 +222,21 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         log.warning("%s; failOnDataLoss is false, so reading continues", text)
 
     def _ask(self, question: Callable[[], T]) -> T:
-        """Return the broker's answer, asked again after interruptions.  Raises: Interrupted."""
+        """Return the broker's answer, with retries after interruptions.  Raises: Interrupted."""
         return ask(self._options, f"queue {self._queue!r}", question)
 
     def stop(self) -> None:
-        """Close the queue and the spool."""
+        """Close the connection and the spool."""
         feed, self._feed = self._feed, None
         if feed is not None:
             feed.close()
 
     def make_feed(self, spool: Spool) -> QueueFeed:
-        """Return the feed, which consumes the messages."""
+        """Return a feed that consumes the queue into a spool."""
         return QueueFeed(self._options, spool)
 
     def _driver(self) -> QueueFeed:
-        """Return the feed, which lives as long as the query.  Raises: SpoolError; OSError."""
+        """Return the feed, which exists as long as the query.  Raises: SpoolError; OSError."""
         if self._feed is None:
             assert self._options.spool_dir is not None
             vhost = self._options.parameters().vhost
@@ -246,7 +247,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {self._queue: {"next": number, "spool": self._driver().spool.id}}
 
     def _place(self, stored: Mapping[str, object]) -> SpoolOffset:
-        """Parse Spark's stored offset.  Raises: OffsetsError if it is of another source."""
+        """Parse an offset stored by Spark.  Raises: OffsetsError if it is of another source."""
         place = stored.get(self._queue)
         if len(stored) == 1 and isinstance(place, dict):
             number, spool = place.get("next"), place.get("spool")
@@ -262,7 +263,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's messages.  Raises: SpoolError; DataLossError."""
         if not isinstance(partition, SpoolRange):
-            return  # Spark's own kind, of a batch without partitions
+            return  # Spark plans a batch without partitions as one of its own type
         directory = Path(partition.directory)
         check_sight(directory, partition.spool, socket.gethostname())
         projection = Projection(self._options, self._schema)

@@ -1,1 +1,1 @@
-"""Streams as tables: the list of streams, the ranges to read, and the readers."""
+"""Batch and streaming reads of streams: finding them, planning offset ranges, and the readers."""

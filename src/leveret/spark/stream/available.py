@@ -1,13 +1,13 @@
-"""A query over what is there, which then ends: `Trigger.AvailableNow` on each version of Spark.
+"""`start_available`: `Trigger.AvailableNow` on every supported version of Spark.
 
     from leveret.spark import start_available
 
     query = start_available(rows.writeStream.format("parquet").options(...))
     query.awaitTermination()
 
-Spark 4.0 and 4.1 run `Trigger.AvailableNow` of a Python source as one batch: with a limit such as
-`maxOffsetsPerTrigger` that batch is all that is read, and a queue does not learn that the batch is
-committed.  There a thread watches an ordinary query instead, and stops it.
+Spark 4.0 and 4.1 run `Trigger.AvailableNow` of a Python source as a single batch.  With a limit
+such as `maxOffsetsPerTrigger`, the query reads no more than that batch, and a queue is not notified
+that the batch is committed.  On these versions a thread polls an ordinary query and stops it.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-#: How often the thread looks at its query.
+#: How often the thread polls its query.
 _EVERY_SECONDS: Final = 0.05
 
-#: The duration that Spark measures when it asks its sources for their latest offsets.
+#: The key of `durationMs` that is present if Spark called `latestOffset` for the batch.
 _ASKED: Final = "latestOffset"
 
-#: Spark's status of a query that has found nothing new.
+#: Spark's status message of a query without new data.
 _IDLE: Final = "Waiting for data to arrive"
 
 
 def start_available(writer: DataStreamWriter) -> StreamingQuery:
-    """Start a query that ends when it has read what is there now, in batches of its limits.
+    """Start a query that reads all messages available now, in batches within its limits, and ends.
 
-    Before Spark 4.2, a query that reads a queue ends when the queue has nothing more.
+    Before Spark 4.2, a query that reads a queue ends when the queue is empty.
 
     Raises: as `DataStreamWriter.start`.
     """
@@ -46,13 +46,13 @@ def start_available(writer: DataStreamWriter) -> StreamingQuery:
 
 
 def _stop_at_end(query: StreamingQuery) -> None:
-    """Stop a query that has read up to the ends of its first batch, or has nothing new."""
+    """Stop a query once it reaches the stream ends seen by its first batch, or has no new data."""
     targets: list[dict[str, int]] = []
     wait = threading.Event().wait
     while query.isActive:
         progress = query.lastProgress
         if progress is not None:
-            # A batch of an earlier run that is repeated has the ends of that time.
+            # A batch repeated from an earlier run stores the ends of that run.
             if not targets and _ASKED in progress.durationMs:
                 targets = [_ends(source) for source in progress.sources]
             positions = [_positions(source) for source in progress.sources]
@@ -65,12 +65,12 @@ def _stop_at_end(query: StreamingQuery) -> None:
 
 
 def _is_reached(target: dict[str, int], position: dict[str, int]) -> bool:
-    """Return whether a source has read up to its target, if it has one."""
+    """Return whether a source has read every stream of its target to the end."""
     return all(position.get(name, 0) >= end for name, end in target.items())
 
 
 def _ends(source: Any) -> dict[str, int]:
-    """Return the ends of a source's streams at the time of a batch; none for other sources."""
+    """Return the ends of a source's streams at the time of a batch, or {} for other sources."""
     from leveret.spark.offsets import latest_of
     from leveret.spark.versions import offset_in_progress
 
@@ -78,7 +78,7 @@ def _ends(source: Any) -> dict[str, int]:
 
 
 def _positions(source: Any) -> dict[str, int]:
-    """Return a source's offsets after a batch; none for other sources."""
+    """Return a source's offsets after a batch, or {} for other sources."""
     from leveret.spark.versions import offset_in_progress
 
     return _offsets(offset_in_progress(source.endOffset))

@@ -1,4 +1,4 @@
-"""The batch read: both ends are resolved once, when Spark plans the query."""
+"""The batch read of streams, whose start and end are resolved once, when Spark plans the query."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from leveret.spark.versions import Filter
 
 @entries
 class BatchReader(DataSourceReader):
-    """Plans on the driver, reads on the executors; between them it travels pickled."""
+    """Plans the read on the driver; pickled copies read the partitions on the executors."""
 
     def __init__(
         self,
@@ -36,10 +36,10 @@ class BatchReader(DataSourceReader):
         self._pruning = Pruning()
 
     def partitions(self) -> list[InputPartition]:
-        """Return the partitions of the streams' present contents.
+        """Return the partitions of the streams' current contents.
 
-        Raises: DataLossError for offsets beyond the end of a stream, or a start after the end;
-        Interrupted; NotFound; OptionError for options that do not name the existing streams.
+        Raises: DataLossError if an offset is beyond the end of its stream or a start is after its
+        end; Interrupted; NotFound; OptionError if the options do not name the existing streams.
         """
         options = self._options
         streams = Streams(options, self._projection.needed, self._access)
@@ -50,7 +50,7 @@ class BatchReader(DataSourceReader):
         return [*plan(ranges, options.max_records_per_partition, options.min_partitions)]
 
     def _resolve(self, streams: Streams) -> list[OffsetRange]:
-        """Return the range to read of each stream.  Raises: DataLossError."""
+        """Return the range to read from each stream.  Raises: DataLossError."""
         bounds = streams.bounds()
         starts = streams.starts(EARLIEST, bounds)
         ends = streams.ends(bounds)
@@ -71,7 +71,7 @@ class BatchReader(DataSourceReader):
     def _pruned(
         self, streams: Streams, name: str, start: int, end: int, stream_id: str | None
     ) -> OffsetRange:
-        """Return the part of a range in which rows can match the query's filters."""
+        """Return the part of a range whose rows can match the query's filters."""
         bounds = self._pruning
         start = start if bounds.start is None else max(start, bounds.start)
         end = end if bounds.end is None else min(end, bounds.end)
@@ -85,7 +85,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's messages.  Raises: DataLossError; Interrupted; NotFound (404)."""
-        # Spark plans a read without partitions as one partition of its own kind.
+        # If there are no partitions, Spark plans one of its own type.
         if isinstance(partition, OffsetRange):
             projection = self._projection
             with self._access.open(self._options, partition.stream, projection.needed) as transport:
@@ -101,6 +101,6 @@ class PrunedBatchReader(BatchReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
-        """Record which rows need not be read; Spark applies all filters again."""
+        """Derive bounds from the filters, and return all of them for Spark to apply again."""
         self._pruning = pruning_of(filters, self._options)
         return filters

@@ -1,13 +1,13 @@
-"""How a read finds its streams: the partitions of a super stream, the names that match a pattern.
+"""Finding a read's streams: the partitions of a super stream, or the names that match a pattern.
 
-AMQP reports whether a stream exists, but has no listing.  So partitions are counted by asking for
-one after the other, which works with every broker, and a pattern needs the broker's HTTP listener:
-Leveret's (`/api/streams`) or the management plugin of RabbitMQ (`/api/queues`).
+AMQP can check whether a stream exists, but cannot list streams.  So partitions are counted by
+checking one after the other, which works with every broker.  A pattern needs the broker's HTTP
+listener: Leveret's (`/api/streams`) or RabbitMQ's management plugin (`/api/queues`).
 
-A topic of Kafka's options is the super stream of that name if there is one (an exchange, and a
-stream with the number 0), else the stream of that name.
+A topic in Kafka's options is the super stream of that name if it exists (an exchange, and a stream
+with the number 0), else the stream of that name.
 
-`StreamAccess` also opens the streams that were found; tests pass one of their own.
+`StreamAccess` also opens the streams; tests pass their own.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from leveret.spark.options.read import OptionError, Options
 from leveret.spark.transport import Interrupted
 from leveret.spark.transports import TransportOpener, open_transport
 
-#: Returns the names of a read's streams; a function that can be pickled.
+#: A function that returns the names of a read's streams.  It must be picklable.
 StreamFinder = Callable[[Options], tuple[str, ...]]
 
 #: The default port of RabbitMQ's management plugin, which AMQP does not report.
@@ -51,18 +51,18 @@ HTTP_PORT: Final = 15672
 
 _OK: Final = 200
 
-#: From here on the fault is the server's, for example of a broker starting behind a proxy.
+#: This status and above are the server's fault, for example a broker starting behind a proxy.
 _SERVER_ERROR: Final = 500
 
-#: The path does not exist: RabbitMQ 3.10.8 answers 400 for unknown paths.
+#: The path does not exist.  RabbitMQ 3.10.8 answers 400 for unknown paths.
 _UNKNOWN: Final = (400, 404)
 
 
 def find_streams(options: Options) -> tuple[str, ...]:
     """Return the names of the streams that options select by pattern, topic or super stream.
 
-    Raises: Interrupted; NotFound (404) if there is no such super stream; OptionError if the broker
-    refuses the listing, or if there are too many streams.
+    Raises: Interrupted; NotFound (404) if the super stream does not exist; OptionError if the
+    broker refuses the listing, or if there are too many streams.
     """
     if options.directory is not None:
         return _in_directory(options)
@@ -82,7 +82,7 @@ def _limited(names: list[str]) -> tuple[str, ...]:
 
 
 def _partitions(options: Options, super_stream: str) -> tuple[str, ...]:
-    """Return `orders-0`, `orders-1` … as far as they exist."""
+    """Return the existing partitions `orders-0`, `orders-1` … of a super stream."""
     try:
         with open_connection(options.parameters(), "leveret spark streams") as connection:
             names = _counted(connection, super_stream)
@@ -98,7 +98,7 @@ def _partitions(options: Options, super_stream: str) -> tuple[str, ...]:
 
 
 def _counted(connection: Connection, super_stream: str) -> list[str]:
-    """Return the partitions of a super stream, one more than allowed at most."""
+    """Return the partitions of a super stream, stopping at one more than the limit."""
     names: list[str] = []
     while len(names) <= SPARK_STREAMS_MAX:
         name = f"{super_stream}-{len(names)}"
@@ -133,12 +133,12 @@ def _of_topic(connection: Connection, topic: str) -> list[str]:
     except NotFound:
         return [topic]
     except AccessRefused:
-        pass  # the user may have permissions for the partitions alone
+        pass  # the user may have permissions for the partitions only
     return _counted(connection, topic) or [topic]
 
 
 def _of_topics(options: Options, topics: Mapping[str, list[str]]) -> tuple[str, ...]:
-    """Return the streams that the options select of their topics.
+    """Return the streams that the options select from their topics.
 
     Raises: NotFound (404) for a partition that does not exist; OptionError for a stream that
     belongs to two topics.
@@ -159,7 +159,7 @@ def _of_topics(options: Options, topics: Mapping[str, list[str]]) -> tuple[str, 
 
 
 def _in_directory(options: Options) -> tuple[str, ...]:
-    """Return the streams of a data directory that the options select."""
+    """Return the streams that the options select from a data directory."""
     from leveret.spark.transports.store_directory import stream_names
 
     names = sorted(stream_names(options))
@@ -177,7 +177,7 @@ def _in_directory(options: Options) -> tuple[str, ...]:
 
 
 def _stored(names: list[str], super_stream: str) -> list[str]:
-    """Return the partitions of a super stream among the names of streams."""
+    """Return those of the given names that are partitions of a super stream."""
     numbered = (f"{super_stream}-{number}" for number in itertools.count())
     return [*itertools.takewhile(set(names).__contains__, numbered)]
 
@@ -198,14 +198,14 @@ def _listed(options: Options) -> list[str]:
 
 
 def _objects(answer: object) -> list[dict[str, object]]:
-    """Return a list of objects with names.  Raises: OptionError."""
+    """Check that an answer is a list of objects with names.  Raises: OptionError."""
     if isinstance(answer, list) and all(isinstance(one, dict) and "name" in one for one in answer):
         return answer
     raise OptionError("the HTTP listener does not list streams: is it the broker's?")
 
 
 def _guessed_address(parameters: Parameters) -> str:
-    """Return the broker's own HTTP address, or its host with the usual port."""
+    """Return the HTTP address that the broker reports, or its host with RabbitMQ's default port."""
     try:
         return announced_address(parameters)
     except NoHttp:
@@ -214,7 +214,10 @@ def _guessed_address(parameters: Parameters) -> str:
 
 
 def _get(address: str, path: str, parameters: Parameters) -> object:
-    """Return the JSON at a path; None if there is nothing.  Raises: Interrupted; OptionError."""
+    """Return the JSON at a path, or None if the path does not exist.
+
+    Raises: Interrupted; OptionError.
+    """
     connection = http_connection(address, parameters)
     token = base64.b64encode(f"{parameters.username}:{parameters.password}".encode()).decode()
     try:
@@ -222,7 +225,7 @@ def _get(address: str, path: str, parameters: Parameters) -> object:
         answer = connection.getresponse()
         body = answer.read(SPARK_LISTING_BYTES_MAX + 1)
     except (OSError, http.client.HTTPException) as error:
-        # The broker may have been restarted and listen at another address.
+        # The broker may have restarted and may listen at another address.
         forget_address(parameters)
         cause = interrupted(error, address)
         raise Interrupted(
@@ -258,5 +261,5 @@ class StreamAccess:
     pause: Pause = REAL_PAUSE
 
 
-#: The access over the network.
+#: Access over the network.
 STREAM_ACCESS: Final = StreamAccess()

@@ -1,16 +1,16 @@
-"""A streaming read in a Spark without admission control (4.0 and 4.1).
+"""The streaming read for versions of Spark without admission control (4.0 and 4.1).
 
-Such a Spark asks for the latest offset without passing the start of the batch or a limit, and runs
-`Trigger.AvailableNow` as one batch.  So this reader keeps the position, and applies the limits of
+These versions call `latestOffset` without the start of the batch or a limit, and run
+`Trigger.AvailableNow` as one batch.  So this reader tracks the position, and applies the limits of
 the options to each batch.
 
-The position is the end of the last batch: returned by `latestOffset`, or, after a restart, passed
-to `partitions`, which Spark calls first with the end of the last logged batch.  A new query has
-neither, and begins at its initial offset.  A batch is in the commit log when Spark asks for the
-next one, as with admission control.
+The position is the end of the last batch.  `latestOffset` has returned it, or, after a restart,
+Spark has passed it to `partitions`, which it calls first with the end of the last logged batch.  A
+new query has neither, and begins at its initial offset.  As with admission control, a batch is in
+the commit log when Spark asks for the next one.
 
-Spark knows the latest offset only as the end of the batch, so the ends of the streams are stored in
-the offset, for the lag in the query's progress.
+Spark treats the latest offset only as the end of the batch.  So the ends of the streams are stored
+in the offset, for the lag in the query's progress.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class FollowingReader(DataSourceStreamReader):
     """Passes the start and the limit of each batch to a reader."""
 
     def __init__(self, reader: Any) -> None:
-        # A `SparkStreamReader`, or a `QueueStreamReader`, whose module is above this one.
+        # A `SparkStreamReader`, or a `QueueStreamReader`, which this module must not import.
         self.reader = reader
         self._initial: Offset | None = None
         self._position: Offset | None = None
-        # The first batch of `Trigger.AvailableNow` is the only one.
+        # `Trigger.AvailableNow` runs only one batch.
         reader.take_present()
 
     def initialOffset(self) -> Offset:  # noqa: N802  Spark's name
-        """Return the offset at which a new query starts: the same at each call of one run.
+        """Return the offset at which a new query starts, which stays the same during a run.
 
-        Spark asks for it after the first `latestOffset`.
+        Spark calls this after the first `latestOffset`.
         """
         if self._initial is None:
             self._initial = self.reader.initialOffset()
@@ -62,7 +62,7 @@ class FollowingReader(DataSourceStreamReader):
         return end
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
-        """Return the partitions of a batch, which ends at the position."""
+        """Return the partitions of a batch, and continue after its end."""
         self._position = {**end}
         planned: list[InputPartition] = self.reader.partitions({**start}, {**end})
         return planned

@@ -1,10 +1,10 @@
-"""The share of each stream in a micro-batch: by messages, by bytes, and in which order.
+"""The share of each stream in a micro-batch, limited by messages and bytes.
 
-Streams are given in the order in which they were served, longest ago first; the offsets of a query
-keep that order (`offsets.py`).  A limit that is too small for all of them applies to the first
-ones, so that none waits longer than it takes to serve all others once.
+The functions receive streams ordered by when they were last served, longest ago first; the offsets
+of a query preserve that order (`offsets.py`).  If a limit is too small for all streams, the first
+ones are served.  So no stream waits longer than it takes to serve all others once.
 
-This module is pure arithmetic; the sizes of the streams are arguments.
+This module does only arithmetic: the sizes of the streams are arguments.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from collections.abc import Iterable, Mapping
 
 
 def shared(available: Mapping[str, int], most: int) -> dict[str, int]:
-    """Return the share of each stream if all together may give `most`; the sum is exact.
+    """Divide `most` messages among the streams; the shares add up to exactly that number.
 
-    Each stream with messages gives one at least, and of the rest in proportion to its messages.  If
-    `most` is less than the number of such streams, the first ones give one.
+    Each stream with messages gets at least one, and a part of the rest in proportion to its
+    messages.  If `most` is less than the number of such streams, only the first ones get one.  If
+    fewer than `most` messages are available, all of them are returned.
     """
     total = sum(available.values())
     if total <= most:
@@ -30,7 +31,7 @@ def shared(available: Mapping[str, int], most: int) -> dict[str, int]:
     for name in waiting:
         shares[name] += spare * (available[name] - 1) // beyond
     left = most - sum(shares.values())
-    # The remainders of the divisions go to the streams whose shares were rounded down most.
+    # The remaining messages go to the streams whose shares were rounded down most.
     cut = sorted(waiting, key=lambda name: -(spare * (available[name] - 1) % beyond))
     for name in cut[:left]:
         shares[name] += 1
@@ -40,10 +41,10 @@ def shared(available: Mapping[str, int], most: int) -> dict[str, int]:
 def within_bytes(
     available: Mapping[str, int], mean_bytes: Mapping[str, float], most: int
 ) -> dict[str, int]:
-    """Return the share of each stream if the bodies of all may have about `most` bytes.
+    """Return the share of each stream, in messages, if all bodies may total about `most` bytes.
 
-    The first stream with messages gives one, however large, and so does each other whose message
-    still fits; the rest is shared in proportion to the remaining messages.
+    The first stream with messages gets one message of any size, and each other stream gets one if
+    it still fits.  The rest is shared in proportion to the remaining messages.
     """
     if sum(count * mean_bytes[name] for name, count in available.items()) <= most:
         return dict(available)
@@ -63,5 +64,5 @@ def within_bytes(
 
 
 def in_turn(order: Iterable[str], given: Mapping[str, int]) -> list[str]:
-    """Return streams in the order of service after a batch: those that it served come last."""
+    """Return the order of service for the next batch, with the streams just served at the end."""
     return sorted(order, key=lambda name: given.get(name, 0) > 0)

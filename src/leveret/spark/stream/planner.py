@@ -1,8 +1,8 @@
-"""Ranges of offsets as Spark's partitions.
+"""Planning of offset ranges as Spark's partitions.
 
-Invariants: the plan is a pure function of ranges and options, so that a replayed batch is read as
-the first time; the partitions of a stream follow each other without gap or overlap; inner edges are
-multiples of one step, so that two plans of overlapping ranges cut at the same offsets.
+Invariants: the plan is a pure function of ranges and options, so a replayed batch gets the same
+partitions.  The partitions of a stream are contiguous and do not overlap.  Inner edges are
+multiples of one step, so two plans of overlapping ranges cut at the same offsets.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from pyspark.sql.datasource import InputPartition
 
 @dataclass(frozen=True)
 class OffsetRange(InputPartition):
-    """The messages of a stream from `start` up to, not including, `end`.
+    """The messages of a stream from `start` up to, but not including, `end`.
 
-    `stream_id` identifies the stream of that name, if it is known, and `run` the run of a query.
+    `stream_id` identifies the stream among streams of the same name, if known.  `run` identifies a
+    run of the query.
     """
 
     stream: str
@@ -29,17 +30,17 @@ class OffsetRange(InputPartition):
 
     @property
     def length(self) -> int:
-        """The number of offsets in it."""
+        """The number of offsets in the range."""
         return max(0, self.end - self.start)
 
 
 def plan(
     ranges: Sequence[OffsetRange], max_records: int, min_partitions: int | None = None
 ) -> list[OffsetRange]:
-    """Return the partitions of some ranges, none for an empty one.
+    """Cut ranges into partitions; empty ranges have none.
 
-    Each holds at most `max_records` messages; there are at least `min_partitions` in all as long as
-    there are that many messages.
+    Each partition has at most `max_records` messages.  There are at least `min_partitions`
+    partitions in total if there are that many messages.
     """
     step = max_records
     if min_partitions is not None:
@@ -49,7 +50,7 @@ def plan(
 
 
 def _cut(whole: OffsetRange, step: int) -> list[OffsetRange]:
-    """Return a range in parts that end at multiples of a step."""
+    """Cut a range into parts that end at multiples of a step."""
     start, end = whole.start, whole.end
     edges = [start, *range(start - start % step + step, end, step), end]
     return [replace(whole, start=a, end=b) for a, b in pairwise(edges) if a < b]

@@ -1,8 +1,8 @@
-"""How the filters of a query limit a batch read: to offsets, times and streams that can match.
+"""Pruning of a batch read by the query's filters, to offsets, times and streams that can match.
 
-Spark filters the rows again, so pruning must only never leave out a row that matches: unknown
-filters have no effect.  A bound on the time is translated to offsets by the transport (`offset_at`,
-`end_at`): times may decrease with growing offsets, if a clock was set back.
+Pruning must never omit a matching row; it may leave rows that do not match, because Spark filters
+the rows again.  Unknown filters have no effect.  The transport translates time bounds to offsets
+(`offset_at`, `end_at`), because times may decrease with increasing offsets if a clock was set back.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """Bounds that contain each matching row; `None` for no bound.
+    """Bounds that contain every matching row; `None` means no bound.
 
-    `end` and `until_ms` are not included; `streams` are names, `partitions` numbers.
+    `end` and `until_ms` are exclusive.  `streams` are names, `partitions` are numbers.
     """
 
     start: int | None = None
@@ -51,7 +51,7 @@ class Pruning:
 
 
 def pruning_of(filters: Iterable[Filter], options: Options) -> Pruning:
-    """Return the bounds of filters, all of which a row must match."""
+    """Return the bounds of rows that match all filters."""
     found = Pruning()
     for one in filters:
         found = _narrowed(found, one, options)
@@ -59,7 +59,7 @@ def pruning_of(filters: Iterable[Filter], options: Options) -> Pruning:
 
 
 def _narrowed(bounds: Pruning, one: Filter, options: Options) -> Pruning:
-    """Return the bounds with one more filter."""
+    """Narrow the bounds by one more filter."""
     known = (EqualTo, EqualNullSafe, In, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual)
     if not isinstance(one, known) or len(one.attribute) != 1:
         return bounds
@@ -73,14 +73,14 @@ def _narrowed(bounds: Pruning, one: Filter, options: Options) -> Pruning:
         return bounds
     if column == "partition":
         return dataclasses.replace(bounds, partitions=_both(bounds.partitions, values))
-    # The topic of a super stream's partition differs from its own name.
+    # The topic of a partition is its super stream, not its own name.
     if column == "stream" or (column == "topic" and options.super_stream is None):
         return dataclasses.replace(bounds, streams=_both(bounds.streams, values))
     return bounds
 
 
 def _values(one: Filter) -> frozenset[object] | None:
-    """Return the values that a filter of equality allows."""
+    """Return the values that an equality filter allows, or None for other filters."""
     if isinstance(one, In):
         return frozenset(one.value)
     return frozenset([one.value]) if isinstance(one, EqualTo | EqualNullSafe) else None
@@ -127,7 +127,7 @@ def _by_time(bounds: Pruning, one: Filter) -> Pruning:
 
 
 def _milliseconds(moment: datetime) -> int | None:
-    """Return a moment's milliseconds since 1970; None for one without a time zone."""
+    """Return milliseconds since 1970, or None if the moment has no time zone."""
     return None if moment.tzinfo is None else (moment - _EPOCH) // _MILLISECOND
 
 

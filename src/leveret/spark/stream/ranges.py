@@ -1,8 +1,8 @@
-"""Reading a range of offsets completely: it checks for missing messages and reports them.
+"""Reading of an offset range, with retries and a check for missing messages.
 
-Only this module decides about data loss, as in Spark's Kafka source: with `failOnDataLoss` missing
-messages are an error, without it they are logged and skipped.  An unreachable broker is not data
-loss: it is an error if it stays unreachable for longer than `retryTimeoutMs`.
+Only this module decides about data loss, as in Spark's Kafka source.  With `failOnDataLoss`,
+missing messages are an error; without it they are logged and skipped.  An unreachable broker is not
+data loss, but an error if it stays unreachable for longer than `retryTimeoutMs`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger("leveret.spark")
 
 
 class DataLossError(SourceError, RuntimeError):
-    """Messages of a read are not in the stream."""
+    """Messages to be read are missing."""
 
 
 def report_data_loss(options: Options, stream: str, what: str) -> None:
@@ -44,7 +44,7 @@ def read_range(
     whole: OffsetRange,
     pause: Pause = REAL_PAUSE,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a range, each offset once and in order.
+    """Yield the messages of a range in order, each offset once.
 
     Raises: DataLossError; Interrupted if the broker cannot be reached; NotFound (404).
     """

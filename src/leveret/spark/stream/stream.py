@@ -1,16 +1,16 @@
-"""The streaming read: micro-batches by offsets, processed exactly once.
+"""The streaming read of streams: micro-batches of offset ranges, processed exactly once.
 
-One reader lives in the driver for as long as the query runs and keeps its connections; pickled
-copies of it run in the executors.  Spark writes the offsets of a batch to its checkpoint before it
-plans it, and asks for the same range again after a failure.
+One reader runs in the driver as long as the query and owns its connections; pickled copies of it
+run in the executors.  Spark writes the offsets of a batch to its checkpoint before it plans the
+batch, and requests the same range again after a failure.
 
-A stream that appears while a query is running (a new partition, a new match of a pattern) enters
-the offsets at its earliest message, without rows, and is read from there with the next batch: so a
-batch is a pure function of its two offsets.
+If a stream appears while a query is running (a new partition, a new match of a pattern), the batch
+adds its earliest offset without reading rows, and the next batch reads from there.  So a batch is a
+pure function of its two offsets.
 
-`commit` does nothing: reading a stream removes nothing from it, and Spark does not call it for the
-last batch.  `stop` only closes connections: Spark 4.3.0 does not call it at all (measured), and the
-end of the process closes them.
+`commit` does nothing because reading a stream removes nothing from it, and because Spark does not
+call `commit` for the last batch.  `stop` only closes connections.  Spark 4.3.0 does not call `stop`
+at all (measured); the end of the process closes them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Offsets = Mapping[str, int]
 
 @entries
 class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows streams by their offsets."""
+    """Reads streams in micro-batches of offset ranges."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._streams: Streams | None = None
         self._target: dict[str, int] | None = None  # of Trigger.AvailableNow
         self._reported: dict[str, Tail] | None = None
-        #: A number of this run for the broker.
+        #: Identifies this run to the broker.
         self._run = secrets.token_hex(8)
         self._last_batch_at: float | None = None
 
@@ -74,8 +74,8 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, object]:  # noqa: N802  Spark's name
         """Return the offsets at which a new query starts.
 
-        Spark asks for them at every start and uses the checkpoint's instead if there is one.  So
-        errors in the options' positions are raised only when the positions are used.
+        Spark asks for them at every start, but uses the offsets of the checkpoint if it has one.
+        So errors in the options' positions are raised only when the positions are used.
 
         Raises: Interrupted; NotFound (404).
         """
@@ -89,7 +89,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return refusal(str(error))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
-        """Return the limit of the options; Spark knows one, the others are enforced here."""
+        """Return one limit for Spark; `latestOffset` enforces all limits of the options."""
         options = self._options
         if options.max_offsets_per_trigger is not None:
             return ReadMaxRows(options.max_offsets_per_trigger)
@@ -100,10 +100,10 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def take_present(self) -> None:
-        """Do nothing: each batch has all that is there, up to the limits."""
+        """Do nothing, because each batch reads all available messages up to the limits."""
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
-        """Use the streams' present ends as the query's.  Raises: Interrupted; NotFound (404)."""
+        """End the query at the streams' current ends.  Raises: Interrupted; NotFound (404)."""
         self._target = {name: tail.latest for name, tail in self._driver().tails().items()}
 
     def latestOffset(  # noqa: N802  Spark's name
@@ -111,12 +111,12 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, object]:
         """Return the end of the next batch.
 
-        Raises: DataLossError if a stream is gone, was declared again or ends before `start`;
-        Interrupted; NotFound (404); OffsetsError for the checkpoint of other streams.
+        Raises: DataLossError if a stream was deleted, was declared again or ends before `start`;
+        Interrupted; NotFound (404); OffsetsError if the checkpoint is of other streams.
         """
         stored = from_json(start)
         position = stored.offsets
-        # Spark asks when all before `start` is in the commit log.
+        # When Spark calls this, all batches before `start` are in the commit log.
         self._driver().report(self._run, position)
         tails = self._driver().tails()
         latest = {name: tail.latest for name, tail in tails.items()}
@@ -147,19 +147,19 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if ends == position and ids == stored.ids:
             return start
         self._last_batch_at = self._access.pause.now()
-        # If all of it is taken, no stream waits, and the order starts over.
+        # If the batch takes all messages, no stream waits, and the order starts over.
         order = sorted(ends) if given == available else in_turn(ends, given)
         return Stored({name: ends[name] for name in order}, ids).to_json()
 
     def _check_gone(self, position: Offsets, names: Offsets) -> None:
-        """QueryReport streams of the checkpoint that are not among those to read."""
+        """Report streams of the checkpoint that the query does not read (any more)."""
         self._check_checkpoint(position)
         for name in position:
             if name not in names:
                 report_data_loss(self._options, name, "it is gone, or is not read any more")
 
     def _check_checkpoint(self, offsets: Offsets) -> None:
-        """Check that offsets are not those of another query.  Raises: OffsetsError."""
+        """Check that offsets belong to the named streams.  Raises: OffsetsError."""
         named = self._options.names
         if named is not None and offsets and not set(named).intersection(offsets):
             raise OffsetsError(
@@ -168,7 +168,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _is_another(self, name: str, stored: Stored, tail: Tail) -> bool:
-        """Return whether a stream was declared again since the last batch, and report that."""
+        """Return whether a stream was declared again since the last batch; if so, report it."""
         known = stored.ids.get(name)
         if known is None or tail.stream_id in (None, known):
             return False
@@ -180,13 +180,13 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return True
 
     def _beginning(self, name: str, ids: Mapping[str, str]) -> tuple[int, str]:
-        """Return the beginning of a new stream and its id, empty if there is none."""
+        """Return a new stream's earliest offset and its id, or "" if the id is unknown."""
         bounds = self._driver().bounds_of(name)
         return bounds.earliest, bounds.stream_id or ids.get(name, "")
 
     def _begin(self, name: str, position: int, latest: int) -> int:
-        """Return where the next batch begins; report a stream that ends before that."""
-        # All its messages have expired; the next one has a higher offset.
+        """Return where the next batch begins, and report a stream that ends before its position."""
+        # If `latest` is 0, all messages have expired; the next one has a higher offset.
         if latest == 0 or latest >= position:
             return position
         what = f"it ends at {latest}, but was read up to {position} already"
@@ -194,9 +194,9 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return latest
 
     def _waits_for_more(self, available: Offsets) -> bool:
-        """Return whether there is too little for a batch and still time to wait.
+        """Return whether to wait because a batch would be too small.
 
-        At the end of a query that ends no more messages arrive.
+        A query with a target does not wait, because no more messages count for it.
         """
         least = self._options.min_offsets_per_trigger
         if least is None or self._target is not None or self._last_batch_at is None:
@@ -206,7 +206,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return too_little and waited * 1000 < self._options.max_trigger_delay_ms
 
     def _skip_gone(self, ends: dict[str, int], available: dict[str, int]) -> None:
-        """Exclude expired messages from the limits: a long gap is one batch."""
+        """Exclude expired messages from the limits, so that one batch skips a long gap."""
         if self._options.fail_on_data_loss:
             return
         for name, count in available.items():
@@ -238,13 +238,13 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Stored(latest, {}, known).to_json()
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> list[InputPartition]:
-        """Return the partitions of a batch: a pure function of its offsets and the options.
+        """Return the partitions of a batch, computed only from its offsets and the options.
 
-        A batch in which a stream changes its id has no rows of it, as one in which it appears: the
-        next one begins at its earliest message.
+        A batch has no rows of a stream that appears or changes its id in it; the next batch begins
+        at the stream's earliest message.
 
-        Raises: DataLossError if the batch ends before it starts: the stream was declared again;
-        OffsetsError for the checkpoint of other streams.
+        Raises: DataLossError if the batch ends before it starts, because the stream was declared
+        again; OffsetsError if the checkpoint is of other streams.
         """
         options = self._options
         before, after = from_json(start), from_json(end)
@@ -267,7 +267,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._streams.close()
 
     def _driver(self) -> Streams:
-        """Return the driver's streams, whose connections live as long as the query."""
+        """Return the driver's streams, whose connections stay open as long as the query runs."""
         if self._streams is None:
             self._streams = Streams(self._options, self._projection.needed, self._access)
         return self._streams
@@ -286,10 +286,10 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _in_order(position: Offsets, names: Offsets) -> list[str]:
-    """Return names in the order of service: those of the offsets first, then new ones."""
+    """Return the names in the order of service, new streams at the end."""
     return [name for name in position if name in names] + sorted(set(names) - set(position))
 
 
 def _known(ids: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the known ids."""
+    """Return the ids that are known."""
     return {name: one for name, one in ids.items() if one}

@@ -1,8 +1,8 @@
-"""The streams of a read, for the driver: their names, their starts and their ends.
+"""The streams of a read on the driver: their names, starts and ends.
 
 The streams that match a pattern, and the number of partitions of a super stream, may change while a
-query runs; the broker is asked again after some seconds.  Executors do not use this module: they
-get the name of one stream with each partition.
+query runs, so the list is refreshed after `FRESH_SECONDS`.  Executors do not use this module: each
+partition contains the name of its stream.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from leveret.spark.stream.ranges import report_data_loss
 from leveret.spark.transport import Bounds, QueryReport, Tail
 from leveret.spark.transports import Transport
 
-#: How many streams are asked at the same time, each on its own connection.
+#: How many streams are queried at the same time, each on its own connection.
 ASKED_AT_ONCE: Final = 16
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ FRESH_SECONDS: Final = 5.0
 
 
 class Streams:
-    """The streams that options select, each with a transport of its own."""
+    """The streams that the options select, each with its own transport."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class Streams:
     def names(self) -> tuple[str, ...]:
         """Return the streams in order.
 
-        Raises: Interrupted; NotFound (404) if there is no such super stream; OptionError if a
-        pattern cannot be looked up.
+        Raises: Interrupted; NotFound (404) if the super stream does not exist; OptionError if a
+        pattern cannot be resolved.
         """
         now = self._access.pause.now()
         if self._found_at is None or now - self._found_at >= FRESH_SECONDS:
@@ -67,15 +67,15 @@ class Streams:
     # -- ends --------------------------------------------------------------------------------------
 
     def bounds(self) -> dict[str, Bounds]:
-        """Return both ends of each.  Raises: Interrupted; NotFound (404)."""
+        """Return both ends of each stream.  Raises: Interrupted; NotFound (404)."""
         return self._of_each(lambda way: way.bounds())
 
     def tails(self) -> dict[str, Tail]:
-        """Return end and id of each.  Raises: Interrupted; NotFound (404)."""
+        """Return the end and id of each stream.  Raises: Interrupted; NotFound (404)."""
         return self._of_each(lambda way: way.tail())
 
     def _of_each(self, question: Callable[[Transport], T]) -> dict[str, T]:
-        """Ask all streams at once: RabbitMQ needs 0.25 s to report the end of one."""
+        """Query all streams in parallel, because RabbitMQ needs 0.25 s to report the end of one."""
         ways = {name: self.transport(name) for name in self.names()}
 
         def ask_one(name: str) -> T:
@@ -87,7 +87,7 @@ class Streams:
             return dict(zip(ways, threads.map(ask_one, ways), strict=True))
 
     def report(self, run: str, positions: Mapping[str, int]) -> None:
-        """Tell the broker up to where the streams are read, with each of the next requests."""
+        """Report the read positions to the broker with the following requests."""
         for name in self.names():
             self.transport(name).report(QueryReport(run, positions.get(name)))
 
@@ -96,11 +96,11 @@ class Streams:
         return self._asked(name, self.transport(name).bounds)
 
     def earliest_of(self, name: str) -> int:
-        """Return the beginning of a stream.  Raises: Interrupted; NotFound (404)."""
+        """Return the earliest offset of a stream.  Raises: Interrupted; NotFound (404)."""
         return self._asked(name, self.transport(name).earliest)
 
     def offset_at(self, name: str, timestamp_ms: int) -> int:
-        """Return the first message of a stream at or after a moment, or its end if there is none.
+        """Return the offset of the first message at or after a time, or the end if there is none.
 
         Raises: Interrupted; NotFound (404).
         """
@@ -108,7 +108,7 @@ class Streams:
         return self._asked(name, lambda: way.offset_at(timestamp_ms))
 
     def end_at(self, name: str, timestamp_ms: int) -> int:
-        """Return an offset of a stream from which on no message was received before a moment.
+        """Return an offset from which on no message of a stream was received before a time.
 
         Raises: Interrupted; NotFound (404).
         """
@@ -116,16 +116,16 @@ class Streams:
         return self._asked(name, lambda: way.end_at(timestamp_ms))
 
     def mean_bytes(self, name: str, start: int, end: int) -> float:
-        """Return the approximate size of the bodies of a range.  Raises: Interrupted; NotFound."""
+        """Return the approximate mean body size of a range.  Raises: Interrupted; NotFound."""
         way = self.transport(name)
         return self._asked(name, lambda: way.mean_bytes(start, end))
 
     def keeps_time(self, name: str) -> bool:
-        """Return whether each message of a stream has its time of receipt.  Raises: Interrupted."""
+        """Return whether a stream stores the receipt time of each message.  Raises: Interrupted."""
         return self._asked(name, self.transport(name).keeps_time)
 
     def transport(self, name: str) -> Transport:
-        """Return the transport of one stream, which stays open."""
+        """Return a stream's transport, which stays open."""
         if name not in self._transports:
             self._transports[name] = self._access.open(self._options, name, self._schema)
         return self._transports[name]
@@ -136,19 +136,21 @@ class Streams:
     # -- positions ---------------------------------------------------------------------------------
 
     def starts(self, default: int, bounds: Mapping[str, Bounds]) -> dict[str, int]:
-        """Return where each starts by the options, else at `default`, a word of offsets.
+        """Return the starting offset of each stream by the options, or by `default` without any.
 
-        Raises: OptionError for options that name other streams, and for a moment after the last
-        message under the strategy `error`; DataLossError for an offset beyond the end; Interrupted;
+        `default` is `EARLIEST` or `LATEST`.
+
+        Raises: OptionError if the options name other streams, or for a time after the last message
+        with the strategy `error`; DataLossError for an offset beyond the end; Interrupted;
         NotFound (404).
         """
         positions = self._checked(self._options.starting or Positions(default), STARTS, bounds)
         return {name: self._start(name, positions.of(name), ends) for name, ends in bounds.items()}
 
     def ends(self, bounds: Mapping[str, Bounds]) -> dict[str, int]:
-        """Return where each ends by the options, else at its latest.
+        """Return the ending offset of each stream by the options, or its current end without any.
 
-        Raises: OptionError for options that name other streams; Interrupted; NotFound (404).
+        Raises: OptionError if the options name other streams; Interrupted; NotFound (404).
         """
         positions = self._checked(self._options.ending or Positions(LATEST), ENDS, bounds)
         return {name: self._end(name, positions.of(name), ends) for name, ends in bounds.items()}

@@ -1,4 +1,4 @@
-"""The query of a task, as Spark tells the process that runs it."""
+"""The streaming query that a task belongs to, according to Spark's task context."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _DESCRIPTION: Final = "spark.job.description"
 
 
 def query_of_task() -> tuple[str | None, str | None]:
-    """Return the id and the name of this process's streaming query, each None if unknown.
+    """Return the id and the name of this task's streaming query, each None if unknown.
 
-    The name begins the description of the job, and "id = …" follows, unless the program has set a
-    description of its own.
+    The job description begins with the name, followed by "id = …", unless the program has set its
+    own description.
     """
     context = TaskContext.get()
     query_id = None if context is None else context.getLocalProperty(_QUERY_ID)
