@@ -1,1 +1,1 @@
-"""Messages as Arrow columns, and the columns that a read asked for."""
+"""Conversion of messages to Arrow columns, and the schema of a read."""

@@ -1,17 +1,17 @@
-"""Stored chunks as Arrow batches: whole columns at a time, without a loop over rows.
+"""Conversion of stored chunks to Arrow batches, column by column, without a loop over rows.
 
-A chunk (`leveret.chunk`) is in memory as it was on the broker's disk.  Offsets, times and bodies
-become Arrow arrays over its own buffer; values that repeat from message to message (addresses,
-property bytes) are decoded once for each distinct value and then taken by index, and values that
-all rows share are made once and reused for later batches.  Rows of several chunks make one batch,
-because Spark processes large batches faster.
+A chunk (`leveret.chunk`) has the same bytes in memory as on the broker's disk.  Offsets, times and
+bodies become Arrow arrays over its buffer.  Repeated values (addresses, property bytes) are decoded
+once for each distinct value and then taken by index.  Values that all rows share are built once and
+reused for later batches.  A batch has rows of several chunks, because Spark processes large batches
+faster.
 
-A chunk is checked by its digests, in three calls.  If the digest over all messages fails, each
-message is checked by its own, and damaged ones are left out: they are missing, and `ranges.py`
-decides what that means.
+A chunk is verified by its digests, in three calls.  If the digest over all messages does not match,
+each message is verified by its own digest, and damaged messages are omitted.  `ranges.py` decides
+whether missing messages are data loss.
 
-Invariants: a batch equals what `BatchBuilder` makes of the same messages; the pieces of one
-`Pieces` ascend without overlap.
+Invariants: a batch equals the batch that `BatchBuilder` makes of the same messages.  The pieces of
+one `Pieces` are in ascending order and do not overlap.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from leveret.spark.columns.texts import MILLISECONDS_MAX
 from leveret.spark.transport import Piece
 from leveret.spark.versions import arrow_schema
 
-#: Columns with a value for each message; they are built from the arrays.
+#: Columns with a value for each message, which are built from the chunk's arrays.
 _OWN: Final = ("offset", "timestamp", "body", RAW_PROPERTIES)
 
-#: Columns that depend on the address alone, on the table of headers, and on all properties.
+#: Columns that depend on the address, on the headers table, and on all properties.
 _OF_ADDRESS: Final = ("exchange", "routing_key")
 FROM_HEADERS: Final = ("headers", "headers_typed", "kafka_headers", "delivery_count")
 _OF_PROPERTIES: Final = ("properties",)
@@ -46,8 +46,8 @@ _OF_PROPERTIES: Final = ("properties",)
 #: Columns that are the same for all messages of a stream.
 _OF_STREAM: Final = ("stream", "partition", "redelivered")
 
-#: If more than one in this many messages has its own property bytes, those of all rows are decoded
-#: together.
+#: If more than one in this many messages has distinct property bytes, the properties of all rows
+#: are decoded together.
 ROWS_PER_DISTINCT: Final = 8
 
 #: The flags of properties that consist of headers only, and of empty properties.
@@ -56,7 +56,7 @@ _NO_PROPERTIES: Final = b"\x00\x00"
 
 
 class _Sample(MessageContent):
-    """One message that represents all with the same address or the same properties."""
+    """A message that represents all messages with the same address or the same properties."""
 
     __slots__ = ("exchange", "routing_key")
 
@@ -69,9 +69,9 @@ class _Sample(MessageContent):
 
 
 class ColumnChunk:
-    """A chunk as columns; every message in it is intact.
+    """A chunk as columns, which knows its intact rows.
 
-    Raises: ChunkDamaged: its header or its arrays are damaged.
+    Raises: ChunkDamaged if the header or the arrays are damaged.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -91,27 +91,27 @@ class ColumnChunk:
             raise ChunkDamaged("a chunk's message has an address that is not there")
         if count and not bool((self.offsets[1:] > self.offsets[:-1]).all()):
             raise ChunkDamaged("a chunk's sequences do not ascend")
-        #: The places of the intact rows; None if all are intact.
+        #: The indexes of the intact rows, or None if all rows are intact.
         self.sound = None if layout.is_intact() else self._sound(data)
 
     def _numbers(self, kind: str, count: int, at: int) -> npt.NDArray[Any]:
         return np.frombuffer(self._buffer, kind, count, at)
 
     def _sound(self, data: bytes) -> npt.NDArray[np.intp]:
-        """Return the places of the messages whose own digests match."""
+        """Return the indexes of the messages whose own digests match."""
         damaged = np.array(Chunk(data).damaged(), np.int64)
         return np.flatnonzero(~np.isin(self.offsets, damaged))
 
     def bodies(self, start: int, end: int) -> pa.Array:
-        """Return the bodies of the rows from `start` up to `end`, in place."""
+        """Return the bodies of the rows from `start` up to `end`, without copying them."""
         return self._binary(self._body_ends, int(self._layout.bodies_at), start, end)
 
     def properties(self, start: int, end: int) -> pa.Array:
-        """Return the property bytes of the rows from `start` up to `end`, in place."""
+        """Return the property bytes of the rows from `start` up to `end`, without copying them."""
         return self._binary(self._property_ends, int(self._layout.properties_at), start, end)
 
     def body_bytes(self, start: int, end: int) -> int:
-        """Return the bytes of the bodies of the rows from `start` up to `end`."""
+        """Return the total size of the bodies of the rows from `start` up to `end`."""
         return int(self._body_ends[end]) - int(self._body_ends[start])
 
     def _binary(self, ends: npt.NDArray[np.int32], at: int, start: int, end: int) -> pa.Array:
@@ -120,13 +120,14 @@ class ColumnChunk:
         return pa.Array.from_buffers(pa.binary(), end - start, buffers, 0, start)
 
     def runs(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield the places of intact rows with consecutive offsets, from `start` to `end`.
+        """Yield the runs of intact rows with consecutive offsets, from `start` up to `end`.
 
-        `start` and `end` are offsets; each run is a first place and the one after the last.
+        `start` and `end` are offsets.  Each run is the index of its first row and the index after
+        its last row.
         """
         low, high = (int(place) for place in np.searchsorted(self.offsets, (start, end)))
         last = high - 1
-        # They ascend: without a gap the last offset is as far from the first as its place is.
+        # Offsets ascend, so there is no gap if offsets and indexes have the same distance.
         if self.sound is None and low < high and self._distance(low, last) == last - low:
             yield low, high
             return
@@ -139,7 +140,7 @@ class ColumnChunk:
             yield int(run[0]), int(run[-1]) + 1
 
     def _distance(self, first: int, last: int) -> int:
-        """Return the difference of the offsets at two places."""
+        """Return the difference between the offsets of two rows."""
         return int(self.offsets[last]) - int(self.offsets[first])
 
 
@@ -154,7 +155,7 @@ def _ends(sizes: npt.NDArray[np.uint32], total: int) -> npt.NDArray[np.int32]:
 
 @dataclass(frozen=True, slots=True)
 class ChunkRows:
-    """Rows of one chunk, from the place `start` up to but not including `end`; at least one."""
+    """One or more rows of a chunk, from index `start` up to, but not including, `end`."""
 
     chunk: ColumnChunk
     start: int
@@ -162,7 +163,7 @@ class ChunkRows:
 
 
 class ChunkBatchBuilder:
-    """Makes record batches of one schema from rows of the chunks of one stream."""
+    """Builds record batches of one schema from the chunks of one stream."""
 
     def __init__(
         self,
@@ -232,18 +233,18 @@ class ChunkBatchBuilder:
 
 
 class _Columns:
-    """Some columns of a batch, made of messages that represent many."""
+    """Builds some columns of a batch from sample messages, each of which represents many."""
 
     def __init__(self, builder: BatchBuilder) -> None:
         self.schema: pa.Schema = builder.schema
         self._builder = builder
-        # The values that all rows of the last batch shared, repeated as often as was needed.
+        # The values that all rows of the last batch shared, and their columns for reuse.
         self._common: tuple[bytes, str, str] | None = None
         self._repeated: dict[str, pa.Array] = {}
         self._count = 0
 
     def taken(self, samples: list[_Sample], places: pa.Array) -> dict[str, pa.Array]:
-        """Return columns whose rows are samples, each taken by its index."""
+        """Return columns whose rows are the samples at the given indexes."""
         if len(samples) == 1:
             return self.repeated(samples[0], len(places))
         columns = self._of(samples)
@@ -281,10 +282,10 @@ def _common(raw: pa.Array) -> bytes | None:
 
 
 def _column_taken(column: pa.Array, places: pa.Array) -> pa.Array:
-    """Return the values of a column at given places.
+    """Return the values of a column at the given indexes.
 
-    Most properties are absent from most messages, and taking the fields of a struct one by one
-    needs a third of the time.
+    The fields of a struct are taken one by one.  This needs a third of the time, because most
+    properties are absent from most messages.
     """
     if pa.types.is_struct(column.type):
         fields = [_column_taken(field, places) for field in column.flatten()]
@@ -311,7 +312,7 @@ def _own(field: pa.Field, parts: list[ChunkRows]) -> pa.Array:
 
 
 def _by_address(parts: list[ChunkRows]) -> tuple[list[_Sample], pa.Array]:
-    """Return a message for each distinct address, and the index of each row's one."""
+    """Return a sample for each distinct address, and the index of each row's sample."""
     known: dict[bytes, int] = {}
     places = []
     for part in parts:
@@ -328,18 +329,18 @@ def _joined(arrays: list[pa.Array]) -> pa.Array:
 
 
 def _sample_of_address(wire: bytes) -> _Sample:
-    """Return a message with the address that two AMQP short strings give."""
+    """Return a sample for an address, encoded as two AMQP short strings."""
     key = 1 + wire[0]
     return _Sample(_NO_PROPERTIES, _text(wire[1:key]), _text(wire[key + 1 :]))
 
 
 def _text(raw: bytes) -> str:
-    """Return text, with bytes that are not UTF-8 escaped."""
+    """Decode text, with bytes that are not UTF-8 escaped."""
     return raw.decode("utf-8", "backslashreplace")
 
 
 class Pieces:
-    """One pass over a range of offsets: chunks are cut into pieces of consecutive offsets."""
+    """Cuts the chunks of an offset range into pieces of consecutive offsets, in one pass."""
 
     def __init__(
         self,
@@ -361,9 +362,9 @@ class Pieces:
         self._bytes = 0
 
     def feed(self, data: bytes) -> Iterator[Piece]:
-        """Yield the pieces that the rows of one more chunk complete; `position` moves after it.
+        """Add a chunk, advance `position`, and yield the pieces that are now complete.
 
-        A chunk that is damaged as a whole yields nothing: its rows are missing.
+        The rows of an unreadable chunk are missing from the pieces.
         """
         try:
             chunk = ColumnChunk(data)

@@ -1,7 +1,7 @@
-"""Deliveries that arrived as columns, as Arrow batches, without a Python object for any message.
+"""Conversion of deliveries in columns to Arrow batches, without a Python object per message.
 
-Bodies, keys, offsets and times are the columns' own bytes.  Properties and headers are decoded once
-for each distinct set of them, because most publishers repeat them.  The rows equal those of
+The bytes of bodies, keys, offsets and times are used as they are.  Properties and headers are
+decoded once for each distinct set, because most publishers repeat them.  The rows equal those of
 `messages.BatchBuilder`.
 """
 
@@ -35,7 +35,7 @@ _NO_PROPERTIES: Final = b"\x00\x00"
 
 
 class _Properties(MessageContent):
-    """A message of which only the properties are known."""
+    """A message with properties only."""
 
     exchange = ""
     routing_key = ""
@@ -43,7 +43,7 @@ class _Properties(MessageContent):
 
 
 class DeliveryBuilder:
-    """Makes record batches of one schema from the deliveries of one stream."""
+    """Builds record batches of one schema from the deliveries of one stream."""
 
     def __init__(self, stream: str, schema: StructType, partition: int = 0) -> None:
         self._builder = BatchBuilder(stream, schema, partition)
@@ -51,13 +51,13 @@ class DeliveryBuilder:
 
     @property
     def with_properties(self) -> bool:
-        """Whether properties are needed."""
+        """Whether the schema has columns that are decoded from properties."""
         return not self._names.isdisjoint(_FROM_PROPERTIES)
 
     def pieces(self, columns: DeliveryColumns, start: int, end: int) -> Iterator[Piece]:
-        """Yield the messages of a range, a piece for each run of consecutive offsets.
+        """Yield the messages of a range, one piece for each run of consecutive offsets.
 
-        Raises: OptionError if they come from no stream.
+        Raises: OptionError if the messages are not from a stream.
         """
         offsets = np.frombuffer(columns.offsets, "<i8")
         if offsets.size and offsets.min() < 0:
@@ -66,7 +66,7 @@ class DeliveryBuilder:
                 "reads a queue"
             )
         batch = self.build(columns)
-        # A consumer gets a stream in order; a message that arrives again is dropped.
+        # A consumer receives a stream in order.  A message that arrives again is dropped.
         if (np.diff(offsets) <= 0).any():
             seen = np.maximum.accumulate(np.concatenate([[-1], offsets[:-1]]))
             batch = batch.filter(pa.array(offsets > seen))
@@ -79,7 +79,7 @@ class DeliveryBuilder:
                 yield Piece(int(offsets[first]), int(offsets[last - 1]) + 1, run)
 
     def build(self, columns: DeliveryColumns) -> pa.RecordBatch:
-        """Return all the messages in one batch."""
+        """Return all messages in one batch."""
         schema = self._builder.schema
         arrays = {f.name: self._plain(f, columns) for f in schema if f.name not in _FROM_PROPERTIES}
         if self.with_properties:
@@ -96,8 +96,8 @@ class DeliveryBuilder:
             whole = [_Properties(one, b"") for one in different]
             arrays[field.name] = self._builder.column(field, whole).take(encoded.indices)
         if ROWS_PER_DISTINCT * len(different) > len(raw):
-            # With an id or a time in each message, all are decoded together, except for their
-            # headers.
+            # If each message has its own id or time, the properties of all are decoded together,
+            # except for the headers.
             found = find_properties(raw)
             if found is not None:
                 if (field := fields.pop("properties", None)) is not None:

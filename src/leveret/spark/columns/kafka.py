@@ -1,9 +1,9 @@
-"""The columns of Spark's Kafka source, made from those of this source: `columns=kafka`.
+"""The columns of Spark's Kafka source (`columns=kafka`), made from those of this source.
 
-The routing key is the key, the body the value, and the stream, or the super stream of a partition,
-the topic.  `timestampType` is 1, the time of the log, if the broker gives one, and -1, none, if it
-does not (RabbitMQ).  Headers are bytes there: strings and bytes as they were sent, any other value
-as the UTF-8 of its text here.
+The key is the routing key, the value is the body, and the topic is the stream, or the super stream
+of a partition.  `timestampType` is 1 (log append time) if the broker reports a time, and -1 (none)
+if it does not (RabbitMQ).  Header values are bytes: strings and bytes as sent, and the UTF-8 of
+this source's text for any other value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql.types import StructField
 from leveret.spark.columns.schema import KAFKA_HEADERS, ROW
 from leveret.spark.options.read import Options
 
-#: Kafka's columns and the column from which each is made.
+#: Kafka's columns, and the source column of each.
 SOURCES: Final[dict[str, StructField]] = {
     "key": ROW["routing_key"],
     "value": ROW["body"],
@@ -35,7 +35,7 @@ NO_TIME: Final = -1
 
 
 def kafka_column(batch: pa.RecordBatch, field: pa.Field, options: Options) -> pa.Array:
-    """Return one of Kafka's columns from a batch that holds its source column."""
+    """Return one of Kafka's columns, made from its source column in a batch."""
     ours = batch.column(SOURCES[field.name].name)
     if field.name == "topic" and len(ours):
         topic, _ = options.place_of(ours[0].as_py())

@@ -1,11 +1,11 @@
-r"""Messages to Arrow batches, a column at a time.
+r"""Conversion of messages to Arrow batches, column by column.
 
-Only the columns of the schema are built.  Text that is not UTF-8 comes with its bytes escaped
-(`\xff`), because a Spark string cannot hold them and one such message must not stop a job; bodies
-are bytes and come as they are.
+Only the columns of the schema are built.  In text, bytes that are not UTF-8 are escaped (`\xff`),
+because a Spark string cannot contain them and one such message must not stop a job.  Bodies are
+bytes and stay unchanged.
 
-The broker's own headers (`x-stream-offset`, `x-stream-timestamp`, `x-stream-name`) are columns and
-are left out, in the decoded headers and in the property bytes.
+The broker's own headers (`x-stream-offset`, `x-stream-timestamp`, `x-stream-name`) are separate
+columns, and are omitted from the decoded headers and from the property bytes.
 """
 
 from __future__ import annotations
@@ -33,50 +33,50 @@ _BROKERS_OWN_BYTES: Final = [name.encode() for name in sorted(_BROKERS_OWN)]
 
 
 class Delivery(Protocol):
-    """The source of a row; a client's message is one."""
+    """The source of a row, such as a message of the client."""
 
     @property
     def body(self) -> bytes:
-        """The body."""
+        """The message body."""
 
     @property
     def properties(self) -> BasicProperties:
-        """The properties."""
+        """The decoded properties."""
 
     @property
     def raw_properties(self) -> bytes:
-        """Their bytes, as they were received."""
+        """The encoded properties, as received."""
 
     @property
     def exchange(self) -> str:
-        """The exchange that it was published to."""
+        """The exchange that the message was published to."""
 
     @property
     def routing_key(self) -> str:
-        """The routing key that it was published with."""
+        """The routing key that the message was published with."""
 
     @property
     def redelivered(self) -> bool:
-        """Whether it may have been delivered before."""
+        """Whether the message may have been delivered before."""
 
 
 Builder = Callable[[Sequence[Delivery], pa.DataType], pa.Array]
 
 
 class BatchBuilder:
-    """Makes record batches of one schema from messages of one stream.
+    """Builds record batches of one schema from the messages of one stream.
 
     `partition` is the stream's number in its super stream.
     """
 
     def __init__(self, stream: str, schema: StructType, partition: int = 0) -> None:
-        #: The exact schema with which Spark compares a batch.
+        #: The schema that Spark requires of a batch, exactly.
         self.schema: pa.Schema = arrow_schema(schema)
         self._stream = stream
         self._partition = partition
 
     def build(self, start: int, messages: Sequence[Delivery]) -> pa.RecordBatch:
-        """Return a batch of messages with consecutive offsets from `start` on."""
+        """Return a batch of messages, whose consecutive offsets begin at `start`."""
         arrays = []
         for field in self.schema:
             if field.name == "offset":
@@ -88,20 +88,20 @@ class BatchBuilder:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def column(self, field: pa.Field, messages: Sequence[Delivery]) -> pa.Array:
-        """Return a column that is made of the messages.
+        """Return a column built from the messages.
 
-        For columns made of properties alone, messages that have only these are enough.
+        For columns that depend only on properties, the messages need no other attributes.
         """
         return _BUILDERS[field.name](messages, field.type)
 
     def constant(self, field: pa.Field, count: int) -> pa.Array:
-        """Return a column that is the same in all rows: `stream` or `partition`."""
+        """Return a column with the same value in all rows: `stream` or `partition`."""
         value = self._stream if field.name == "stream" else self._partition
         return pa.repeat(pa.scalar(value, field.type), count)
 
 
 def stream_offset(message: Delivery) -> int | None:
-    """Return the offset that the broker has put on a message."""
+    """Return the offset in a message's `x-stream-offset` header, or None if it has none."""
     value = _headers_of(message).get(STREAM_OFFSET)
     return value if isinstance(value, int) else None
 
@@ -130,7 +130,7 @@ def _delivery_count(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array
 
 
 def _headers_of(message: Delivery) -> dict[str, object]:
-    """Return the headers as they were sent."""
+    """Return a message's headers, including the broker's own."""
     return message.properties.headers or {}
 
 
@@ -189,7 +189,7 @@ def _kafka_headers(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array:
 
 
 def _bytes_of(value: object) -> bytes | None:
-    """Return strings and bytes as they were sent, and any other value as text."""
+    """Return the bytes of strings and bytes as sent, and any other value as encoded text."""
     if isinstance(value, bytes | bytearray):
         return bytes(value)
     text = text_of(value)
@@ -212,7 +212,7 @@ def _raw_properties(messages: Sequence[Delivery], kind: pa.DataType) -> pa.Array
 def as_published(raw: bytes) -> bytes:
     """Return property bytes without the headers that a stream adds to its deliveries.
 
-    A table of headers that is then empty is left out: in most cases the broker has added it.
+    A headers table that becomes empty is removed, because in most cases the broker has added it.
     """
     if not any(name in raw for name in _BROKERS_OWN_BYTES):
         return raw
@@ -236,7 +236,7 @@ _BUILDERS: Final[dict[str, Builder]] = {
 
 
 def _microseconds(moment: object, factor: int, most: int) -> int | None:
-    """Return a moment in microseconds; None if it is none, or beyond the year 9999."""
+    """Return a time in microseconds, or None if it is invalid or beyond the year 9999."""
     if not isinstance(moment, int) or not 0 <= moment <= most:
         return None
     return moment * factor

@@ -1,10 +1,10 @@
-"""From a transport's rows to the requested ones: filters, and Kafka's columns.
+"""Conversion of a transport's rows to the requested ones, with filters and Kafka's columns.
 
-A transport yields every message of a range in columns of this source, so that missing ones are
-noticed; rows that the filters exclude are dropped here, and columns get the names that the user
-asked for.  All of this works on whole columns.
+A transport yields every message of a range in columns of this source, so that missing messages are
+detected.  A projection then drops rows that the filters exclude, and converts columns to those that
+the user requested.  It operates on whole columns.
 
-A filtered row is not a lost row: it arrived, and its offset was counted before it was dropped.
+A filtered row is not a lost row, because its offset was counted before it was dropped.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from leveret.spark.columns.schema import ROW, is_kafka
 from leveret.spark.options.read import Options
 from leveret.spark.versions import arrow_schema
 
-#: The header in which publishers give the value that readers filter by.
+#: The header in which publishers set the value for stream filtering.
 FILTER_VALUE: Final = "x-stream-filter-value"
 
 
 class Projection:
-    """The columns that one read needs of a transport, and how its rows are made from them."""
+    """The columns that a read needs from its transport, and the conversion of their rows."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -55,7 +55,7 @@ class Projection:
         return StructType([*fields.values()])
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a transport's batch in the user's columns; it may have no rows."""
+        """Convert a transport's batch to the user's columns; the result may have no rows."""
         if self._is_identity:
             return batch
         if self._is_filter:
@@ -67,7 +67,7 @@ class Projection:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _mask(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return which rows pass the filters."""
+        """Return a Boolean array of the rows that pass the filters."""
         if self._pattern is None:
             return self._value_mask(batch)
         mask = matching_keys(batch.column("routing_key"), self._pattern)
@@ -80,7 +80,10 @@ class Projection:
 
 
 def matching_keys(keys: pa.Array, pattern: str) -> pa.Array:
-    """Return which routing keys a topic pattern matches; each distinct key is matched once."""
+    """Return a Boolean array of the routing keys that match a topic pattern.
+
+    Each distinct key is matched once.
+    """
     trie = TopicTrie()
     trie.insert(pattern, True)
     encoded = keys.dictionary_encode()

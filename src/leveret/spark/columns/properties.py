@@ -1,12 +1,11 @@
-"""The columns of property bytes that differ from message to message, decoded for all rows at once.
+"""Decoding of the properties of many messages at once, one property of all rows at a time.
 
-A message id, a correlation id or a time makes the bytes of each message unique, and decoding them
-in a loop takes ten times as long as everything else.  Here numpy decodes one property of all rows
-at a time.  Tables of headers are not decoded this way: they are cut out, and the distinct ones are
-decoded one by one.
+A message id, a correlation id or a time makes the property bytes of each message unique, and
+decoding them in a loop takes ten times as long as everything else.  Here numpy decodes one property
+of all rows at a time.  Headers tables are only cut out; the distinct ones are decoded one by one.
 
-Invariant: the columns equal those that `BatchBuilder` makes of the same messages; malformed bytes
-give `None` instead of columns.
+Invariant: the columns equal those that `BatchBuilder` makes of the same messages.  For malformed
+bytes, the result is `None`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Bytes = npt.NDArray[np.uint8]
 
 _OCTETS: Final = frozenset({"delivery_mode", "priority"})
 
-#: Bits that represent no property.
+#: Flag bits that represent no property.
 _UNUSED_FLAGS: Final = 0x0003
 
 #: The value of a property in each row: its first byte, its length, and which rows have it.
@@ -46,7 +45,7 @@ class PropertyColumns:
         return pa.StructArray.from_arrays([self._column(f) for f in fields], fields=fields)
 
     def headers(self) -> pa.Array:
-        """Return each row's encoded table of headers, with its length; empty without one."""
+        """Return each row's encoded headers table with its length, or b"" for rows without one."""
         place = self._places.get("headers")
         if place is None:
             return pa.repeat(pa.scalar(b"", pa.binary()), self._count)
@@ -68,7 +67,7 @@ class PropertyColumns:
         return _text(self._binary(place, absent), field.type)
 
     def _binary(self, place: Place, absent: npt.NDArray[np.bool_] | None) -> pa.Array:
-        """Return the bytes at given places as an array; null where `absent`."""
+        """Return the bytes at a place as an array, null for `absent` rows."""
         starts, sizes, _ = place
         ends = np.zeros(self._count + 1, np.int64)
         np.cumsum(sizes, out=ends[1:])
@@ -82,11 +81,11 @@ class PropertyColumns:
 
 
 def find_properties(raw: pa.Array) -> PropertyColumns | None:
-    """Return the places of the properties in an array; None if some are malformed."""
+    """Find the properties in an array of property bytes; return None if some are malformed."""
     count = len(raw)
     ends = np.frombuffer(raw.buffers()[1], np.int32)[raw.offset : raw.offset + count + 1]
     values = raw.buffers()[2]
-    # A few zeros after the last value, so that no read of a value goes beyond the array.
+    # Zeros after the last value, so that no read goes beyond the array.
     data = np.frombuffer(values, np.uint8)[: int(ends[-1])]
     data = np.concatenate([data, np.zeros(8, np.uint8)])
     end = ends[1:].astype(np.int64)

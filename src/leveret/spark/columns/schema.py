@@ -1,9 +1,9 @@
-"""The columns of the data source, and the requested ones.
+"""The columns of the data source, and the schema of a read.
 
-A schema that a user gives (`.schema("offset bigint, routing_key string")`) may name any of the
-columns, in any order, with fewer fields of `properties`; the option `columns` (`offset,body`) names
-whole columns, also where no schema can be given, as in a view.  These are the only ways to read
-less: Spark tells a Python source nothing about the columns that a query uses.
+A user's schema (`.schema("offset bigint, routing_key string")`) may name any of the columns, in any
+order, and a subset of the fields of `properties`.  The option `columns` (`offset,body`) names whole
+columns, and also works where no schema can be given, as in a view.  These are the only ways to read
+fewer columns, because Spark does not pass the columns that a query uses to a Python source.
 
 Invariant: every column is nullable, so that the schema is the same for every broker.
 """
@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 from leveret.spark.errors import SourceError
 from leveret.spark.options.read import OptionError, Options
 
-#: The properties of class basic, without `headers`, which is a column of its own.
+#: The properties of class basic, without `headers`, which is a separate column.
 PROPERTIES: Final = StructType(
     [
         StructField("content_type", StringType()),
@@ -66,7 +66,7 @@ ROW: Final = StructType(
 )
 
 
-#: The columns of Spark's Kafka source, in its order; `headers` only on request.
+#: The columns of Spark's Kafka source, in its order; `headers` is included only on request.
 KAFKA: Final = StructType(
     [
         StructField("key", BinaryType()),
@@ -93,31 +93,31 @@ ON_REQUEST: Final = StructType(
     [StructField("headers_typed", VariantType()), StructField(RAW_PROPERTIES, BinaryType())]
 )
 
-#: Each row's headers as Kafka has them, from which the column of that name is made.
+#: The headers of each row in Kafka's form, the source of Kafka's column `headers`.
 KAFKA_HEADERS: Final = StructField("kafka_headers", KAFKA["headers"].dataType)
 
 #: The columns of this source.
 OURS: Final = StructType([*ROW.fields, *ON_REQUEST.fields])
 
-#: The columns that a copy does not need: `raw_properties` holds their contents.
+#: The columns that a copy does not need, because `raw_properties` contains their values.
 _DECODED: Final = ("properties", "delivery_count")
 
 
 class SchemaError(SourceError, ValueError):
-    """A schema with columns that the source does not have."""
+    """A schema that does not fit the columns of the source."""
 
 
 def is_kafka(options: Options) -> bool:
     """Return whether a read has the columns of Spark's Kafka source."""
     if isinstance(options.columns, str):
         return options.columns == "kafka"
-    # Some names are columns of both, and mean the same.
+    # Some columns exist in both sources, with the same meaning.
     names = set(options.columns)
     return not names <= set(OURS.names) and names <= set(KAFKA.names)
 
 
 def default_schema(options: Options) -> StructType:
-    """Return the schema of a read without a schema of the user.  Raises: OptionError."""
+    """Return the schema of a read for which the user gives none.  Raises: OptionError."""
     if isinstance(options.columns, tuple):
         fields = [_named(name, options) for name in options.columns]
     else:
@@ -132,7 +132,7 @@ def default_schema(options: Options) -> StructType:
 
 
 def _named(name: str, options: Options) -> StructField:
-    """Return the column that the option `columns` names.  Raises: OptionError."""
+    """Return the column with a name from the option `columns`.  Raises: OptionError."""
     known = KAFKA if is_kafka(options) else OURS
     if name in known.names:
         return known[name]
@@ -143,7 +143,7 @@ def _named(name: str, options: Options) -> StructField:
 
 
 def check_schema(asked: StructType, options: Options) -> None:
-    """Check that the source has every column of a schema.  Raises: SchemaError."""
+    """Check that every column of a schema exists with its type.  Raises: SchemaError."""
     _check_struct(asked, KAFKA if is_kafka(options) else OURS, "")
 
 

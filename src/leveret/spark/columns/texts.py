@@ -1,8 +1,8 @@
-r"""Values of headers and properties as text, and the times that Spark can represent.
+r"""Conversion of header values to text, and the latest times that Spark can represent.
 
-Strings stay as they are, true and false become words, numbers decimals, times their seconds since
-1970, tables and arrays JSON, and no value becomes null.  Bytes that are not UTF-8 are escaped
-(`\xff`).
+Strings stay unchanged.  Booleans become `true` and `false`, numbers decimals, timestamps their
+seconds since 1970, tables and arrays JSON, and missing values null.  Bytes that are not UTF-8 are
+escaped (`\xff`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Final
 
 from leveret.client import Timestamp
 
-#: The end of the year 9999, the last that Python and SQL can represent.  Timestamps of publishers
-#: that send milliseconds instead of seconds are far beyond it.
+#: The end of the year 9999, the last year that Python and SQL can represent.  If a publisher sends
+#: milliseconds instead of seconds, its timestamps are far beyond it.
 SECONDS_MAX: Final = 253_402_300_799
 MILLISECONDS_MAX: Final = SECONDS_MAX * 1000
 
 
 def escaped(text: str) -> str:
-    """Return text with its surrogates, which represent bytes that are not UTF-8, escaped."""
+    """Escape surrogates in text, which represent bytes that are not UTF-8."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 

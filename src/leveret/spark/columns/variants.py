@@ -1,9 +1,9 @@
-"""Header tables as values of Spark's type `variant`, which keep the types of their entries.
+"""Encoding of header tables as Spark's `variant`, which preserves the types of their entries.
 
-A boolean stays a boolean; integers are integers of 64 bits to Spark, and both kinds of floating
-point doubles; a decimal, a string, bytes, a time, an array, a table and a missing value are the
-same in a variant.  Strings that are not UTF-8 are bytes.  As in the other columns, bytes of a name
-that are not UTF-8 are escaped, and a time beyond the year 9999 is null.
+Booleans, decimals, strings, bytes, timestamps, arrays, tables and missing values have the same type
+in a variant.  Spark reads integers as 64-bit integers, and both floating-point types as doubles.
+Strings that are not UTF-8 are bytes.  As in the other columns, bytes of a name that are not UTF-8
+are escaped, and a time beyond the year 9999 is null.
 
 Source: "Variant Binary Encoding", in the specification of Parquet.
 """
@@ -18,7 +18,7 @@ from typing import Final
 from leveret.client import Timestamp
 from leveret.spark.columns.texts import SECONDS_MAX, escaped
 
-#: The low bits of a value's first byte.
+#: The basic types, in the low bits of a value's first byte.
 _SHORT_STRING: Final = 1
 _OBJECT: Final = 2
 _ARRAY: Final = 3
@@ -32,7 +32,7 @@ _TIMESTAMP: Final = 12
 _BINARY: Final = 15
 _STRING: Final = 16
 
-#: Integers and decimals: the type, and the bytes of each width.
+#: Integers (type, bytes) and decimals (type, bytes, maximal digits), from the smallest.
 _INTEGERS: Final = ((3, 1), (4, 2), (5, 4), (6, 8))
 _DECIMALS: Final = ((8, 4, 9), (9, 8, 18), (10, 16, 38))
 
@@ -40,12 +40,12 @@ _DECIMALS: Final = ((8, 4, 9), (9, 8, 18), (10, 16, 38))
 _VERSION: Final = 1
 _SHORT_MAX: Final = 63
 
-#: From this number on, elements are counted in four bytes.
+#: From this number of elements on, their count has four bytes instead of one.
 _LARGE_FROM: Final = 256
 
 
 def variant_of(table: Mapping[str, object]) -> tuple[bytes, bytes]:
-    """Return the value and the metadata of a decoded table."""
+    """Encode a table; return the value and its metadata."""
     encoder = _Encoder()
     value = encoder.value(table)
     return value, encoder.metadata()
@@ -58,14 +58,14 @@ class _Encoder:
         self._names: dict[str, int] = {}
 
     def metadata(self) -> bytes:
-        """Return the names, by their numbers."""
+        """Return the encoded dictionary of names."""
         names = [name.encode() for name in self._names]
         width = _width(max(len(names), sum(map(len, names))))
         head = bytes([_VERSION | (width - 1) << 6]) + len(names).to_bytes(width, "little")
         return head + _joined(names, width)
 
     def value(self, value: object) -> bytes:
-        """Return an encoded value."""
+        """Encode a value."""
         if isinstance(value, Mapping):
             return self._object(value)
         if isinstance(value, list):
@@ -99,7 +99,7 @@ def _count(values: Sequence[bytes]) -> bytes:
 
 
 def _joined(values: Sequence[bytes], width: int) -> bytes:
-    """Return values after the offset of each, and of their end."""
+    """Return values, preceded by the offset of each value and of the end."""
     offsets = [0]
     for value in values:
         offsets.append(offsets[-1] + len(value))
@@ -107,12 +107,12 @@ def _joined(values: Sequence[bytes], width: int) -> bytes:
 
 
 def _width(most: int) -> int:
-    """Return how many bytes a number up to `most` needs."""
+    """Return the number of bytes that store a number up to `most`."""
     return max(1, (most.bit_length() + 7) // 8)
 
 
 def _scalar(value: object) -> bytes:
-    """Return an encoded value that is neither table nor array."""
+    """Encode a value that is neither table nor array."""
     if isinstance(value, bool):
         return _primitive(_TRUE if value else _FALSE)
     if isinstance(value, int):
@@ -136,7 +136,7 @@ def _scalar(value: object) -> bytes:
 
 
 def _decimal(value: Decimal) -> bytes:
-    """Return a decimal; one with more digits than Spark has is a double."""
+    """Encode a decimal, or a double if it has more digits than Spark supports."""
     _, digits, exponent = value.as_tuple()
     scale = -int(exponent)
     for kind, width, precision in _DECIMALS:
