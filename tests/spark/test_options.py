@@ -84,13 +84,13 @@ def test_what_must_be_there_is_named() -> None:
         ),
         ({"ackMode": "spool"}, "option 'ackMode' belongs to a queue"),
         ({"spoolDir": "/spool"}, "option 'spoolDir' belongs to a queue"),
-        ({"maxTriggerDelay": "1s"}, "'maxTriggerDelay' says nothing without minOffsetsPerTrigger"),
+        ({"maxTriggerDelay": "1s"}, "'maxTriggerDelay' has no effect without minOffsetsPerTrigger"),
         (
             {"startingOffsetsByTimestampStrategy": "latest"},
-            "says nothing without startingTimestamp or startingOffsetsByTimestamp",
+            "has no effect without startingTimestamp or startingOffsetsByTimestamp",
         ),
-        ({"filterMatchUnfiltered": "true"}, "says nothing without filterValues"),
-        ({"keyFile": "/k.pem"}, "'keyFile' says nothing without certificateFile"),
+        ({"filterMatchUnfiltered": "true"}, "has no effect without filterValues"),
+        ({"keyFile": "/k.pem"}, "'keyFile' has no effect without certificateFile"),
         ({"uri": "amqps://h", "httpUri": "http://h:15672"}, "'httpUri': http would send the passw"),
         ({"caFile": "ca.pem"}, "option 'caFile': not an absolute path"),
         (
@@ -287,7 +287,7 @@ def test_spans_have_units(text: str, ms: int) -> None:
     options = parsed(minOffsetsPerTrigger="1", maxTriggerDelay=text)
     assert options.max_trigger_delay_ms == ms
     for wrong in ("15", "0s", "1 fortnight", ""):
-        with pytest.raises(OptionError, match="is no span"):
+        with pytest.raises(OptionError, match="is not a duration"):
             parsed(minOffsetsPerTrigger="1", maxTriggerDelay=wrong)
 
 

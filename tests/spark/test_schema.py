@@ -116,7 +116,7 @@ def test_a_part_of_the_columns_is_built_as_asked_for(schema: StructType) -> None
         (columns(("key", TEXT)), "there is no column 'key'; there are: stream, partition, offset"),
         (columns(("offset", IntegerType())), "column 'offset' is bigint, not int"),
         (columns(("body", TEXT)), "column 'body' is binary, not string"),
-        (columns(BODY, BODY), "column 'body' is asked for twice"),
+        (columns(BODY, BODY), "column 'body' is requested twice"),
         (
             StructType([StructField("offset", LongType(), nullable=False)]),
             "column 'offset' may be null",

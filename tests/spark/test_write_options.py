@@ -59,7 +59,7 @@ def test_names_come_in_any_case_and_sparks_own_are_passed_over() -> None:
     [
         ({"prefetch": "3"}, "unknown option 'prefetch'"),
         ({"subscribePattern": "s"}, "unknown option 'subscribePattern'"),
-        ({"keyFile": "/k.pem"}, "'keyFile' says nothing without certificateFile"),
+        ({"keyFile": "/k.pem"}, "'keyFile' has no effect without certificateFile"),
         ({"stream": "s", "queue": "q"}, "only one of these can be: stream, queue"),
         ({"stream": "s", "topic": "t"}, "only one of these can be: stream, topic"),
         ({"stream": "s", "copy": "true", "dedup": "rows"}, "option 'copy': dedup=rows"),

@@ -1,7 +1,7 @@
-"""The interface of a transport: where a stream begins and ends, and its messages as Arrow batches.
+"""The interface of a transport, which returns a stream's ends, and its messages as Arrow batches.
 
-A transport reports what arrived; `ranges.py` checks that all of it did, asks again after an
-interruption, and decides about data loss.
+A transport yields the messages that arrive.  `ranges.py` checks that none is missing, retries after
+an interruption, and decides about data loss.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from leveret.spark.errors import SourceError
 
 
 class Redeclared(SourceError):
-    """The stream was deleted and declared again, and is not the one to be read."""
+    """The stream was deleted and declared again, so it is not the stream to be read."""
 
     def __init__(self, wanted: str, found: str) -> None:
         super().__init__(f"it was deleted and declared again: its id was {wanted} and is {found}")
 
 
 class Interrupted(SourceError):
-    """The broker cannot be reached, or sends nothing though it has messages: ask again."""
+    """The broker cannot be reached, or sends nothing although it has messages.  Retry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Messages with consecutive offsets from `start` up to, not including, `end`: a row each."""
+    """A batch of messages with consecutive offsets from `start` up to, but not including, `end`."""
 
     start: int
     end: int
@@ -39,10 +39,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """A stream's offsets, from `earliest` up to, not including, `latest`.
+    """A stream's offsets, from `earliest` up to, but not including, `latest`.
 
-    For an empty stream both are 0, or its next offset if the broker gives that.  `stream_id`
-    identifies the stream of its name, if the broker gives it.
+    For an empty stream, both are its next offset, or 0 if the broker does not report one.
+    `stream_id` identifies the stream among streams of the same name, if the broker reports it.
     """
 
     earliest: int
@@ -51,7 +51,7 @@ class Bounds:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the stream holds no message."""
+        """Whether the stream has no messages."""
         return self.earliest == self.latest
 
 
@@ -59,8 +59,8 @@ class Bounds:
 class Tail:
     """The end of a stream: the offset after its last message, and the stream's id.
 
-    The offset of an empty stream is 0, or its next offset if the broker gives that.  `mean_bytes`
-    is the mean size of its messages, if the broker gives it.
+    The end of an empty stream is its next offset, or 0 if the broker does not report one.
+    `mean_bytes` is the mean size of its messages, if the broker reports it.
     """
 
     latest: int
@@ -70,10 +70,10 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class QueryReport:
-    """What a process of a streaming query tells the broker of the query (Leveret, over HTTP).
+    """The progress that a process of a streaming query reports to Leveret over HTTP.
 
-    `run` is the same in all processes of a run.  The driver knows the `position`, up to which all
-    batches are committed; only tasks know the query's id and name.
+    `run` is the same in all processes of a run.  The driver sets `position`, up to which all
+    batches are committed.  Only tasks can set the query's id and name.
     """
 
     run: str
@@ -83,29 +83,29 @@ class QueryReport:
 
 
 class Transport(ABC):
-    """The way to one stream.  It may be used again after `Interrupted`, and then connects again."""
+    """Access to one stream.  After `Interrupted`, the next call connects again."""
 
     @abstractmethod
     def earliest(self) -> int:
-        """Return the offset of the first message, or `latest()` if there is none.
+        """Return the offset of the first message, or `latest()` for an empty stream.
 
-        Raises: Interrupted; NotFound (404) if there is no such stream.
+        Raises: Interrupted; NotFound (404) if the stream does not exist.
         """
 
     @abstractmethod
     def tail(self) -> Tail:
-        """Return the stream's end and its id, both of the same stream.
+        """Return the stream's end and id, both of the same stream.
 
-        Raises: Interrupted; NotFound (404) if there is no such stream.
+        Raises: Interrupted; NotFound (404) if the stream does not exist.
         """
 
     def report(self, report: QueryReport) -> None:  # noqa: B027  most transports cannot
-        """Tell the broker of the query with each of the next requests, if it listens to that."""
+        """Report the query to the broker with each following request, if the broker supports it."""
 
     def latest(self) -> int:
-        """Return the offset after the last message, or 0 for an empty stream.
+        """Return the offset after the last message, as in `Tail`.
 
-        Raises: Interrupted; NotFound (404) if there is no such stream.
+        Raises: Interrupted; NotFound (404) if the stream does not exist.
         """
         return self.tail().latest
 
@@ -113,44 +113,44 @@ class Transport(ABC):
     def read(self, start: int, end: int, stream_id: str | None = None) -> Iterator[Piece]:
         """Yield the stream's messages in a range, in order, each offset at most once.
 
-        A return before `end` means that the rest does not exist.  With `stream_id` no messages of
-        another stream of the same name are yielded.
+        If it returns before `end`, the remaining messages do not exist.  With `stream_id`, it never
+        yields messages of another stream of the same name.
 
         Raises: Interrupted, after which a new call may continue; NotFound (404); Redeclared.
         """
 
     @abstractmethod
     def offset_at(self, timestamp_ms: int) -> int:
-        """Return the offset of the first message received at or after a moment, or the end.
+        """Return the offset of the first message received at or after a time, or the end.
 
-        A broker that records times only at intervals returns the offset of a message before it.
+        A broker that records times only at intervals may return the offset of an earlier message.
 
         Raises: Interrupted; NotFound (404).
         """
 
     @abstractmethod
     def end_at(self, timestamp_ms: int) -> int:
-        """Return the lowest known offset from which on no message is from before a moment.
+        """Return the lowest known offset from which on no message was received before a time.
 
         Raises: Interrupted; NotFound (404).
         """
 
     @abstractmethod
     def mean_bytes(self, start: int, end: int) -> float:
-        """Return the approximate size of the body of a message in a range; 0 for an empty range.
+        """Return the approximate mean body size in a range, or 0 for an empty range.
 
         Raises: Interrupted; NotFound (404).
         """
 
     def keeps_time(self) -> bool:
-        """Return whether each message has the time that `offset_at` uses.
+        """Return whether each message has its own time for `offset_at`.
 
         Raises: Interrupted.
         """
         return True
 
     def is_loss(self, missing: int) -> bool:
-        """Return whether an offset that did not arrive belonged to a message, and was not skipped.
+        """Return whether a missing offset was a message's, and was not skipped by the broker.
 
         Raises: Interrupted; NotFound (404).
         """

@@ -155,7 +155,7 @@ def _check_struct(asked: StructType, known: StructType, prefix: str) -> None:
         if field.name not in types:
             raise SchemaError(f"there is no column {name!r}; there are: {', '.join(types)}")
         if field.name in seen:
-            raise SchemaError(f"column {name!r} is asked for twice")
+            raise SchemaError(f"column {name!r} is requested twice")
         if not field.nullable:
             raise SchemaError(f"column {name!r} may be null")
         seen.add(field.name)

@@ -1,1 +1,1 @@
-"""Connections to a broker, over AMQP and HTTP, and the policy for retries."""
+"""Connections to a broker over AMQP and HTTP, and their retry policy."""

@@ -12,9 +12,9 @@ from leveret.spark.transport import Interrupted
 
 
 def clock_ms(options: Options) -> int | None:
-    """Return the present time of a broker in milliseconds; None for a data directory.
+    """Return the broker's current time in milliseconds, or None for a data directory.
 
-    It is in whole seconds, from the broker's HTTP listener; without one it is this machine's.
+    The broker's HTTP listener reports whole seconds.  If there is none, use this machine's clock.
     """
     if options.directory is not None:
         return None

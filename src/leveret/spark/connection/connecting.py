@@ -1,9 +1,10 @@
-"""How the code that Spark runs connects to a broker, and which failures are worth a retry.
+"""AMQP connections to a broker, and the classification of failures.
 
-An interruption is the effect of a broker that starts, stops or is unreachable; asking again helps,
-and `retries.py` says for how long.  A refusal by the broker (a password, a vhost) and an untrusted
+An interruption means that the broker is starting, stopping or unreachable.  A retry helps, and
+`retries.py` limits its time.  A refusal by the broker (a password, a vhost) and an untrusted
 certificate are raised at once.
-Invariant: each error names the address that was used, and its cause.
+
+Invariant: each error contains the address and the cause.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from leveret.spark.errors import SourceError
 from leveret.spark.options.trust import context_of
 from leveret.spark.transport import Interrupted
 
-#: The errors that end a connection, or only a consumer, without being the data's fault.
+#: The errors that end a connection or a consumer, but may not occur again after a retry.
 INTERRUPTIONS: Final = (
     OSError,
     Closed,
@@ -46,7 +47,7 @@ INTERRUPTIONS: Final = (
 
 
 class Untrusted(SourceError):
-    """The verification of the broker's certificate failed; a retry cannot help."""
+    """The broker's certificate is not trusted, so a retry cannot help."""
 
 
 def open_connection(
@@ -54,10 +55,10 @@ def open_connection(
     connection_name: str,
     capabilities: Mapping[str, bool] | None = None,
 ) -> Connection:
-    """Connect once; `capabilities` are declared in addition to the client's usual ones.
+    """Connect once; `capabilities` are declared in addition to the client's own.
 
-    Raises: Interrupted; Untrusted; TrustError; AmqpError, as AccessRefusedHard (403) and NotAllowed
-    (530), if the broker refuses.
+    Raises: Interrupted; Untrusted; TrustError; AmqpError if the broker refuses, for example
+    AccessRefusedHard (403) or NotAllowed (530).
     """
     address = address_of(parameters)
     try:
@@ -76,7 +77,7 @@ def open_connection(
 
 
 def _refusal(error: AmqpError, parameters: Parameters) -> str:
-    """Return what a broker refused while connecting, where, and what helps."""
+    """Return the text of a refused connection: the refusal, the address and the remedy."""
     address, vhost = address_of(parameters), parameters.vhost
     if isinstance(error, AccessRefusedHard):
         return (
@@ -107,9 +108,9 @@ def is_leveret(connection: Connection) -> bool:
 
 
 def interrupted(error: Exception, address: str = "") -> Interrupted:
-    """Return the interruption with its address and its cause, for callers that may ask again.
+    """Return an `Interrupted` with the address and the cause, for callers that may retry.
 
-    Raises: Untrusted for a certificate, because asking again does not help.
+    Raises: Untrusted if the certificate is not trusted.
     """
     if isinstance(error, SSLCertVerificationError):
         raise Untrusted(f"{address}: {error}" if address else str(error)) from error
@@ -124,5 +125,5 @@ def address_of(parameters: Parameters) -> str:
 
 
 def place_of(uri: str) -> str:
-    """Return the target of a URI without credentials: an address, or a directory's URI."""
+    """Return a broker's address without credentials, or a data directory's URI."""
     return uri if uri.startswith("file:") else address_of(parse_uri(uri))

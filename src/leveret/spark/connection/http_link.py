@@ -1,12 +1,12 @@
-"""One connection to the HTTP listener of a Leveret broker, for reading streams in bulk.
+"""A connection to a Leveret broker's HTTP listener, for reading streams in bulk.
 
-It is made for the first request and reused for the next ones.  Each request carries the credentials
-of AMQP; the address is the option `httpUri`, or else the one that the broker gives its AMQP
-clients, which is asked for once in a process.
+The first request opens the connection, and the following ones reuse it.  Each request contains the
+AMQP credentials.  The address is the option `httpUri`, or the one that the broker reports to AMQP
+clients, which is requested once in a process.
 
-Invariants: a response that was not read to its end closes the connection; an address that a broker
-gave is used only with the parameters of the connection that asked for it, so that the address
-learned without TLS is never used for a login over TLS.
+Invariants: if a response was not read to its end, the connection is closed.  A reported address is
+used only with the parameters of the connection that received it, so an address received without TLS
+is never used for a login over TLS.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from leveret.spark.options.read import Options
 from leveret.spark.options.trust import context_of
 from leveret.spark.transport import Interrupted
 
-#: The header by which Leveret's responses are recognised.
+#: The value of the header `Server` in Leveret's responses.
 SERVER: Final = "Leveret"
 
 #: The longest JSON response that is accepted.
@@ -46,7 +46,7 @@ _REFUSED: Final = (401, 403)
 _NOT_FOUND: Final = 404
 _BAD: Final = 400
 
-#: The delay before a broker without HTTP listener is asked again: it may be restarted with one.
+#: The time after which a broker without an HTTP listener is checked again for one.
 ABSENT_SECONDS: Final = 60.0
 
 
@@ -55,16 +55,16 @@ class NoHttp(SourceError):
 
 
 class HttpAddresses:
-    """The HTTP addresses that brokers gave, by the parameters of the connections."""
+    """A cache of the HTTP addresses that brokers report, by connection parameters."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._lock = threading.Lock()
-        #: The address, or None for no listener, and the time until which it is valid.
+        #: The address, or None without a listener, and the time until which it is valid.
         self._known: dict[Parameters, tuple[str | None, float]] = {}
 
     def of(self, parameters: Parameters) -> str:
-        """Return the HTTP address that a broker gives.  Raises: Interrupted; NoHttp."""
+        """Return the HTTP address that a broker reports.  Raises: Interrupted; NoHttp."""
         with self._lock:
             address, until = self._known.get(parameters, (None, -math.inf))
             if self._now() >= until:
@@ -79,30 +79,30 @@ class HttpAddresses:
         return address
 
     def forget(self, parameters: Parameters) -> None:
-        """Ask the broker again the next time."""
+        """Remove a broker's address from the cache."""
         with self._lock:
             self._known.pop(parameters, None)
 
 
-#: The addresses that this process knows.
+#: The cache of this process.
 _ADDRESSES: Final = HttpAddresses()
 
 
 class HttpLink:
-    """The connection to one stream over HTTP."""
+    """An HTTP connection for the requests of one stream."""
 
     def __init__(self, options: Options, stream: str) -> None:
         self._options = options
         self._stream = stream
         self._connection: http.client.HTTPConnection | None = None
         self._headers: dict[str, str] = {}
-        #: What each request tells besides.
+        #: Query parameters that are added to each request.
         self.told: Mapping[str, int | str] = {}
-        #: The listener that was asked last; empty before it is known.
+        #: The listener of the last request, or "" before the first.
         self._address = options.http_uri or ""
 
     def json(self, what: str = "", **query: int) -> Mapping[str, Any]:
-        """Return the facts of the stream.
+        """Return the JSON object at a path of the stream.
 
         Raises: Interrupted; NoHttp; NotFound (404); AccessRefused (403).
         """
@@ -111,14 +111,14 @@ class HttpLink:
         try:
             found = json.loads(body)
         except ValueError as error:
-            raise NoHttp(f"no JSON came: {error}") from None
+            raise NoHttp(f"the response is not JSON: {error}") from None
         if not isinstance(found, dict):
-            raise NoHttp("no JSON object came")
+            raise NoHttp("the response is not a JSON object")
         return found
 
     @contextmanager
     def ask(self, what: str, query: Mapping[str, int]) -> Iterator[http.client.HTTPResponse]:
-        """Return a successful response, to be read by the caller.
+        """Send a request and yield its successful response, which the caller reads.
 
         Raises: Interrupted; NoHttp; NotFound (404); AccessRefused (403).
         """
@@ -128,7 +128,7 @@ class HttpLink:
             yield answer
             whole = answer.isclosed()
         except (OSError, http.client.HTTPException) as error:
-            # The broker may have been restarted and listen at another address.
+            # The broker may have restarted and may listen at another address.
             forget_address(self._options.parameters())
             raise interrupted(error, self._address) from error
         finally:
@@ -136,7 +136,7 @@ class HttpLink:
                 self.close()
 
     def _answered(self, what: str, query: Mapping[str, int]) -> http.client.HTTPResponse:
-        """Send a request and return its response; retry once on a connection that had ended."""
+        """Send a request and return its response; if the connection was closed, retry once."""
         vhost = self._options.parameters().vhost
         place = f"/api/streams/{quote(vhost, safe='')}/{quote(self._stream, safe='')}"
         path = f"{place}{what}?{urlencode({**query, **self.told})}"
@@ -154,7 +154,7 @@ class HttpLink:
         return connection.getresponse()
 
     def _checked(self, answer: http.client.HTTPResponse) -> http.client.HTTPResponse:
-        """Return a successful response of Leveret.
+        """Check that a response is successful and from Leveret.
 
         Raises: NoHttp; NotFound (404); AccessRefused (403); PreconditionFailed (406); Interrupted.
         """
@@ -169,12 +169,12 @@ class HttpLink:
         if answer.status == _NOT_FOUND:
             raise missing("stream", self._stream, self._options.parameters().vhost, address)
         if answer.status == _BAD:
-            # Only a queue that is not a stream makes these requests invalid.
+            # These requests are valid unless the queue is not a stream.
             raise PreconditionFailed(f"{reason} (at {address}); the option queue reads a queue")
         raise Interrupted(f"{address} answered {answer.status}: {reason}")
 
     def _made(self) -> http.client.HTTPConnection:
-        """Return a new connection.  Raises: OSError; Interrupted; NoHttp."""
+        """Open a connection.  Raises: OSError; Interrupted; NoHttp."""
         parameters = self._options.parameters()
         self._address = self._options.http_uri or announced_address(parameters)
         raw = f"{parameters.username}:{parameters.password}".encode()
@@ -192,7 +192,7 @@ class HttpLink:
 
 
 def http_connection(address: str, parameters: Parameters) -> http.client.HTTPConnection:
-    """Return a connection to an HTTP listener that is not open yet.  Raises: TrustError."""
+    """Return an unopened connection to an HTTP listener.  Raises: TrustError."""
     parts = urlsplit(address)
     host, seconds = parts.hostname or "localhost", parameters.connection_timeout_ms / 1000
     if parts.scheme == "https":
@@ -202,7 +202,7 @@ def http_connection(address: str, parameters: Parameters) -> http.client.HTTPCon
 
 
 def announced_address(parameters: Parameters) -> str:
-    """Return the HTTP address that a broker gives.  Raises: Interrupted; NoHttp."""
+    """Return the HTTP address that a broker reports.  Raises: Interrupted; NoHttp."""
     return _ADDRESSES.of(parameters)
 
 
@@ -216,7 +216,7 @@ def _asked_address(parameters: Parameters) -> str | None:
 
 
 def told_address(parameters: Parameters, said: Mapping[str, object]) -> str | None:
-    """Return the HTTP address in a broker's properties; None if there is no usable one."""
+    """Return the HTTP address in a broker's properties, or None if none is usable."""
     host = f"[{parameters.host}]" if ":" in parameters.host else parameters.host
     # A password that was sent over TLS is never sent without it.
     for scheme in ("https",) if parameters.tls else ("http", "https"):
@@ -227,12 +227,12 @@ def told_address(parameters: Parameters, said: Mapping[str, object]) -> str | No
 
 
 def forget_address(parameters: Parameters) -> None:
-    """Ask the broker again the next time."""
+    """Remove a broker's HTTP address from the cache, so that it is requested again."""
     _ADDRESSES.forget(parameters)
 
 
 def _reason(answer: http.client.HTTPResponse) -> str:
-    """Return the reason in a refused request's response."""
+    """Return the reason in the response to a refused request."""
     body = answer.read(_JSON_BYTES_MAX)
     try:
         return str(json.loads(body)["reason"])

@@ -1,12 +1,12 @@
-"""How long and how often a broker is asked again after an interruption: one policy for all.
+"""The retry policy after interruptions, for driver and tasks, reads and writes.
 
-Driver and tasks, reads and writes retry after 0.5, 1, 2 and 4 seconds and then every 5, until
-`retryTimeoutMs` have passed since the broker last responded: a start after a kill takes 7 seconds
-and more, and a machine needs some minutes to restart.  With `numRetries`, which limits consecutive
-attempts instead, there is no time limit unless `retryTimeoutMs` is given too.
+Retries follow after 0.5, 1, 2 and 4 seconds and then every 5, until `retryTimeoutMs` have passed
+since the first interruption without progress after it.  A broker takes 7 seconds or more to start
+after a kill, and a machine some minutes to restart.  `numRetries` limits consecutive attempts
+instead; then there is no time limit unless `retryTimeoutMs` is also given.
 
-Invariants: no attempt begins after the time is over; giving up within another's attempt gives up
-that one too.
+Invariants: no attempt begins after the time limit.  If a nested retry gives up, the outer one gives
+up too.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class Patience(Protocol):
 
     @property
     def num_retries(self) -> int | None:
-        """The number of consecutive retries, if it is limited."""
+        """The maximal number of consecutive retries, or None for no limit."""
 
     @property
     def given(self) -> tuple[str, ...]:
-        """The names of the options that were given."""
+        """The names of the given options."""
 
 
 class Pause(ABC):
-    """A clock and a way to wait."""
+    """A clock with a wait, which tests replace."""
 
     @abstractmethod
     def now(self) -> float:
@@ -56,7 +56,7 @@ class Pause(ABC):
 
     @abstractmethod
     def wait(self, seconds: float) -> None:
-        """Return after that many seconds."""
+        """Wait for some seconds."""
 
 
 class RealPause(Pause):
@@ -67,7 +67,7 @@ class RealPause(Pause):
         return time.monotonic()
 
     def wait(self, seconds: float) -> None:
-        """Return after that many seconds."""
+        """Wait for some seconds."""
         time.sleep(seconds)
 
 
@@ -75,11 +75,11 @@ REAL_PAUSE: Final = RealPause()
 
 
 class BrokerUnreachable(Interrupted):
-    """The retries of a broker were exhausted; the text gives the address and the cause."""
+    """All retries failed; the text contains the address and the cause."""
 
 
 class ConnectionRetries:
-    """Counts consecutive interruptions of `what`, and the time that they take."""
+    """Counts consecutive interruptions, and limits their number and time."""
 
     def __init__(self, options: Patience, what: str, pause: Pause = REAL_PAUSE) -> None:
         self._options = options
@@ -94,7 +94,7 @@ class ConnectionRetries:
         self._count = 0
 
     def failed(self, error: Interrupted) -> None:
-        """Wait before the next attempt.  Raises: Unreachable if no attempt is left."""
+        """Wait before the next attempt.  Raises: BrokerUnreachable if no attempt is left."""
         if isinstance(error, BrokerUnreachable):
             raise error
         if self._count == 0:
@@ -108,7 +108,7 @@ class ConnectionRetries:
         self._pause.wait(seconds)
 
     def _seconds_left(self) -> float:
-        """Return how long to wait for the next attempt at most; 0 if none is left."""
+        """Return the maximal wait before the next attempt, or 0 or less if none is left."""
         options = self._options
         if options.num_retries is not None:
             if self._count > options.num_retries:
@@ -127,14 +127,16 @@ class ConnectionRetries:
         )
 
     def _cause(self, error: Interrupted) -> str:
-        """Return an interruption without the broker's address, if that begins it."""
+        """Return an interruption's text without the broker's address at its beginning."""
         return str(error).removeprefix(f"{self._place}: ")
 
 
 def ask(options: Patience, what: str, question: Callable[[], T], pause: Pause = REAL_PAUSE) -> T:
-    """Return the result of a question, asked again after interruptions; `what` is its subject.
+    """Call `question` until it is not interrupted, and return its result.
 
-    Raises: Unreachable.
+    `what` is its subject, for logs and errors.
+
+    Raises: BrokerUnreachable.
     """
     retries = ConnectionRetries(options, what, pause)
     while True:

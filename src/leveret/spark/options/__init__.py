@@ -1,1 +1,1 @@
-"""The users' options of the data source, as text, parsed once into frozen objects."""
+"""Parsing of the data source's options from text into frozen objects."""

@@ -1,7 +1,7 @@
-"""What to use here instead of the options of Spark's Kafka source and sink.
+"""Replacements for the options of Spark's Kafka source and sink.
 
-Options that mean the same have the same name in both sources and are not listed here.  All others
-are refused with a text that names the replacement, or says why none is needed.
+Options with the same meaning have the same name in both sources and are not listed here.  All
+others are refused with a text that names the replacement, or says why none is needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WAIT: Final = "set the option 'pollTimeoutMs', or 'confirmTimeoutMs' for a writ
 _RETRIES: Final = "set the options 'retryTimeoutMs' and 'numRetries'"
 _WINDOW: Final = "set the option 'maxInFlight'"
 
-#: Kafka's options in lower case, and what to do instead; a name that ends in `.` is a prefix.
+#: Advice for each of Kafka's options, in lower case.  A name that ends in `.` is a prefix.
 INSTEAD: Final = {
     "kafka.bootstrap.servers": "set the option 'uri': amqp://user:password@host:5672/vhost",
     "kafka.security.protocol": _TLS,
@@ -55,7 +55,7 @@ INSTEAD: Final = {
 
 
 def instead_of(option: str) -> str | None:
-    """Return what to do instead of one of Kafka's options; None for any other name."""
+    """Return the advice for one of Kafka's options, or None for any other name."""
     name = option.lower()
     fitting = [k for k in INSTEAD if k == name or (k.endswith(".") and name.startswith(k))]
     return INSTEAD[max(fitting, key=len)] if fitting else None

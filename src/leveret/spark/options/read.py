@@ -1,11 +1,11 @@
-"""The options of the data source: from Spark's text to one frozen object.
+"""The options of a read, parsed from Spark's text into one frozen object.
 
-Names are Kafka's if Kafka has the option, in any case.  An unknown option is an error, because a
-mistyped limit or offset would otherwise be silently ignored; so is an option that has no meaning
-for the kind of read or its source, and one that contradicts another.
+Names are case-insensitive, and are Kafka's names if Kafka has the option.  An unknown option is an
+error, because a mistyped limit or offset would otherwise be silently ignored.  Options that do not
+apply to the kind of read or its source, or that contradict each other, are also errors.
 
-Invariant: no password is in an `Options`: it stays in the URI, which `repr` hides, or in the
-environment of driver and executors, so that it enters no plan and no checkpoint.
+Invariant: passwords never appear in plans or checkpoints.  A password is in the URI, which `repr`
+hides, or in the environment of driver and executors.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from leveret.spark.options.trust import BrokerParameters, ClientTlsFiles
 
 TRANSPORTS: Final = ("auto", "bulk", "amqp", "files")
 
-#: The options that select the source: exactly one of them is given.
+#: The options that select the source.  Exactly one of them must be given.
 SELECTIONS: Final = (
     "stream",
     "streams",
@@ -56,11 +56,11 @@ _LIMITS: Final = (
     "maxBytesPerTrigger",
 )
 
-#: The options that only one kind of read has.
+#: The options of batch reads only, and of streaming reads only.
 BATCH_ONLY: Final = ENDS
 STREAM_ONLY: Final = _LIMITS
 
-#: The options that only streams have, and those that only queues have.
+#: The options of streams only, and of queues only.
 STREAMS_ONLY: Final = (
     *STARTS,
     "startingOffsetsByTimestampStrategy",
@@ -73,17 +73,17 @@ STREAMS_ONLY: Final = (
 )
 QUEUE_ONLY: Final = ("ackMode", "spoolDir")
 
-#: Other names of options, in lower case: Spark hides the value of `url` in plans, and its Kafka
-#: source has `subscribePattern`.
+#: Aliases of options, in lower case.  Spark hides the value of `url` in plans, and its Kafka source
+#: has `subscribePattern`.
 _ALIASES: Final = {"url": "uri", "subscribepattern": "streamPattern"}
 
-#: The files of TLS, in the order of `ClientTlsFiles`.
+#: The options for TLS files, in the order of `ClientTlsFiles`.
 TLS_FILES: Final = ("caFile", "certificateFile", "keyFile")
 
-#: The options that belong to a broker, and not to a data directory.
+#: The options that apply to a broker, but not to a data directory.
 _OF_BROKERS: Final = ("passwordEnv", "httpUri", *TLS_FILES)
 
-#: The options that require another option.
+#: The options that require one of some others.
 _NEEDS: Final = {
     "keyFile": ("certificateFile",),
     "maxTriggerDelay": ("minOffsetsPerTrigger",),
@@ -96,7 +96,7 @@ _TRIGGER_DELAY_MS: Final = 15 * 60_000
 
 
 class OptionError(SourceError, ValueError):
-    """An option that is unknown, missing or wrong; the text names it."""
+    """An option is unknown, missing or wrong; the text names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,22 +144,22 @@ class Options:
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The streams that the options name, if no broker needs to be asked for them."""
+        """The streams that the options name, or None if they must be looked up."""
         return (self.stream,) if self.stream is not None else self.streams
 
     @property
     def directory(self) -> str | None:
-        """The data directory that is read without a broker."""
+        """The data directory to read without a broker, or None."""
         return values.file_parts(self.uri)[0] if self.uri.startswith("file:") else None
 
     @property
     def file_vhost(self) -> str:
-        """The vhost of a read of a data directory."""
+        """The vhost to read from the data directory."""
         return values.file_parts(self.uri)[1]
 
     @property
     def include_headers(self) -> bool:
-        """Whether there is a column `headers`; among Kafka's columns only on request."""
+        """Whether to include the column `headers`; the default excludes Kafka's columns, copies."""
         return (
             self.columns != "kafka" and not self.copy
             if self.headers_wanted is None
@@ -168,7 +168,7 @@ class Options:
 
     @property
     def title(self) -> str:
-        """The source, in a few words for logs."""
+        """A short description of the source for logs."""
         selection = next(name for name in SELECTIONS if name in self.given)
         chosen = self.names or self.kafka_topics
         chosen = chosen or (self.stream_pattern or self.super_stream or self.queue or "",)
@@ -176,14 +176,14 @@ class Options:
 
     @property
     def kafka_topics(self) -> tuple[str, ...]:
-        """The topics that Kafka's options name, each once."""
+        """The distinct topics that Kafka's options name."""
         return self.topics or tuple(dict.fromkeys(topic for topic, _ in self.assigned or ()))
 
     def place_of(self, stream: str) -> Place:
         """Return a stream's topic and partition, as Kafka names them.
 
-        A partition of a super stream has the super stream as its topic; any other stream is
-        partition 0 of the topic of its name.
+        The topic of a partition is its super stream.  Any other stream is partition 0 of a topic of
+        the same name.
         """
         if self.super_stream is not None:
             return self.super_stream, int(stream.removeprefix(f"{self.super_stream}-"))
@@ -194,17 +194,17 @@ class Options:
         return stream, 0
 
     def partition_of(self, stream: str) -> int:
-        """Return a stream's number in its super stream; 0 of any other."""
+        """Return a stream's number in its super stream, or 0 for any other stream."""
         return self.place_of(stream)[1]
 
     def positions_of(self, positions: Positions, streams: Iterable[str]) -> Positions:
-        """Return positions by the names of the streams.  Raises: ValueError if they do not fit."""
+        """Return positions by stream name.  Raises: ValueError if they do not fit the streams."""
         named = positions.by_name({stream: self.place_of(stream) for stream in streams})
         named.check(streams)
         return named
 
     def parameters(self) -> Parameters:
-        """Return where to connect, with the password from the environment.
+        """Return the connection's parameters, with the password from the environment.
 
         Raises: OptionError if the variable is not set in this process.
         """
@@ -212,7 +212,7 @@ class Options:
         return connection_parameters(self.uri, self.password_env, files)
 
     def for_batch(self) -> Options:
-        """Return the options of a batch read.  Raises: OptionError for those of a stream."""
+        """Check the options for a batch read.  Raises: OptionError for streaming-only options."""
         self._refuse(STREAM_ONLY, "a streaming read")
         if self.starting is not None and LATEST in self.starting:
             raise OptionError("option 'startingOffsets': a batch read cannot start at the latest")
@@ -221,7 +221,7 @@ class Options:
         return self
 
     def for_stream(self) -> Options:
-        """Return the options of a streaming read.  Raises: OptionError for those of a batch."""
+        """Check the options for a streaming read.  Raises: OptionError for batch-only options."""
         self._refuse(BATCH_ONLY, "a batch read")
         return self
 
@@ -254,9 +254,9 @@ def parse_options(raw: Mapping[str, str]) -> Options:
 
 
 def by_name(raw: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
-    """Return the options under their canonical names, whatever their case.
+    """Return the options under their canonical names, ignoring case.
 
-    Raises: OptionError for an unknown one, and for one that is given under two names.
+    Raises: OptionError if an option is unknown or is given under two names.
     """
     names = {name.lower(): name for name in known}
     names |= {alias: name for alias, name in _ALIASES.items() if name in known}
@@ -282,7 +282,7 @@ def by_name(raw: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
 def connection_parameters(
     uri: str, password_env: str | None, files: ClientTlsFiles
 ) -> BrokerParameters:
-    """Return where to connect, with the password from the environment and the files of TLS.
+    """Return the connection's parameters, with the password from the environment and TLS files.
 
     Raises: OptionError if the variable is not set in this process.
     """
@@ -299,13 +299,13 @@ def connection_parameters(
 
 
 def check_password(uri: str, password_env: str | None) -> None:
-    """Check that there is one password.  Raises: OptionError."""
+    """Check that at most one password is given.  Raises: OptionError."""
     if password_env is not None and urlsplit(uri).password is not None:
         raise OptionError("option 'passwordEnv': the URI holds a password already")
 
 
 def _check_together(texts: Mapping[str, str]) -> None:
-    """Check which options are given together.  Raises: OptionError."""
+    """Check the combination of the given options.  Raises: OptionError."""
     if "uri" not in texts:
         raise OptionError("option 'uri' is missing")
     _check_one_of(texts, SELECTIONS, least=1)
@@ -319,10 +319,10 @@ def _check_together(texts: Mapping[str, str]) -> None:
 
 
 def check_needed(texts: Mapping[str, str], needs: Mapping[str, tuple[str, ...]]) -> None:
-    """Check that no option is given without one that it needs.  Raises: OptionError."""
+    """Check that each option has one of the options that it needs.  Raises: OptionError."""
     for name, needed in needs.items():
         if name in texts and not any(one in texts for one in needed):
-            raise OptionError(f"option {name!r} says nothing without {' or '.join(needed)}")
+            raise OptionError(f"option {name!r} has no effect without {' or '.join(needed)}")
 
 
 def _check_one_of(texts: Mapping[str, str], names: tuple[str, ...], least: int) -> None:
@@ -370,7 +370,7 @@ def _check_values(options: Options) -> None:
                     raise OptionError(f"option {given!r}: {error}") from None
 
 
-#: Each option: the attribute of `Options` that it sets, and the function that parses it.
+#: The attribute of `Options` that each option sets, and the function that parses it.
 _PARSERS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "uri": ("uri", values.source_uri),
     "stream": ("stream", values.name),

@@ -1,7 +1,7 @@
-"""The trusted authorities of a read or a write over TLS, and its own certificate, as PEM files.
+"""The PEM files of a TLS connection: the trusted authorities and the client's certificate.
 
-They are named by options.  A URI names no file, because it may come from configuration that is less
-trusted than the code.  The driver and each executor read the files, under the same names.
+Options name the files.  A URI must not name files, because it may come from configuration that is
+less trusted than the code.  The driver and each executor read the files at the same paths.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from leveret.spark.errors import SourceError
 
 
 class TrustError(SourceError, ValueError):
-    """A file of an option cannot be used; the text names the option, the file and the cause."""
+    """A TLS file cannot be used; the text names the option, the file and the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTlsFiles:
-    """The files of a client; each may be empty.
+    """The paths of a client's TLS files, each of which may be empty.
 
-    Without `ca_file` the authorities of the system are trusted, or those of the file that OpenSSL's
-    variable `SSL_CERT_FILE` names.  Without `key_file` the key is in `certificate_file`.
+    Without `ca_file`, the system's authorities are trusted, or those in the file that OpenSSL's
+    variable `SSL_CERT_FILE` names.  Without `key_file`, the key is in `certificate_file`.
     """
 
     ca_file: str = ""
@@ -30,7 +30,7 @@ class ClientTlsFiles:
     key_file: str = ""
 
     def context(self) -> ssl.SSLContext:
-        """Return a client's TLS.  Raises: TrustError."""
+        """Return a TLS context for a client.  Raises: TrustError."""
         try:
             made = ssl.create_default_context(cafile=self.ca_file or None)
         except OSError as error:
@@ -45,22 +45,19 @@ class ClientTlsFiles:
 
 @dataclass(frozen=True)
 class BrokerParameters(Parameters):
-    """Where to connect, with the files of TLS."""
+    """The parameters of a connection, with its TLS files."""
 
     files: ClientTlsFiles = ClientTlsFiles()
 
     @classmethod
     def of(cls, parameters: Parameters, files: ClientTlsFiles) -> BrokerParameters:
-        """Return parameters with the files."""
+        """Return a copy of the parameters, with the files."""
         said = {one.name: getattr(parameters, one.name) for one in fields(parameters)}
         return cls(**{**said, "files": files})
 
 
 def context_of(parameters: Parameters) -> ssl.SSLContext | None:
-    """Return the TLS context of a connection; None if no option is about it.
-
-    Raises: TrustError.
-    """
+    """Return a connection's TLS context, or None if no TLS file is set.  Raises: TrustError."""
     if isinstance(parameters, BrokerParameters) and parameters.files != ClientTlsFiles():
         return parameters.files.context()
     return None

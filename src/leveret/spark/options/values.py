@@ -1,7 +1,7 @@
-"""Parsers of option values: numbers, sizes, spans, flags, names.
+"""Parsers of option values: numbers, sizes, durations, flags and names.
 
-Each function takes the text that Spark passes and returns its value.  All of them raise
-`ValueError` with the fault; the caller, which knows the option's name, adds it.
+Each function takes Spark's text and returns its value.  All of them raise `ValueError` with the
+fault, to which the caller adds the option's name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from leveret.client import parse_uri
 
 OFFSET_MAX: Final = 2**63 - 1
 
-#: Names of queues and streams are short strings.
+#: Names of queues and streams are AMQP short strings.
 _NAME_BYTES_MAX: Final = 255
 
 _ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -33,7 +33,7 @@ def uri(text: str) -> str:
 
 
 def source_uri(text: str) -> str:
-    """Parse an AMQP URI, or one of a data directory: `file:///var/lib/leveret?vhost=%2F`."""
+    """Parse an AMQP URI or a data directory's URI: `file:///var/lib/leveret?vhost=%2F`."""
     if not text.startswith("file:"):
         return uri(text)
     file_parts(text)
@@ -41,7 +41,7 @@ def source_uri(text: str) -> str:
 
 
 def file_parts(text: str) -> tuple[str, str]:
-    """Return the directory and the vhost that the URI of a data directory names."""
+    """Return the directory and the vhost in a data directory's URI."""
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost") or not parts.path.startswith("/") or parts.fragment:
         raise ValueError("the URI of a data directory is file:///path, perhaps with ?vhost=name")
@@ -52,8 +52,8 @@ def file_parts(text: str) -> tuple[str, str]:
 
 
 def http_uri(text: str) -> str:
-    """Return the address of an HTTP listener, without a path."""
-    # Unlike urllib's, errors do not quote the address, which may contain a password.
+    """Check the address of an HTTP listener, which has no path."""
+    # Unlike urllib's errors, these do not quote the address, which may contain a password.
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -69,14 +69,14 @@ def http_uri(text: str) -> str:
 
 
 def name(text: str) -> str:
-    """Return the name of a stream or queue."""
+    """Check the name of a stream or queue."""
     if not 0 < len(text.encode()) <= _NAME_BYTES_MAX:
         raise ValueError(f"a name of 1 to {_NAME_BYTES_MAX} bytes")
     return text
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Parse names separated by commas, or in a JSON list."""
+    """Parse names that are separated by commas or in a JSON list."""
     found = texts(text)
     for one in found:
         name(one)
@@ -84,14 +84,14 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def texts(text: str) -> tuple[str, ...]:
-    """Parse distinct texts separated by commas, or in a JSON list; at least one."""
+    """Parse one or more distinct texts that are separated by commas or in a JSON list."""
     if text.lstrip().startswith("["):
         try:
             found = json.loads(text)
         except ValueError as error:
             raise ValueError(f"not JSON: {error}") from None
         if not all(isinstance(one, str) for one in found):
-            raise ValueError("a list of texts is wanted")
+            raise ValueError("not a JSON list of strings")
     else:
         found = [one.strip() for one in text.split(",")]
     if not found or "" in found:
@@ -103,31 +103,31 @@ def texts(text: str) -> tuple[str, ...]:
 
 
 def regular_expression(text: str) -> str:
-    """Parse a pattern in Python's syntax."""
+    """Check a regex in Python's syntax."""
     try:
         re.compile(text)
     except re.error as error:
-        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
     return text
 
 
 def variable(text: str) -> str:
-    """Return the name of an environment variable."""
-    # Errors do not quote the text, which may be the password itself if the options were confused.
+    """Check the name of an environment variable."""
+    # Errors do not quote the text, because a user may have given the password itself.
     if not _ENVIRONMENT_NAME.fullmatch(text):
         raise ValueError("not a name of an environment variable")
     return text
 
 
 def file(text: str) -> str:
-    """Return the path of a file on each machine that reads it."""
+    """Check the path of a file, which must be absolute."""
     if not text.startswith("/"):
-        raise ValueError("not an absolute path; it is read in processes with directories of theirs")
+        raise ValueError("not an absolute path; processes with other directories read the file")
     return text
 
 
 def word(*known: str) -> Callable[[str], str]:
-    """Return a parser of one of some words, in any case."""
+    """Return a parser that accepts one of some words, ignoring case."""
     by_lower = {one.lower(): one for one in known}
 
     def read(text: str) -> str:
@@ -140,7 +140,7 @@ def word(*known: str) -> Callable[[str], str]:
 
 
 def word_or_texts(*known: str) -> Callable[[str], str | tuple[str, ...]]:
-    """Return a parser of one of some words, in any case, or else of texts as `texts` does."""
+    """Return a parser that accepts one of some words, ignoring case, or a list as `texts` does."""
     by_lower = {one.lower(): one for one in known}
 
     def read(text: str) -> str | tuple[str, ...]:
@@ -158,7 +158,7 @@ def flag(text: str) -> bool:
 
 
 def number(least: int, most: int) -> Callable[[str], int]:
-    """Return a parser of numbers in a range."""
+    """Return a parser of integers from `least` to `most`."""
 
     def read(text: str) -> int:
         digits = text.strip()
@@ -170,19 +170,19 @@ def number(least: int, most: int) -> Callable[[str], int]:
 
 
 def span_ms(text: str) -> int:
-    """Parse a span such as `500ms`, `30s`, `15m` or `1h` into milliseconds; at least one."""
+    """Parse a duration such as `500ms`, `30s`, `15m` or `1h` into one or more milliseconds."""
     found = _SPAN.fullmatch(text.strip().lower())
     span = int(found[1]) * _SPAN_MS.get(found[2], 0) if found else 0
     if span == 0:
-        raise ValueError(f"{text!r} is no span: a number and one of {', '.join(_SPAN_MS)}")
+        raise ValueError(f"{text!r} is not a duration: a number and one of {', '.join(_SPAN_MS)}")
     return span
 
 
 def size_bytes(text: str) -> int:
-    """Parse a size such as `1000000`, `500k` or `2g` into bytes; at least one."""
+    """Parse a size such as `1000000`, `500k` or `2g` into one or more bytes."""
     found = _SIZE.fullmatch(text.strip().lower())
     unit = found[2].removesuffix("b") if found else ""
     size = int(found[1]) * _SIZE_BYTES.get(unit, 0) if found else 0
     if size == 0:
-        raise ValueError(f"{text!r} is no size: a number of bytes, or one with k, m, g or t")
+        raise ValueError(f"{text!r} is not a size: a number of bytes, or one with k, m, g or t")
     return size

@@ -229,9 +229,9 @@ def _get(address: str, path: str, parameters: Parameters) -> object:
         forget_address(parameters)
         cause = interrupted(error, address)
         raise Interrupted(
-            f"{cause}. A pattern needs the list of streams, which AMQP "
-            "does not tell: the HTTP listener of Leveret or RabbitMQ's management plugin must run, "
-            "and the option httpUri say where it is"
+            f"{cause}. A pattern needs the list of streams, which AMQP does not provide: enable "
+            "the HTTP listener of Leveret or RabbitMQ's management plugin, and set the option "
+            "httpUri to its address"
         ) from error
     finally:
         connection.close()

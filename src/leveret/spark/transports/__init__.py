@@ -1,8 +1,8 @@
-"""How a Spark task gets messages from a broker: one module for each transport.
+"""The transports by which Spark tasks read streams, one module each.
 
-`amqp` works with every broker that has streams, `bulk` only with Leveret and ten times as fast;
-`auto` uses the fastest one that the broker supports.  `files` reads a data directory without a
-broker.
+`amqp` works with every broker that has streams.  `bulk` works only with Leveret, and is ten times
+as fast.  `auto` uses the fastest transport that the broker supports.  `files` reads a data
+directory without a broker.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from leveret.spark.transport import Transport
 
 __all__ = ["Transport", "TransportOpener", "open_transport"]
 
-#: Opens the transport of one stream; a function that can be pickled.
+#: A function that opens the transport of one stream.  It must be picklable.
 TransportOpener = Callable[[Options, str, StructType], Transport]
 
 
 def open_transport(options: Options, stream: str, schema: StructType) -> Transport:
-    """Return the transport that the options name; it connects when it is first used.
+    """Return the transport that the options name, which connects when it is first used.
 
-    `schema` has columns of this source, whatever columns the user asked for.
+    `schema` has columns of this source, even if the user requests Kafka's columns.
     """
     if options.directory is not None:
         from leveret.spark.transports.files import FilesTransport

@@ -1,17 +1,17 @@
-"""Streams over AMQP 0-9-1: a consumer attached at an offset, with acks as credit.
+"""The AMQP 0-9-1 transport: a stream consumer attached at an offset, with acks as credit.
 
 It works with Leveret and with RabbitMQ, which differ in three points:
 
-- `x-stream-offset: last` starts at the last message on Leveret, and on RabbitMQ at the last chunk,
-  so that one has to read on until nothing arrives for a moment;
-- a passive declare counts a stream's messages exactly on Leveret; RabbitMQ's count is some seconds
-  old (3.10 reports 0 right after a thousand confirmed messages), so a stream counts as empty only
-  if nothing arrived for a while;
+- `x-stream-offset: last` starts at the last message on Leveret, but at the last chunk on RabbitMQ,
+  whose messages are read until no more arrive for `SILENCE_SECONDS`;
+- a passive declare returns an exact message count on Leveret.  RabbitMQ's count is some seconds old
+  (3.10 reports 0 right after a thousand confirmed messages), so a stream is treated as empty only
+  if no message arrives for `EMPTY_SECONDS`;
 - RabbitMQ skips offsets: at the start of a segment it stores internal entries in the stream, each
-  with an offset, so only messages before the first one count as lost.
+  with an offset.  So only offsets before the stream's first message count as lost.
 
 Invariants: only messages that are safe by the broker's own rules are read, because it delivers no
-others; an offset that arrives again is dropped.
+others.  A message whose offset arrives again is dropped.
 """
 
 from __future__ import annotations
@@ -49,32 +49,32 @@ from leveret.spark.transport import Bounds, Interrupted, Piece, Redeclared, Tail
 if TYPE_CHECKING:
     from leveret.client.blocking.columns import ColumnConsumer, DeliveryColumns
 
-#: The messages of a stream whose sizes are used to estimate those of the others.
+#: How many messages are read to estimate the mean body size.
 SAMPLE_RECORDS: Final = 200
 
-#: How long to wait for messages of a stream that other brokers report as empty.
+#: How long to wait for messages of a stream that a broker other than Leveret reports as empty.
 EMPTY_SECONDS: Final = 1.0
 
-#: After the last chunk of other brokers: the silence that means that no more arrives, and how long
-#: to follow a stream that is never silent.
+#: When reading the last chunk from other brokers: the silence that marks the end of the stream, and
+#: how long to read a stream that is never silent.
 SILENCE_SECONDS: Final = 0.25
 FOLLOW_SECONDS_MAX: Final = 2.0
 
-#: The silence after which a read asks the broker whether its messages still exist.
+#: The silence after which a read checks whether the awaited messages still exist.
 DOUBT_SECONDS: Final = 2.0
 
-#: How far a clock may have been set back without losing rows by a bound on the time.
+#: How far a clock may have been set back without a time bound excluding matching rows.
 CLOCK_SLACK_MS: Final = 10 * 60_000
 
 
-#: Arguments of a consumer: the id of the stream, and that the consumer tag, which the broker makes,
-#: must end in a dot and the stream's id.  RabbitMQ has no ids and is not asked.
+#: Consumer arguments of Leveret: the expected id of the stream, and the request to append a dot and
+#: the stream's id to the consumer tag that the broker generates.  RabbitMQ has no stream ids.
 STREAM_ID: Final = "x-stream-id"
 TELL_STREAM_ID: Final = "x-stream-tell-id"
 
 
 class AmqpTransport(Transport):
-    """One connection to one stream, made when it is first needed."""
+    """One AMQP connection for one stream, opened on first use."""
 
     def __init__(self, options: Options, stream: str, schema: StructType) -> None:
         self._options = options
@@ -85,7 +85,7 @@ class AmqpTransport(Transport):
     # -- the ends of the stream --------------------------------------------------------------------
 
     def earliest(self) -> int:
-        """Return the offset of the first message, 0 for an empty stream.  Raises: Interrupted."""
+        """Return the first message's offset, or 0 for an empty stream.  Raises: Interrupted."""
         return self._earliest()[0]
 
     def _earliest(self) -> tuple[int, str | None]:
@@ -94,7 +94,7 @@ class AmqpTransport(Transport):
             return 0 if message is None else _offset(message), _stream_id(consumer)
 
     def tail(self) -> Tail:
-        """Return the stream's end, 0 for an empty one, and its id.  Raises: Interrupted."""
+        """Return the stream's end, or 0 for an empty stream, and its id.  Raises: Interrupted."""
         with self._channel() as channel:
             prefetch = 1 if self._is_leveret else self._options.prefetch
             consumer, message = self._first(channel, "last", prefetch)
@@ -107,16 +107,16 @@ class AmqpTransport(Transport):
         earliest, stream_id = self._earliest()
         tail = self.tail()
         if tail.stream_id != stream_id:
-            raise Interrupted("the stream was deleted and declared again in this moment")
+            raise Interrupted("the stream was just deleted and declared again")
         return Bounds(earliest, max(earliest, tail.latest), stream_id)
 
     def _first(
         self, channel: Channel, where: str, prefetch: int
     ) -> tuple[Consumer, Message | None]:
-        """Attach and return the consumer, with the first message if the stream holds any.
+        """Attach a consumer; return it with the first message, or None for an empty stream.
 
-        Raises: Interrupted if the broker counts messages and sends none; OptionError for the name
-        of a super stream.
+        Raises: Interrupted if the broker counts messages but sends none; OptionError if the name
+        is a super stream's.
         """
         count = channel.queue_declare(self._stream, passive=True).message_count
         if count == 0 and self._is_leveret:
@@ -127,16 +127,16 @@ class AmqpTransport(Transport):
         if message is None and count > 0:
             raise Interrupted(f"the broker counts {count} messages and sent none in {seconds} s")
         if message is not None and message.headers.get(STREAM_NAME, self._stream) != self._stream:
-            # Leveret would send the messages of all partitions, with the offsets of each.
+            # Leveret would send the messages of all partitions, with offsets of different streams.
             raise OptionError(
                 f"{self._stream!r} is a super stream: read it by the option superStream"
             )
         return consumer, message
 
     def offset_at(self, timestamp_ms: int) -> int:
-        """Return the first offset at or after a moment.  Raises: Interrupted; NotFound (404).
+        """Return the first offset at or after a time.  Raises: Interrupted; NotFound (404).
 
-        RabbitMQ has times of chunks only, and in seconds.
+        RabbitMQ records times only for chunks, and this argument has only seconds.
         """
         latest = self.latest()
         if self._is_leveret and self._ends_before(timestamp_ms):
@@ -150,20 +150,20 @@ class AmqpTransport(Transport):
         return latest
 
     def end_at(self, timestamp_ms: int) -> int:
-        """Return an offset after all messages before a moment, if no clock was set back further.
+        """Return an offset after all messages before a time, allowing for `CLOCK_SLACK_MS`.
 
         Raises: Interrupted; NotFound (404).
         """
         return self.offset_at(timestamp_ms + CLOCK_SLACK_MS)
 
     def _ends_before(self, timestamp_ms: int) -> bool:
-        """Return whether the newest message is older than a moment, or there is none."""
+        """Return whether the stream is empty or its newest message is older than a time."""
         with self._channel() as channel:
             _, message = self._first(channel, "last", 1)
             return message is None or _timestamp_ms(message) < timestamp_ms
 
     def mean_bytes(self, start: int, end: int) -> float:
-        """Return the mean size of some bodies of a range.  Raises: Interrupted; NotFound (404)."""
+        """Return the mean size of a range's first bodies.  Raises: Interrupted; NotFound (404)."""
         sizes: list[int] = []
         with self._channel() as channel:
             consumer = self._attach(channel, start, SAMPLE_RECORDS, SILENCE_SECONDS)
@@ -176,7 +176,7 @@ class AmqpTransport(Transport):
         return sum(sizes) / max(1, len(sizes))
 
     def keeps_time(self) -> bool:
-        """Return whether messages have a time: Leveret's have one.  Raises: Interrupted."""
+        """Return whether each message has its own time, as in Leveret.  Raises: Interrupted."""
         try:
             return self._is_leveret
         except INTERRUPTIONS as error:
@@ -187,7 +187,7 @@ class AmqpTransport(Transport):
         return is_leveret(self._connected())
 
     def is_loss(self, missing: int) -> bool:
-        """Return whether an offset was a message's.  Raises: Interrupted; NotFound (404)."""
+        """Return whether a missing offset was a message's.  Raises: Interrupted; NotFound (404)."""
         return self._is_leveret or self.earliest() > missing
 
     # -- reading -----------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class AmqpTransport(Transport):
                 yield from self._builder.pieces(columns, start, end)
 
     def _reading(self, channel: Channel, start: int, stream_id: str | None) -> ColumnConsumer:
-        """Attach at an offset.  Raises: Redeclared if it is another stream."""
+        """Attach at an offset.  Raises: Redeclared if the stream has another id."""
         arguments: dict[str, object] = {STREAM_OFFSET: start}
         if stream_id is not None and self._is_leveret:
             arguments[STREAM_ID] = stream_id
@@ -220,9 +220,9 @@ class AmqpTransport(Transport):
     def _gathered(
         self, channel: Channel, consumer: ColumnConsumer, start: int, end: int
     ) -> Iterator[DeliveryColumns]:
-        """Yield messages by the batch until the range or the stream is at its end.
+        """Yield batches of messages until the end of the range or of the stream.
 
-        Raises: Interrupted if the broker has messages and does not send them.
+        Raises: Interrupted if the broker has messages but does not send them.
         """
         period = max(1, self._options.prefetch // 2)
         seen = acked = 0
@@ -238,9 +238,9 @@ class AmqpTransport(Transport):
             yield consumer.take()
 
     def _answers(self, consumer: ColumnConsumer, seen: int, start: int) -> bool:
-        """Wait for a message after delivery `seen`; False if the broker reports that there is none.
+        """Wait for a message after delivery `seen`; return False if the broker has none.
 
-        Raises: Interrupted if it has one and does not send it.
+        Raises: Interrupted if the broker has one but does not send it.
         """
         heard = time.monotonic()
         while not consumer.wait(seen, min(DOUBT_SECONDS, self._poll_seconds)):
@@ -252,7 +252,7 @@ class AmqpTransport(Transport):
         return True
 
     def _credited(self, channel: Channel, messages: Iterator[Message]) -> Iterator[Message]:
-        """Yield messages and ack them: an ack lets the broker send as many more as it covers."""
+        """Yield messages and ack them, so that the broker sends more."""
         period = max(1, self._options.prefetch // 2)
         for count, message in enumerate(messages, 1):
             if count % period == 0:
@@ -282,7 +282,7 @@ class AmqpTransport(Transport):
 
     @contextmanager
     def _channel(self) -> Iterator[Channel]:
-        """Open a channel, whose interruption closes the connection.  Raises: Interrupted."""
+        """Open a channel; an interruption closes the connection.  Raises: Interrupted."""
         try:
             channel = self._connected().channel()
             try:
@@ -317,7 +317,7 @@ class AmqpTransport(Transport):
 
 
 def _follow(consumer: Consumer, message: Message | None) -> Message | None:
-    """Return the last of the messages that arrive without a pause."""
+    """Read messages until none arrives for `SILENCE_SECONDS`, and return the last one."""
     consumer.inactivity_timeout = SILENCE_SECONDS
     until = time.monotonic() + FOLLOW_SECONDS_MAX
     while message is not None and time.monotonic() < until:
@@ -336,7 +336,7 @@ def _timestamp_ms(message: Message) -> int:
 
 
 def _offset(message: Message) -> int:
-    """Return a message's offset.  Raises: OptionError if it comes from no stream."""
+    """Return a message's offset.  Raises: OptionError if it is not from a stream."""
     offset = stream_offset(message)
     if offset is None:
         raise OptionError(
@@ -347,6 +347,6 @@ def _offset(message: Message) -> int:
 
 
 def _stream_id(consumer: Consumer) -> str | None:
-    """Return the id of the stream that a consumer reads; None if the broker gives none."""
+    """Return the id of a consumer's stream, or None if the broker does not report it."""
     tag, dot, stream_id = consumer.consumer_tag.rpartition(".")
     return stream_id if dot and tag.startswith("amq.ctag-") else None

@@ -1,10 +1,10 @@
-"""The fastest transport that the broker supports: bulk for Leveret, AMQP for other brokers.
+"""The choice of the fastest transport: bulk for Leveret, AMQP for other brokers.
 
-It is chosen when it is first needed: if no HTTP listener of Leveret is known or answers (a firewall
-may let only AMQP through), AMQP is used, which every broker supports.  After a while HTTP is tried
-again, because the broker may have been restarted with it.
+The choice is made on first use.  If no HTTP listener of Leveret is known or responds (a firewall
+may allow only AMQP), AMQP is used.  After `SILENT_SECONDS` HTTP is tried again, because the broker
+may have restarted with a listener.
 
-Invariant: the choice does not affect the result: each transport yields the same rows.
+Invariant: the choice does not affect the result, because all transports yield the same rows.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from leveret.spark.transports.bulk import BulkTransport
 
 log = logging.getLogger("leveret.spark")
 
-#: How long after a broker's HTTP listener did not answer it is tried again, and how long a
-#: transport uses AMQP before it tries HTTP again.
+#: The time after which a broker's HTTP listener that did not respond is tried again, and for which
+#: a transport uses AMQP before it tries HTTP again.
 SILENT_SECONDS: Final = 60.0
 
-#: The time before which a broker is not tried again at an address (None: the one it reports).
+#: The time until which a broker is not tried again at an address (None: the one it reports).
 Silence = dict[tuple[Parameters, str | None], float]
 _silence: Silence = {}
 
@@ -53,11 +53,11 @@ class AutoTransport(Transport):
         self._now = now
         self._transport: Transport | None = None
         self._report: QueryReport | None = None
-        #: When to choose again.
+        #: The time at which to choose again.
         self._until = math.inf
 
     def chosen(self) -> Transport:
-        """Return the transport.  Raises: Interrupted; NotFound (404); AccessRefused (403)."""
+        """Choose a transport if necessary.  Raises: Interrupted; NotFound; AccessRefused (403)."""
         if self._now() >= self._until:
             self.close()
         if self._transport is None:
@@ -80,7 +80,7 @@ class AutoTransport(Transport):
             bulk.close()
         except Interrupted as error:
             bulk.close()
-            # While the broker is unreachable altogether, nothing is chosen yet.
+            # If AMQP is unreachable too, raise instead of choosing.
             amqp.bounds()
             log.warning("stream %r: no bulk transport: %s", self._stream, error)
             self._silence[place] = self._now() + SILENT_SECONDS
@@ -89,7 +89,7 @@ class AutoTransport(Transport):
         return amqp
 
     def report(self, report: QueryReport) -> None:
-        """Tell the broker of the query with each of the next requests, if they go over HTTP."""
+        """Report the query to the broker with each following request, if these use HTTP."""
         self._report = report
         if self._transport is not None:
             self._transport.report(report)
@@ -111,24 +111,24 @@ class AutoTransport(Transport):
         yield from self.chosen().read(start, end, stream_id)
 
     def offset_at(self, timestamp_ms: int) -> int:
-        """Return the first offset at or after a moment.  Raises: Interrupted; NotFound (404)."""
+        """Return the first offset at or after a time.  Raises: Interrupted; NotFound (404)."""
         return self.chosen().offset_at(timestamp_ms)
 
     def end_at(self, timestamp_ms: int) -> int:
-        """Return an offset after all before a moment.  Raises: Interrupted; NotFound (404)."""
+        """Return an offset after all messages before a time.  Raises: Interrupted; NotFound."""
         return self.chosen().end_at(timestamp_ms)
 
     def mean_bytes(self, start: int, end: int) -> float:
-        """Return the mean size of bodies of a range.  Raises: Interrupted; NotFound (404)."""
+        """Return the mean body size of a range.  Raises: Interrupted; NotFound (404)."""
         return self.chosen().mean_bytes(start, end)
 
     def keeps_time(self) -> bool:
-        """Return whether each message has a time.  Raises: Interrupted."""
+        """Return whether each message has its own time.  Raises: Interrupted."""
         return self.chosen().keeps_time()
 
     def is_loss(self, missing: int) -> bool:
-        """Return whether an offset was a message's.  Raises: Interrupted; NotFound (404)."""
-        # This is called within a read, whose connection must stay open.
+        """Return whether a missing offset was a message's.  Raises: Interrupted; NotFound (404)."""
+        # Called during a read, whose connection must stay open.
         return (self._transport or self.chosen()).is_loss(missing)
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""Streams in bulk: stored chunks over HTTP, as Arrow batches, without a loop over messages.
+"""The bulk transport, which reads stored chunks over HTTP and works only with Leveret.
 
-It works with Leveret only.  The broker sends whole chunks, so a response may begin before the range
-and end after it; the excess is cut off here.  A damaged chunk is missing as a whole, or except for
-its intact messages.
+Chunks are converted to Arrow batches without a loop over messages.  The broker sends whole chunks,
+so a response may begin before the range and end after it; the transport cuts off the excess.  From
+a damaged chunk, only intact messages are returned, if any.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from leveret.spark.transport import (
     Transport,
 )
 
-#: Bytes of chunks in one request for a range of a stream: a second's worth or less.
+#: The maximal bytes of chunks in a response, which are sent in a second or less.
 _ANSWER_BYTES: Final = 256 * 1024 * 1024
 
 
@@ -36,7 +36,7 @@ _STREAM_ID: Final = "Leveret-Stream-Id"
 
 
 class BulkTransport(Transport):
-    """One connection to one stream, made when it is first needed."""
+    """One HTTP connection for one stream, opened on first use."""
 
     def __init__(self, options: Options, stream: str, schema: StructType) -> None:
         self._link = HttpLink(options, stream)
@@ -55,7 +55,7 @@ class BulkTransport(Transport):
         return Tail(facts["next_offset"], facts.get("stream_id"), mean)
 
     def report(self, report: QueryReport) -> None:
-        """Tell the broker of the query with each of the next requests."""
+        """Report the query to the broker with each following request."""
         told = {
             "run": report.run,
             "position": report.position,
@@ -70,15 +70,15 @@ class BulkTransport(Transport):
         return Bounds(facts["first_offset"], facts["next_offset"], facts.get("stream_id"))
 
     def offset_at(self, timestamp_ms: int) -> int:
-        """Return the first offset at or after a moment.  Raises: Interrupted; NotFound (404)."""
+        """Return the first offset at or after a time.  Raises: Interrupted; NotFound (404)."""
         return int(self._link.json("/offset", timestamp=max(0, timestamp_ms))["offset"])
 
     def end_at(self, timestamp_ms: int) -> int:
-        """Return the offset after the last before a moment.  Raises: Interrupted; NotFound."""
+        """Return the offset after the last before a time.  Raises: Interrupted; NotFound."""
         return int(self._link.json("/offset", before=max(0, timestamp_ms))["offset"])
 
     def mean_bytes(self, start: int, end: int) -> float:
-        """Return the mean size of bodies in the first chunk.  Raises: Interrupted; NotFound."""
+        """Return the mean body size in the range's first chunk.  Raises: Interrupted; NotFound."""
         if start < end:
             with self._link.ask("/chunks", {"offset": start, "end": end, "max_bytes": 1}) as answer:
                 for data in chunks_of(answer):
@@ -104,10 +104,10 @@ class BulkTransport(Transport):
                     for data in chunks_of(answer):
                         yield from pieces.feed(data)
                 if went_to <= position:
-                    break  # nothing is there, up to the end of the stream
+                    break  # no more messages, up to the end of the stream
                 position = went_to
         except (Interrupted, Redeclared):
-            # What arrived is intact, and need not be sent again.
+            # Messages that have arrived are intact and need not be sent again.
             yield from pieces.flush()
             raise
         yield from pieces.flush()
@@ -118,14 +118,14 @@ class BulkTransport(Transport):
 
 
 def chunks_of(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Yield the chunks of a response.  Raises: HTTPException: it is truncated or invalid."""
+    """Yield the chunks of a response.  Raises: HTTPException if it is truncated or invalid."""
     while head := answer.read(CHUNK_HEADER_BYTES):
         if len(head) < CHUNK_HEADER_BYTES:
             raise http.client.IncompleteRead(head)
         try:
             rest = int(chunk_size(head)) - len(head)
         except ChunkDamaged as error:
-            # The broker checks headers, so it was damaged on its way.
+            # The broker checks headers, so this one was damaged in transit.
             raise http.client.HTTPException(str(error)) from None
         data = answer.read(rest)
         if len(data) < rest:

@@ -1,7 +1,7 @@
-"""Streams from the data directory of a stopped broker, or from a backup of one.
+"""The transport for streams in the data directory of a stopped broker, or in a backup.
 
-The chunks are read as they are on disk, in the form that the bulk transport gets; no broker is
-asked.  Each executor needs the directory at the same path.
+The chunks on disk have the same format as those that the bulk transport receives.  Each executor
+needs the directory at the same path.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from leveret.spark.transports.store_directory import StoredRange, StoredStream, 
 
 
 class FilesTransport(Transport):
-    """One stream of a directory, which is opened when it is first needed."""
+    """One stream of a data directory, which is opened on first use."""
 
     def __init__(self, options: Options, stream: str, schema: StructType) -> None:
         self._options = options
@@ -49,7 +49,7 @@ class FilesTransport(Transport):
         return Bounds(stream.earliest, stream.latest, stream.stream_id)
 
     def offset_at(self, timestamp_ms: int) -> int:
-        """Return the first offset at or after a moment.  Raises: NotFound (404); OptionError."""
+        """Return the first offset at or after a time.  Raises: NotFound (404); OptionError."""
         stream = self._stream()
         for part in stream.parts:
             if stream.reaches(part, timestamp_ms) and (chunk := self._chunk(part)) is not None:
@@ -59,7 +59,7 @@ class FilesTransport(Transport):
         return stream.latest
 
     def end_at(self, timestamp_ms: int) -> int:
-        """Return the offset after the last before a moment.  Raises: NotFound; OptionError."""
+        """Return the offset after the last before a time.  Raises: NotFound; OptionError."""
         stream = self._stream()
         for part in reversed(stream.parts):
             if stream.begins_before(part, timestamp_ms):
@@ -72,7 +72,7 @@ class FilesTransport(Transport):
         return stream.earliest
 
     def mean_bytes(self, start: int, end: int) -> float:
-        """Return the mean size of bodies in the first chunk.  Raises: NotFound; OptionError."""
+        """Return the mean body size in the range's first chunk.  Raises: NotFound; OptionError."""
         for part in self._stream().parts:
             if part.first < end and start <= part.last and (chunk := self._chunk(part)) is not None:
                 count = len(chunk.offsets)

@@ -1,11 +1,11 @@
-"""The data directory of a stopped broker, or a backup of one, and the streams in it.
+"""The streams in the data directory of a stopped broker, or in a backup.
 
-Snapshot and journal are read once in a process, and again if the directory has changed; the chunks
-of segments are read on demand.  Nothing is changed, not even a byte.  While it is being read, no
+Snapshot and journal are read once in a process, and again if the directory has changed.  The chunks
+of segments are read on demand.  No byte of the directory is changed.  While it is being read, no
 broker can start on it.
 
-Invariants: it shows what a broker would show after a start; a message that is only in the journal
-is returned in a chunk made for it.
+Invariants: the streams have the same contents as in a broker after a start.  Messages that are only
+in the journal are returned in a chunk built for them.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from leveret.store.survey.holdings import Holding
 from leveret.store.survey.identity import identify
 from leveret.store.survey.survey import Survey
 
-#: The position of the smallest and the greatest timestamp in a chunk's header: 8 bytes each.
+#: The smallest and the greatest timestamp in a chunk's header, 8 bytes each.
 _MIN_TIMESTAMP: Final = slice(32, 40)
 _MAX_TIMESTAMP: Final = slice(40, 48)
 
-#: The files of the journal and the snapshots: (name, bytes) of each.
+#: The name and size of each file of the journal and the snapshots.
 Signature = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRange:
-    """Messages from `first` to `last`: a chunk in a file, or some that are in the journal."""
+    """The messages from `first` to `last`, in a chunk at `place` or in the journal (None)."""
 
     first: int
     last: int
@@ -51,18 +51,18 @@ class StoredRange:
 
 
 class StoredStream:
-    """One stream of a directory; after `close` brokers can start on it again."""
+    """One stream of a directory, on which brokers can start again after `close`."""
 
     def __init__(self, disk: ReadDisk, stream: Holding, visible_end: int | None = None) -> None:
         self._disk = disk
         self._stream = stream
         self._seed: int | None = None
-        #: The id of the stream; None if no broker with ids has started on it yet, or if its end is
-        #: uncertain.
+        #: The id of the stream, or None if no broker with ids has started on it yet, or if its end
+        #: is uncertain.
         self.stream_id: str | None = stream.stream_id or None
         self.parts = _parts_of(stream)
         last = self.parts[-1].last + 1 if self.parts else 0
-        #: The end of what readers see: what follows belongs to a batch that is being released.
+        #: The end for readers.  Messages after it belong to a batch that is being released.
         self.latest = max(int(stream.next_sequence), last)
         if visible_end is not None:
             self.latest = min(self.latest, visible_end)
@@ -74,7 +74,7 @@ class StoredStream:
         self._disk.close()
 
     def chunk(self, part: StoredRange) -> bytes:
-        """Return a part as a chunk; damaged messages are taken from wherever else they lie."""
+        """Return a part as a chunk, with other copies of damaged messages if there are any."""
         if part.place is not None:
             seed = identify(self._disk).seed or 0 if self._seed is None else self._seed
             self._seed = seed
@@ -87,24 +87,24 @@ class StoredStream:
         return builder.build()
 
     def reaches(self, part: StoredRange, timestamp_ms: int) -> bool:
-        """Return whether a part may hold a message received at or after a moment."""
+        """Return whether a part may contain a message received at or after a time."""
         newest = self._of_header(part, _MAX_TIMESTAMP)
         return newest is None or newest >= timestamp_ms
 
     def begins_before(self, part: StoredRange, timestamp_ms: int) -> bool:
-        """Return whether a part may hold a message received before a moment."""
+        """Return whether a part may contain a message received before a time."""
         oldest = self._of_header(part, _MIN_TIMESTAMP)
         return oldest is None or oldest < timestamp_ms
 
     def _of_header(self, part: StoredRange, where: slice) -> int | None:
-        """Return a number of a chunk's header; None if there is no chunk."""
+        """Return a number from a part's chunk header, or None if the part is in the journal."""
         if part.place is None:
             return None
         head = self._read(part.place, CHUNK_HEADER_BYTES)
         return int.from_bytes(head[where], "little", signed=True)
 
     def _read(self, place: ChunkRef, size: int) -> bytes:
-        """Return the first bytes of a chunk, as far as they can be read."""
+        """Return the readable part of a chunk's first bytes."""
         try:
             file = self._disk.open(segment_path(int(place.file_number)))
         except StorageFailure:
@@ -116,7 +116,7 @@ class StoredStream:
 
 
 def _parts_of(stream: Holding) -> list[StoredRange]:
-    """Return the places of the messages, in order; no offset is in two parts."""
+    """Return the parts of a stream in order; each offset is in one part only."""
     places = sorted(stream.chunks.values(), key=lambda place: int(place.first))
     parts: list[StoredRange] = []
     for place in places:
@@ -132,7 +132,7 @@ def _parts_of(stream: Holding) -> list[StoredRange]:
 
 
 def _runs(offsets: list[int]) -> Iterator[list[int]]:
-    """Yield consecutive offsets, as many as a chunk has."""
+    """Yield runs of consecutive offsets, each at most as long as a chunk."""
     if not offsets:
         return
     breaks = [place for place, (a, b) in enumerate(pairwise(offsets), 1) if b != a + 1]
@@ -143,7 +143,7 @@ def _runs(offsets: list[int]) -> Iterator[list[int]]:
 
 # -- a directory -----------------------------------------------------------------------------------
 
-#: The contents of each directory, and its signature at that time.
+#: For each directory, its signature when it was read, its streams, and `_opened`'s ends.
 _known_holdings: dict[str, tuple[Signature, list[Holding], dict[int, int]]] = {}
 _lock = threading.Lock()
 
@@ -166,7 +166,7 @@ def open_stream(options: Options, name: str) -> StoredStream:
 
 
 def _opened(options: Options) -> tuple[ReadDisk, list[Holding], dict[int, int]]:
-    """Return a directory, locked, its streams, and where some end for readers, by their ids.
+    """Lock a directory; return it, its streams, and the readers' ends of some streams by id.
 
     Raises: OptionError.
     """
@@ -205,7 +205,7 @@ def _streams_of(disk: ReadDisk, directory: str) -> tuple[list[Holding], dict[int
 
 
 def _signature(disk: ReadDisk) -> Signature:
-    """Return a value that changes when journal or snapshots change."""
+    """Return a value that changes when the journal or the snapshots change."""
     found = []
     for folder in (STATE_DIR, JOURNAL_DIR):
         for name in disk.list(folder):
