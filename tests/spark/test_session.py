@@ -97,7 +97,7 @@ def test_a_notebooks_variable_does_not_name_the_workers_of_one_machine(
     ("script", "fault"),
     [
         (None, "it cannot be started"),
-        ("echo Jupyter; exit 1", "it is no Python"),
+        ("echo Jupyter; exit 1", "it is not a Python"),
         (f'exec {sys.executable} -S -E "$@"', "it lacks pyarrow, leveret"),
     ],
 )

@@ -1,12 +1,11 @@
-"""Streams as tables for PySpark: the data source `leveret`, and a session ready to use it.
+"""The PySpark data source `leveret`, which reads and writes streams and queues as tables.
 
-There is a folder for each task, and in it a file for each role, as in Spark's Kafka source:
-`options/`; `stream/` (which streams there are, where they begin and end, and what a read takes of
-them; only `ranges` decides about data loss); `queue/` (queues, read through a spool on disk);
-`transports/` (how messages are fetched) over `connection/`; `columns/` (messages as Arrow columns,
-and the rows that were asked for).  `write/` is the way back: rows to frames, tasks, staged batches
-and their commit.  `source` is what Spark sees of all this, `listener` reports the lag, `session`
-makes a session.
+Each folder has a task, and each file in it a role, as in Spark's Kafka source: `options/` parses
+options; `stream/` finds streams and plans and reads offset ranges (only `ranges` decides about data
+loss); `queue/` reads queues through a spool on disk; `transports/` fetches messages over
+`connection/`; `columns/` converts messages to Arrow columns.  `write/` converts rows to frames, and
+contains the tasks, the staged batches and their commit.  `source` implements Spark's interface,
+`listener` reports the lag, and `session` creates a session that is ready to use.
 
 Importing this package loads neither PySpark nor pyarrow.
 """
@@ -28,7 +27,7 @@ __all__ = ["in_thread", "register", "session", "start_available", "watch_lag"]
 
 
 def __getattr__(name: str) -> object:
-    """Import `watch_lag`, and PySpark with it, when it is used."""
+    """Import `watch_lag`, and thereby PySpark, on first use."""
     if name == "watch_lag":
         from leveret.spark.listener import watch_lag
 

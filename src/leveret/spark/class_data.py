@@ -1,11 +1,11 @@
-"""Spark's classes as a JVM has loaded and checked them, stored on disk for the next start.
+"""A class data archive for Spark, which speeds up the start of later JVMs.
 
     python -m leveret.spark.class_data
 
-runs a small session once and makes its JVM write them (170 MB, about 15 s).  Later sessions of
-`leveret.spark.session` on this machine map that file, and start and run their first query in two
-thirds of the time.  A file belongs to one installation of Spark and one Java; a JVM that cannot use
-it starts without it and reports nothing.
+runs a small session once, whose JVM writes its loaded and verified classes to a file (170 MB, about
+15 s).  Later sessions of `leveret.spark.session` on this machine map that file, and start and run
+their first query in two thirds of the time.  The file is for one installation of Spark and one
+Java.  A JVM that cannot use it starts without it and prints no warning.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-#: How long a JVM may take to write.
+#: How long a JVM may take to write the file.
 SECONDS_MAX: Final = 600.0
 
 
 def make(path: Path) -> None:
-    """Run a small session and make its JVM write its classes.  Raises: RuntimeError."""
+    """Run a small session whose JVM writes its classes to `path`.  Raises: RuntimeError."""
     from leveret.spark.session import FAST, JAVA_OPTIONS, session
 
-    # It is written next to the old file first, because a JVM may have mapped that.
+    # Write a new file and then replace the old one, which a JVM may have mapped.
     fresh = path.with_suffix(f".{os.getpid()}")
     options = f"{FAST[JAVA_OPTIONS]} -XX:ArchiveClassesAtExit={fresh}"
     spark = session(
@@ -43,19 +43,19 @@ def make(path: Path) -> None:
             "spark.log.level": "ERROR",
         },
     )
-    jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001  it wrote the file when it has ended
+    jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001  the JVM writes the file when it exits
     with tempfile.TemporaryDirectory(prefix="leveret-") as scratch:
         _use(spark, scratch)
     spark.stop()
     jvm.stdin.close()
     jvm.wait(SECONDS_MAX)
     if not fresh.is_file():
-        raise RuntimeError("the JVM wrote no classes down")
+        raise RuntimeError(f"the JVM did not write its classes to {fresh}")
     fresh.replace(path)
 
 
 def _use(spark: SparkSession, scratch: str) -> None:
-    """Use some of the functions that read, write and run jobs."""
+    """Read, write and run small jobs, so that their classes are loaded."""
     from pyspark.sql import functions as f
 
     def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -78,12 +78,12 @@ def _use(spark: SparkSession, scratch: str) -> None:
 
 
 def main() -> int:
-    """Make the file for this machine, unless it exists or this Spark is set up otherwise."""
+    """Create the file for this machine, unless it exists or SPARK_HOME is set."""
     from leveret.spark.java import find_java_home
     from leveret.spark.versions import JAVA_MAX
 
     if "SPARK_HOME" in os.environ:
-        sys.stdout.write("SPARK_HOME is set: its classes are left alone\n")
+        sys.stdout.write("SPARK_HOME is set, so no file is created for its classes\n")
         return 0
     cache = cache_dir()
     path = class_data_path(overlay(cache), find_java_home(cache, JAVA_MAX))

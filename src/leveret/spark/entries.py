@@ -1,14 +1,14 @@
-"""The methods that Spark calls: errors leave them with their text alone, and a query ends silently.
+"""A decorator for the methods that Spark calls, which removes tracebacks from deliberate errors.
 
-Spark shows its user the whole traceback of an exception, with that of each exception that led to
-it, so that the text of an error, the only part that says what to do, is lost in it.  Deliberate
-errors therefore leave an entry without traceback and cause; the log has both at the level DEBUG.
-Any other exception is a fault of ours, and keeps its traceback.
+Spark shows the user the whole traceback of an exception and of all its causes.  This hides the text
+of the error, which is the only part with a remedy.  So deliberate errors leave an entry without
+traceback and cause, which are logged at the level DEBUG.  Any other exception is a bug in Leveret,
+and retains its traceback.
 
-When a query is stopped, Spark closes the socket of the process with its reader, and kills it.  A
-process that notices the socket first calls `stop`, tries to report the end of its input over the
-same socket, and prints a traceback that ends in `BrokenPipeError`.  So `stop` ends it at once.
-(`worker_daemon.py` does the same for tasks.)
+When a query is stopped, Spark closes the socket of the reader's process, and kills the process.  If
+the process detects the closed socket first, it calls `stop`, tries to report the end of its input
+over the same socket, and prints a traceback that ends in `BrokenPipeError`.  So `stop` exits the
+process at once.  (`worker_daemon.py` does the same for tasks.)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from leveret.errors import AmqpError
 from leveret.spark.errors import SourceError
 from leveret.spark.worker_daemon import end_silently
 
-#: What Spark calls of a data source, its readers and its writers.  `pushFilters` raises nothing.
+#: The methods of a data source, its readers and its writers that Spark calls and that may raise.
 ENTRIES: Final = frozenset(
     {
         *("schema", "reader", "streamReader", "writer", "streamWriter"),
@@ -36,7 +36,7 @@ ENTRIES: Final = frozenset(
     }
 )
 
-#: The errors that are raised deliberately, with the machine's own.
+#: The errors that are raised deliberately, and those of the operating system.
 _DELIBERATE: Final = (SourceError, AmqpError, ClientError, OSError)
 
 #: The errors of a socket whose other end, the JVM, has closed it.
@@ -51,7 +51,7 @@ T = TypeVar("T", bound=type)
 
 
 def entries(kind: T) -> T:
-    """Make the methods of a class that Spark calls end as this module says."""
+    """Wrap the entries of a class, so that they raise and end as this module describes."""
     for name in ENTRIES & vars(kind).keys():
         method = vars(kind)[name]
         if name == "stop":
@@ -64,7 +64,7 @@ def entries(kind: T) -> T:
 
 
 def calling_file() -> str:
-    """Return the file of the program that called the entry that calls this."""
+    """Return the source file of the caller of the current entry."""
     frame = sys._getframe(1).f_back  # noqa: SLF001
     while frame is not None and frame.f_globals.get("__name__") == __name__:
         frame = frame.f_back
@@ -79,7 +79,7 @@ def _calling(method: Callable[..., Any]) -> Callable[..., Any]:
             return method(*args, **options)
         except _DELIBERATE as error:
             raised = _bare(error)
-        # Spark shows this line, whichever ran last.
+        # Spark shows this line as the last one of the traceback.
         raise raised from None
 
     return entry
@@ -113,6 +113,6 @@ def _stopping(method: Callable[..., None]) -> Callable[..., None]:
 
 
 def _bare(error: Exception) -> Exception:
-    """Return an error without its traceback, which the log gets."""
+    """Return an error without its traceback, which is logged."""
     log.debug("%s", error, exc_info=error)
     return error.with_traceback(None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class SourceError(Exception):
-    """An error whose text suffices: it names the thing, the cause and, if there is one, the remedy.
+    """An error whose text names the thing, the cause and, if there is one, the remedy.
 
-    Spark shows it without the frames that it passed through (`entries.py`).
+    Spark shows it without a traceback (`entries.py`).
     """

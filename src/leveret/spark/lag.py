@@ -1,6 +1,6 @@
-"""The lag of a streaming query, and the metrics that Prometheus gets of it from the driver.
+"""The lag of a streaming query, and its metrics, which the driver serves to Prometheus.
 
-Importing this loads neither PySpark nor prometheus-client, which only the metrics need.
+Importing this module loads neither PySpark nor prometheus-client, which only the metrics need.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ _LABELS: Final = ("query", "query_id", "stream")
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """The messages of each stream that a query had not read after a batch."""
+    """The number of messages of each stream that a query has not read after a batch."""
 
     query_id: str
     query_name: str | None
     batch: int
     streams: Mapping[str, int]
-    #: About the bytes of these messages, for streams whose broker gives sizes.
+    #: The approximate bytes of these messages, for streams whose broker reports sizes.
     bytes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def messages(self) -> int:
-        """Messages of all streams."""
+        """The number of messages in all streams."""
         return sum(self.streams.values())
 
     @property
     def bytes_behind(self) -> int | None:
-        """About the bytes of these messages; None if a broker gives no sizes."""
+        """The approximate bytes of these messages, or None if a broker does not report sizes."""
         return sum(self.bytes.values()) if self.bytes.keys() == self.streams.keys() else None
 
 
 class LagMetrics:
-    """The gauges of one registry, with an entry for each stream of each running query."""
+    """The gauges of one registry, with a value for each stream of each running query."""
 
     def __init__(self, messages: Gauge, size: Gauge, port: int | None = None) -> None:
         self._messages = messages
         self._bytes = size
-        #: The port where they are served.
+        #: The port at which the metrics are served, or None.
         self.port = port
         self._lock = threading.Lock()
         self._labels: dict[str, set[tuple[str, ...]]] = {}
@@ -75,7 +75,7 @@ _served: dict[tuple[str, int], LagMetrics] = {}
 
 
 def metrics_at(address: str, port: int) -> LagMetrics:
-    """Return the metrics that this process serves at an address.
+    """Return the metrics that this process serves at an address; start serving them if necessary.
 
     Raises: ImportError without prometheus-client; OSError if the port is in use.
     """
@@ -94,7 +94,7 @@ def metrics_at(address: str, port: int) -> LagMetrics:
 
 
 def metrics_in(registry: CollectorRegistry, port: int | None = None) -> LagMetrics:
-    """Return metrics registered in a registry.  Raises: ImportError without prometheus-client."""
+    """Register metrics in a registry.  Raises: ImportError without prometheus-client."""
     from prometheus_client import Gauge
 
     return LagMetrics(
@@ -106,7 +106,7 @@ def metrics_in(registry: CollectorRegistry, port: int | None = None) -> LagMetri
         ),
         Gauge(
             "leveret_spark_bytes_behind_latest",
-            "About how many bytes these have",
+            "The approximate bytes of these messages",
             _LABELS,
             registry=registry,
         ),

@@ -1,4 +1,4 @@
-"""The lag of streaming queries, and the results of their writes, batch by batch.
+"""Listeners that report the lag of streaming queries and the results of their writes.
 
     from leveret.spark.listener import watch_lag
 
@@ -6,14 +6,13 @@
     ...
     lags.of(query).messages
 
-With `port`, Prometheus gets it from this process, and with `registry` from where that is served.
+With `port`, this process serves the lag to Prometheus.  With `registry`, it is registered there.
 
-Spark reports a query's progress with each batch, and nothing while it is idle: the lag of an idle
-query is that after its last batch.
+Spark reports a query's progress with each batch, but not while the query is idle.  So the lag of an
+idle query is the lag after its last batch.
 
-The progress contains only the name of a sink.  The number of dropped rows of a write to a broker is
-in the file of its option `resultFile`, and `watch_writes` passes it on with the progress of its
-batch:
+The progress of a sink contains only its name.  The number of rows that a write drops is in the file
+of its option `resultFile`.  `watch_writes` reports it together with the progress of the batch:
 
     writes = watch_writes(spark, "/data/copy/results.jsonl", print)
 """
@@ -58,15 +57,15 @@ class LagListener(StreamingQueryListener):
 
     @property
     def port(self) -> int | None:
-        """The port where the lag is served; None if it is not."""
+        """The port at which the lag is served, or None."""
         return None if self._metrics is None else self._metrics.port
 
     def of(self, query: StreamingQuery) -> Lag | None:
-        """Return a query's lag; None before its first batch and after its end."""
+        """Return a query's lag, or None before its first batch and after its end."""
         return self._lags.get(str(query.id))
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  Spark's name
-        """Do nothing: no lag is known yet."""
+        """Do nothing, because no lag is known yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  Spark's name
         """Store the lag after a batch."""
@@ -79,10 +78,10 @@ class LagListener(StreamingQueryListener):
                 self._on_lag(lag)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  Spark's name
-        """Do nothing: the lag has not changed."""
+        """Do nothing, because the lag has not changed."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  Spark's name
-        """Forget a query."""
+        """Remove the lag of a query."""
         self._lags.pop(str(event.id), None)
         if self._metrics is not None:
             self._metrics.forget(str(event.id))
@@ -96,12 +95,12 @@ def watch_lag(
     address: str = "127.0.0.1",
     registry: CollectorRegistry | None = None,
 ) -> LagListener:
-    """Follow the lag of all streaming queries of a session; return the listener.
+    """Track the lag of all streaming queries of a session, and return the listener.
 
-    With `port`, it is served to Prometheus without a password, at `http://address:port/metrics`;
-    with `registry`, it is registered there.
+    With `port`, the lag is served to Prometheus without a password, at
+    `http://address:port/metrics`.  With `registry`, it is registered there.
 
-    Raises: ImportError for these without prometheus-client; OSError if the port is in use.
+    Raises: ImportError if either is given without prometheus-client; OSError if the port is in use.
     """
     metrics = None
     if registry is not None:
@@ -114,7 +113,7 @@ def watch_lag(
 
 
 class WriteListener(StreamingQueryListener):
-    """Passes the results of each batch that a query has written to `on_written`."""
+    """Passes the results of each written batch to `on_written`."""
 
     def __init__(
         self,
@@ -125,19 +124,19 @@ class WriteListener(StreamingQueryListener):
         self._on_written = on_written
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  Spark's name
-        """Do nothing: nothing is written yet."""
+        """Do nothing, because nothing is written yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  Spark's name
-        """Find the results of a batch and pass them on."""
+        """Pass the results of a batch to `on_written`."""
         found = written_by(event.progress, self._result_file)
         if found:
             self._on_written(event.progress, found)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  Spark's name
-        """Do nothing: nothing was written."""
+        """Do nothing, because nothing was written."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  Spark's name
-        """Do nothing: nothing more is written."""
+        """Do nothing, because nothing more is written."""
 
 
 def watch_writes(
@@ -145,16 +144,16 @@ def watch_writes(
     result_file: str | Path,
     on_written: Callable[[StreamingQueryProgress, Sequence[WriteResult]], object],
 ) -> WriteListener:
-    """Follow the writes of a session's streaming queries through the file of their `resultFile`."""
+    """Report the writes of a session's streaming queries, from the file of their `resultFile`."""
     listener = WriteListener(result_file, on_written)
     spark.streams.addListener(listener)
     return listener
 
 
 def written_by(progress: StreamingQueryProgress, result_file: str | Path) -> list[WriteResult]:
-    """Return the results of the batch in a progress, whose query has this sink.
+    """Return the results of the batch in a query's progress.
 
-    There are none for a batch without rows, or one of `foreachBatch`, whose sinks are the user's.
+    There are no results for a batch without rows, or for `foreachBatch`, where the user writes.
     """
     query, batch = str(progress.id), progress.batchId
     return [
@@ -165,7 +164,7 @@ def written_by(progress: StreamingQueryProgress, result_file: str | Path) -> lis
 
 
 def lag_of(progress: StreamingQueryProgress) -> Lag | None:
-    """Return the lag in a batch's progress; None if it read no stream of this source."""
+    """Return the lag in a batch's progress, or None if the query reads no stream of this source."""
     streams: dict[str, int] = {}
     sizes: dict[str, int] = {}
     for source in progress.sources:
@@ -182,7 +181,7 @@ def lag_of(progress: StreamingQueryProgress) -> Lag | None:
 
 
 def _stored(text: str | None) -> Stored | None:
-    """Return what Spark stored of a source; None for other sources."""
+    """Parse a source's offsets, or return None for other sources."""
     found = offset_in_progress(text)
     try:
         return None if found is None else from_json(found)
@@ -191,7 +190,7 @@ def _stored(text: str | None) -> Stored | None:
 
 
 def _latest(text: str | None) -> Stored | None:
-    """Return the ends of the streams, which before Spark 4.2 are in the end of the batch."""
+    """Parse the ends of the streams, which before Spark 4.2 are within the batch's end offset."""
     found = offset_in_progress(text)
     try:
         return None if found is None else from_json(latest_of(found) or found)

@@ -1,20 +1,20 @@
-"""Positions in streams, as Spark stores them and as users write them.
+"""Positions in streams, in the JSON that Spark stores and in the users' options.
 
-An offset is the number of the *next* message to read: `{"orders-0": 1200}` means that everything
-below 1200 was read.  Spark stores that JSON in its checkpoint, so its format cannot change.  The
-order of its names is that in which the streams were served, longest ago first, if a limit makes
-some wait; otherwise it is alphabetical.  Spark stores the text unchanged.
+An offset is the number of the *next* message to read: `{"orders-0": 1200}` means that all messages
+below 1200 were read.  Spark stores this JSON unchanged in its checkpoint, so its format cannot
+change.  If a limit makes some streams wait, the names are in the order in which the streams were
+served, longest ago first.  Otherwise they are in alphabetical order.
 
-An offset refers to a certain stream, which may be deleted and another declared under its name.  So
-the ids of the streams, from brokers that have them, are next to the offsets under the empty name:
-`{"orders-0": 1200, "": {"ids": {"orders-0": "9f86d081884c7d65"}}}`.  A stream without an id there,
-as older releases stored it, gets the id of the stream that is found.  A Spark before 4.2 does not
-ask for the ends of the streams, so for it they are there too, `"": {"latest": {"orders-0": 1500}}`;
-nothing but the lag depends on them.
+A stream may be deleted, and another one declared with the same name.  So the offsets also contain
+the ids of the streams under the empty name, if the broker has ids:
+`{"orders-0": 1200, "": {"ids": {"orders-0": "9f86d081884c7d65"}}}`.  Older releases stored no ids;
+such a stream gets the id of the existing stream of its name.  Spark before 4.2 does not request the
+ends of the streams, so for these versions the offsets contain the ends too:
+`"": {"latest": {"orders-0": 1500}}`.  Only the lag depends on them.
 
-In options -2 means the earliest and -1 the latest, as in Spark's Kafka source; a moment means the
-first message that the broker received at or after it.  Options may also have Kafka's form, which
-names topics and partitions: `{"orders": {"0": 1200}}`.
+In options, -2 means the earliest and -1 the latest, as in Spark's Kafka source.  A time means the
+first message that the broker received at or after it.  Options may also have Kafka's form, with
+topics and partitions: `{"orders": {"0": 1200}}`.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _OFFSET_MAX: Final = 2**63 - 1
 #: The end of the year 9999 in milliseconds.
 _MOMENT_MAX: Final = 253_402_300_799_999
 
-#: Enough for every partition of a super stream.
+#: Enough digits for every partition of a super stream.
 _PARTITION_DIGITS_MAX: Final = 9
 
-#: The key for values that belong to no single stream: no stream has an empty name.
+#: The key for other values than offsets, because no stream has an empty name.
 _OWN: Final = ""
 _IDS: Final = "ids"
 _SIZES: Final = "mean_bytes"
@@ -47,7 +47,7 @@ _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 
 
 class OffsetsError(SourceError, ValueError):
-    """Stored offsets from which a query cannot continue."""
+    """A query cannot continue from its stored offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +66,14 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """The start or end in each stream: one for all, or one for each by its name or its place."""
+    """The starts or ends of streams: one for all, or one for each stream by name or by place."""
 
     every: Position | None = None
     named: tuple[tuple[str, Position], ...] = ()
     placed: tuple[tuple[Place, Position], ...] = ()
 
     def by_name(self, places: Mapping[str, Place]) -> Positions:
-        """Return the positions by the names of streams, whose places are given."""
+        """Return the positions by stream name, given the place of each stream."""
         if not self.placed:
             return self
         names = {place: name for name, place in places.items()}
@@ -85,7 +85,7 @@ class Positions:
         )
 
     def check(self, streams: Iterable[str]) -> None:
-        """Check that each stream has a position and no other has.  Raises: ValueError."""
+        """Check that exactly the given streams have a position.  Raises: ValueError."""
         if self.every is not None:
             return
         wanted = set(streams)
@@ -99,7 +99,7 @@ class Positions:
             raise ValueError(f"it names streams that are not read: {', '.join(others)}")
 
     def of(self, stream: str) -> Position:
-        """Return a stream's position.  Raises: KeyError for a stream that was not checked."""
+        """Return a stream's position.  Raises: KeyError if the stream was not checked."""
         return dict(self.named)[stream] if self.every is None else self.every
 
     def __contains__(self, position: Position) -> bool:
@@ -130,7 +130,7 @@ def parse_moments(text: str) -> Positions:
 
 
 def _named(text: str, refusal: str, read: Callable[[object], Position]) -> Positions:
-    """Parse positions by the names of streams, or by topics and partitions as in Kafka."""
+    """Parse positions by stream name, or by topic and partition as in Kafka."""
     try:
         named = json.loads(text)
     except ValueError:
@@ -155,7 +155,7 @@ def _named(text: str, refusal: str, read: Callable[[object], Position]) -> Posit
 
 
 def partition_number(text: str) -> int:
-    """Return the number of a partition.  Raises: ValueError."""
+    """Parse the number of a partition.  Raises: ValueError."""
     if text.isascii() and text.isdigit() and len(text) <= _PARTITION_DIGITS_MAX:
         return int(text)
     raise ValueError(f"{text!r} is not the number of a partition")
@@ -178,33 +178,33 @@ def _moment(value: object) -> Moment:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What Spark stores of a query: the next offset of each stream, and the stream's id.
+    """The state of a query that Spark stores: the next offset and the id of each stream.
 
-    `offsets` has the order in which the streams were served.  `ids` has no stream of a broker
-    without ids, such as RabbitMQ, and none that an older release stored.
+    `offsets` is in the order in which the streams were served.  `ids` lacks streams of brokers
+    without ids, such as RabbitMQ, and streams that an older release stored.
     """
 
     offsets: dict[str, int]
     ids: dict[str, str] = field(default_factory=dict)
-    #: The mean size of the messages of streams, in a query's progress alone.
+    #: The mean message size of each stream, which is only in a query's progress.
     mean_bytes: dict[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
-        """Return it in Spark's form."""
+        """Return the JSON object that Spark stores."""
         ids = {name: self.ids[name] for name in sorted(self.ids) if name in self.offsets}
         own = {key: of for key, of in ((_IDS, ids), (_SIZES, self.mean_bytes)) if of}
         return {**self.offsets, _OWN: own} if own else {**self.offsets}
 
 
 def with_latest(stored: Mapping[str, object], latest: Mapping[str, object]) -> dict[str, object]:
-    """Return offsets in Spark's form with the latest ones, which `latest_of` returns."""
+    """Add the streams' latest offsets to stored offsets, from which `latest_of` returns them."""
     own = stored.get(_OWN, {})
     assert isinstance(own, dict)
     return {**stored, _OWN: {**own, _LATEST: {**latest}}}
 
 
 def latest_of(stored: Mapping[str, object]) -> dict[str, object] | None:
-    """Return the latest offsets in offsets of Spark's form; None if they are not there."""
+    """Return the streams' latest offsets in stored offsets, or None if there are none."""
     own = stored.get(_OWN)
     latest = own.get(_LATEST) if isinstance(own, dict) else None
     return latest if isinstance(latest, dict) else None
@@ -218,7 +218,7 @@ def refusal(text: str) -> dict[str, object]:
 def from_json(stored: Mapping[str, object]) -> Stored:
     """Parse the JSON stored by Spark.
 
-    Raises: OffsetsError if another source stored it, and for a refusal.
+    Raises: OffsetsError if another source stored it, or if it is a `refusal`.
     """
     own = stored.get(_OWN, {})
     if isinstance(own, str):

@@ -1,9 +1,10 @@
-"""The Python that Spark starts for the data source, and the check that it can run it.
+"""The choice of the Python that Spark starts for the data source, and a check that it can run it.
 
-Spark looks for data sources, and runs those that it finds, by a command from the environment of its
-JVM: `PYSPARK_DRIVER_PYTHON`, else `PYSPARK_PYTHON`, else `python3`.  It starts that same command on
-the driver's machine, to plan, and on every executor's, to read and write.  A source that the driver
-has registered runs by `PYSPARK_PYTHON`, else `python3`, with the driver's `--py-files`.
+Spark finds and runs data sources by a command from the environment of its JVM:
+`PYSPARK_DRIVER_PYTHON`, else `PYSPARK_PYTHON`, else `python3`.  It starts this command on the
+driver's machine to plan, and on every executor's machine to read and write.  For a source that the
+driver has registered, the command is `PYSPARK_PYTHON`, else `python3`, with the driver's
+`--py-files`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ VARIABLES: Final = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
 _DEFAULT: Final = "python3"
 _ANSWER_SECONDS_MAX: Final = 60.0
 
-#: Prints a mark, and the missing packages.  Spark itself brings PySpark.
+#: Prints a mark and the missing packages.  Spark itself provides PySpark.
 _PROBE: Final = (
     "from importlib.util import find_spec as f\n"
     "print('PYTHON', *(n for n in ('pyarrow', 'leveret') if f(n) is None))"
@@ -28,11 +29,11 @@ _PROBE: Final = (
 
 
 class PythonError(RuntimeError):
-    """The Python that Spark would start cannot run the source; the text names the setting."""
+    """The Python that Spark would start cannot run the source.  The text names the setting."""
 
 
 def use_this_python() -> None:
-    """Make a local Spark, whose JVM is not started yet, run this Python.
+    """Make a local Spark run this Python; the JVM must not be started yet.
 
     `PYSPARK_DRIVER_PYTHON` may name the command that started the driver, such as `jupyter`, which
     cannot run as a worker.
@@ -44,12 +45,12 @@ def use_this_python() -> None:
 def must_register(
     environment: Callable[[str], str | None], registered: str, files: Sequence[str]
 ) -> bool:
-    """Return whether a Spark, by its JVM's environment, finds the source only once registered.
+    """Return whether a Spark with this JVM environment can run the source only if registered.
 
-    `registered` is the command by which it would then run, with `files` in its path: those of
-    `--py-files`, which executors have only for what is registered.
+    `registered` is the command that runs a registered source, with `files` in its path.  These are
+    the `--py-files`, which executors receive only for registered sources.
 
-    Raises: PythonError if neither way can run it.
+    Raises: PythonError if Spark can run the source neither way.
     """
     variable, command = _choice(environment)
     if command == sys.executable and not files:
@@ -65,7 +66,7 @@ def must_register(
 
 
 def _choice(environment: Callable[[str], str | None]) -> tuple[str, str]:
-    """Return the variable that names the command, if any, and the command."""
+    """Return the variable that sets the command, or "" for the default, and the command."""
     for variable in VARIABLES:
         command = environment(variable)
         if command:
@@ -74,7 +75,7 @@ def _choice(environment: Callable[[str], str | None]) -> tuple[str, str]:
 
 
 def _explained(variable: str, command: str, fault: str) -> str:
-    """Return the text of an error with the remedy."""
+    """Return the text of a `PythonError`, with the remedy."""
     named = f"{variable} is {command!r}" if variable else f"{' and '.join(VARIABLES)} are unset"
     return (
         f"{named}: Spark would run data sources by {command!r}, here and on every executor, "
@@ -87,9 +88,9 @@ def _explained(variable: str, command: str, fault: str) -> str:
 
 
 def _fault(command: str, path: Sequence[str]) -> str:
-    """Return why a command cannot run workers with a `PYTHONPATH`; an empty text if it can."""
+    """Return why a command cannot run workers with a `PYTHONPATH`, or "" if it can."""
     try:
-        answer = subprocess.run(  # noqa: S603  what Spark would run
+        answer = subprocess.run(  # noqa: S603  Spark would run the same command
             [command, "-c", _PROBE],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -105,5 +106,5 @@ def _fault(command: str, path: Sequence[str]) -> str:
         return f"it does not answer as a Python within {_ANSWER_SECONDS_MAX:.0f} s"
     mark, *missing = answer.stdout.split() or [""]
     if mark != "PYTHON":
-        return "it is no Python"
+        return "it is not a Python"
     return f"it lacks {', '.join(missing)}" if missing else ""

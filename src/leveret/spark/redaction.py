@@ -1,9 +1,9 @@
-"""Hide broker URIs, which may contain passwords, in Spark's plans and event log.
+"""Redaction of broker URIs, which may contain passwords, in Spark's plans and event log.
 
 Spark prints the options of `CREATE TEMPORARY VIEW … USING … OPTIONS (…)` in the plan of that
 statement, and writes the plan to its event log.  It hides the values of options whose names match
-a pattern, by default only `url`, and in the text of a plan whatever matches a second pattern.  Both
-patterns belong to a session.
+one pattern, by default only `url`, and parts of a plan's text that match a second pattern.  Both
+patterns are settings of a session.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PATTERNS: Final = {
 
 
 def hide_uris(spark: SparkSession) -> None:
-    """Make a session hide URIs, in addition to its other patterns."""
+    """Add the patterns for URIs to a session's redaction settings."""
     for setting, pattern in PATTERNS.items():
         present = spark.conf.get(setting, None)
         if not present:

@@ -1,4 +1,4 @@
-"""Registering the data source in a session, where Spark would not find it by itself."""
+"""Registration of the data source in sessions that would not find it by themselves."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def register(spark: SparkSession) -> SparkSession:
     """Register the data source in a session, and return the session.
 
-    It is needed if the source comes by `--py-files`, or if Spark runs another Python than the one
-    in whose path it looks for sources; and it does no harm.
+    This is needed if the source is passed by `--py-files`, or if Spark runs another Python than the
+    one that it searches for sources.  Otherwise it has no effect.
     """
     from pyspark.errors import AnalysisException
 
@@ -24,7 +24,7 @@ def register(spark: SparkSession) -> SparkSession:
     try:
         spark.dataSource.register(LeveretDataSource)
     except AnalysisException as error:
-        # Spark 4.0 refuses to register what it has found by itself.
+        # Spark 4.0 refuses to register a source that it has found by itself.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
     return spark
@@ -33,15 +33,15 @@ def register(spark: SparkSession) -> SparkSession:
 def register_if_needed(spark: SparkSession) -> None:
     """Register the data source if Spark would not find it by itself.
 
-    The JVM may have been started by `jupyter`, or the source may come by `--py-files`.
+    The JVM may have been started by `jupyter`, or the source may be passed by `--py-files`.
 
-    Raises: PythonError if it cannot run either way.
+    Raises: PythonError if Spark can run the source neither registered nor found by itself.
     """
     if getattr(spark, "_jsparkSession", None) is None:
-        return  # Spark Connect: its server has a Python of its own
+        return  # Spark Connect, whose server has its own Python
     from pyspark import SparkFiles
 
-    jvm: Any = spark._jvm  # noqa: SLF001  its environment counts, and not that of this process
+    jvm: Any = spark._jvm  # noqa: SLF001  Spark reads the JVM's environment, not this process's
     context = spark.sparkContext
     root = SparkFiles.getRootDirectory()
     files = [os.path.join(root, name) for name in context._python_includes or ()]  # noqa: PTH118, SLF001

@@ -1,8 +1,9 @@
-"""A Spark session that works on a fresh machine: Java, Python, addresses and time zone are set.
+"""Creation of a Spark session that works on a fresh machine.
 
-It suits one machine (`local[…]`) and a driver on a cluster.  On a cluster, it changes only settings
-of the driver, and not the Python that Spark runs, which is also that of the executors.  A running
-session is returned, with those settings changed that can still be changed.
+It sets Java, Python, addresses and the time zone, for one machine (`local[…]`) or a driver on a
+cluster.  On a cluster, it changes only settings of the driver, but not Spark's Python, which the
+executors use too.  If a session is running, it is returned, with all settings applied that can
+still be changed.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from leveret.spark.registration import register_if_needed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Rows are in UTC whatever the machine's zone; bodies may be large, so Arrow is used everywhere;
-#: filters reach Python sources, which then read less.
+#: Times are in UTC in any time zone of the machine.  Arrow is used everywhere, because bodies may
+#: be large.  Filters are pushed to Python sources, so that they read less.
 COMMON: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -40,14 +41,14 @@ _SKETCHES: Final = "org.apache.datasketches.memory.internal.ResourceImpl"
 
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
-#: One machine: nothing listens beyond loopback, a shuffle needs few partitions, and a heap of a few
-#: GB is collected by the collector that leaves most time to the work.  Python and the JVM use Unix
-#: sockets: over TCP each task waits 40 ms for a delayed acknowledgement.
+#: Settings for one machine.  Spark listens only on loopback, and a shuffle needs few partitions.
+#: For a heap of a few GB, the parallel collector leaves most time to the jobs.  Python and the JVM
+#: use Unix sockets, because over TCP each task waits 40 ms for a delayed acknowledgement.
 LOCAL: Final = {
     JAVA_OPTIONS: "-XX:+UseParallelGC",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # It prints nothing when Spark needs no more rows of a worker.
+    # This daemon prints no traceback when Spark needs no more rows from a worker.
     "spark.python.daemon.module": "leveret.spark.worker_daemon",
     "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
     "spark.ui.enabled": "false",
@@ -55,16 +56,16 @@ LOCAL: Final = {
     "spark.sql.shuffle.partitions": "4",
 }
 
-#: Short runs on a local disk, such as tests: a JVM that starts fast rather than runs fast, and
-#: checkpoints without checksums.
+#: Settings for short runs on a local disk, such as tests: a JVM that starts fast rather than runs
+#: fast, and checkpoints without checksums.
 FAST: Final = {
     JAVA_OPTIONS: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
 
-#: Plain renames for `fast` (a streaming batch 151 -> 94 ms); versions of Spark name the class
-#: differently.
+#: The setting for checkpoints by plain renames with `fast` (a streaming batch 151 -> 94 ms).
+#: Versions of Spark have different names for the class.
 CHECKPOINTS: Final = "spark.sql.streaming.checkpointFileManagerClass"
 
 
@@ -80,16 +81,16 @@ def session(
 ) -> SparkSession:
     """Return a Spark session; `memory` is the driver's, `fast` is for short runs and tests.
 
-    Without a `master` it is the one given to spark-submit, whose other settings stay too.
+    Without `master`, the master and the other settings of spark-submit apply.
 
-    With `quiet` a JVM that this call starts on this machine logs nothing: errors are raised.
+    With `quiet`, a JVM that this call starts on this machine logs nothing.  Errors are raised.
 
-    With `lag_port`, Prometheus gets the lag of its streaming queries there (`listener.watch_lag`).
+    With `lag_port`, the lag of streaming queries is served to Prometheus (`listener.watch_lag`).
 
-    `config` holds Spark settings that override those of this function.
+    `config` contains Spark settings that override those of this function.
 
-    Raises: JavaError if there is no Java; PythonError if the Python that Spark would start cannot
-    run the source; ImportError without PySpark.
+    Raises: JavaError if no suitable Java is found; PythonError if the Python that Spark would start
+    cannot run the source; ImportError without PySpark.
     """
     try:
         from pyspark.sql import SparkSession
@@ -125,10 +126,10 @@ def session(
 
 
 def _made(builder: SparkSession.Builder) -> SparkSession:
-    """Return the session of a builder, in which Spark finds the source.  Raises: PythonError."""
+    """Create a session in which Spark finds the data source.  Raises: PythonError."""
     from pyspark import SparkContext
 
-    runs = SparkContext._active_spark_context is not None  # noqa: SLF001  no other way to ask
+    runs = SparkContext._active_spark_context is not None  # noqa: SLF001  PySpark has no public attribute for it
     spark = builder.getOrCreate()
     try:
         register_if_needed(spark)
@@ -140,11 +141,11 @@ def _made(builder: SparkSession.Builder) -> SparkSession:
 
 
 def in_thread(spark: SparkSession) -> SparkSession:
-    """Make a session the active one of the calling thread, and return it.
+    """Make a session the calling thread's active session, and return it.
 
-    Spark 4.3 looks up the source of a *write* by the active session of the thread, and only the
-    thread that made the session has one: in another, `save()` and `start()` end in
-    `DATA_SOURCE_NOT_FOUND`.  With Spark Connect there is nothing to do.
+    Spark 4.3 looks up the source of a *write* in the thread's active session, which only the thread
+    that created the session has.  In other threads, `save()` and `start()` fail with
+    `DATA_SOURCE_NOT_FOUND`.  Spark Connect does not need this.
     """
     session = getattr(spark, "_jsparkSession", None)
     if session is not None:
@@ -153,12 +154,15 @@ def in_thread(spark: SparkSession) -> SparkSession:
     return spark
 
 
-#: The running applications whose lag is served, and the ports.
+#: The application id and port of each session whose lag is served.
 _served: Final[set[tuple[str, int]]] = set()
 
 
 def _serve_lag(spark: SparkSession, port: int) -> None:
-    """Serve the lag of a session's queries, unless that is done.  Raises: as `watch_lag`."""
+    """Serve the lag of a session's queries, unless it is already served.
+
+    Raises: as `watch_lag`.
+    """
     from leveret.spark.listener import watch_lag
 
     served = spark.sparkContext.applicationId, port
@@ -168,10 +172,10 @@ def _serve_lag(spark: SparkSession, port: int) -> None:
 
 
 def _load_silently(spark: SparkSession) -> None:
-    """Load a class of Spark's sketches, which prints that Java is newer than 11, without that."""
+    """Load a class of Spark's sketches, and suppress its warning about Java newer than 11."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-    jvm: Any = spark._jvm  # noqa: SLF001  PySpark has no other way
+    jvm: Any = spark._jvm  # noqa: SLF001  PySpark has no public attribute for it
     lang = jvm.java.lang
     errors = lang.System.err
     lang.System.setErr(jvm.java.io.PrintStream(jvm.java.io.OutputStream.nullOutputStream()))
@@ -181,9 +185,9 @@ def _load_silently(spark: SparkSession) -> None:
 
 
 def _prepare_environment(local: bool, quiet: bool) -> str:
-    """Set the environment variables that Spark reads, unless the user has.
+    """Set the environment variables that Spark reads, unless the user has set them.
 
-    Return options for the JVM that will be started on this machine, each after a blank.
+    Return options for the JVM that is going to start on this machine, each after a blank.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started the JVM
     if local and not submitted:

@@ -1,7 +1,7 @@
-"""The data source as Spark sees it: options and a schema become readers and writers.
+"""The data source class, from which Spark gets schemas, readers and writers.
 
-Spark makes one in a separate process for each `load()`, pickles it, and asks it for a reader;
-everything depends on the options, so it needs no state.
+Spark creates an object in a separate process for each `load()`, pickles it, and requests a reader.
+All results depend only on the options, so the object has no other state.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from leveret.spark.write.destination import check_destination
 from leveret.spark.write.options import parse_write_options
 from leveret.spark.write.writer import BatchWriter, StreamWriter
 
-#: The files of the PySpark workers that push filters and that plan a write.
+#: The PySpark worker programs that push filters and that plan a write.
 _PUSHING_FILE: Final = "data_source_pushdown_filters.py"
 _PLANNING_FILE: Final = "write_into_data_source.py"
 
 
 @entries
 class LeveretDataSource(DataSource):
-    """Streams or a queue of an AMQP broker as a table, and a table as messages to it."""
+    """The data source `leveret`, which reads streams or a queue, and writes messages."""
 
     @classmethod
     def name(cls) -> str:
         """Return the name of the format.
 
-        `spark.dataSource.register` calls this on the driver, which is the only opportunity to have
-        a session that Leveret did not create hide URIs.  A process that looks for sources calls
-        nothing else of this one.
+        `spark.dataSource.register` calls this on the driver.  This is the only opportunity to hide
+        URIs in a session that Leveret did not create.  Processes that search for sources call no
+        other method of this class.
         """
         end_silently()
         session = SparkSession.getActiveSession()
@@ -52,16 +52,16 @@ class LeveretDataSource(DataSource):
         return "leveret"
 
     def schema(self) -> StructType:
-        """Return the columns of a read without a schema of the user.  Raises: OptionError."""
+        """Return the schema of a read for which the user gives none.  Raises: OptionError."""
         return default_schema(self._parsed())
 
     def reader(self, schema: StructType) -> BatchReader | QueueBatchReader:
-        """Return the reader of a batch.  Raises: OptionError; SchemaError."""
+        """Return the reader of a batch read.  Raises: OptionError; SchemaError."""
         options = self._parsed()
         check_schema(schema, options)
         if options.queue is not None:
             return QueueBatchReader(options, schema)
-        # Outside that worker, Spark 4.3.0 refuses a reader that has `pushFilters`.
+        # Except in the worker that pushes filters, Spark 4.3.0 refuses readers with `pushFilters`.
         is_told_filters = calling_file().endswith(_PUSHING_FILE)
         kind = PrunedBatchReader if is_told_filters else BatchReader
         return kind(options, schema, self.access())
@@ -69,7 +69,7 @@ class LeveretDataSource(DataSource):
     def streamReader(  # noqa: N802  Spark's name
         self, schema: StructType
     ) -> SparkStreamReader | QueueStreamReader | FollowingReader:
-        """Return the reader of a stream.  Raises: OptionError; SchemaError."""
+        """Return the reader of a streaming read.  Raises: OptionError; SchemaError."""
         options = self._parsed()
         check_schema(schema, options)
         if options.queue is not None:
@@ -81,7 +81,7 @@ class LeveretDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Check that the destination exists, and return the writer of a batch save.
 
-        Raises: OptionError; SchemaError; WriteError; the exceptions of a refused login.
+        Raises: OptionError; SchemaError; WriteError; the errors of a refused login.
         """
         options = parse_write_options(self.options)
         made = BatchWriter(options, schema, overwrite)
@@ -89,19 +89,19 @@ class LeveretDataSource(DataSource):
         return made
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
-        """Check that the destination exists, when planning, and return a micro-batch's writer.
+        """Return the writer of a micro-batch; when planning, check that the destination exists.
 
-        Raises: OptionError; SchemaError; WriteError; the exceptions of a refused login.
+        Raises: OptionError; SchemaError; WriteError; the errors of a refused login.
         """
         options = parse_write_options(self.options)
         made = StreamWriter(options, schema, overwrite)
-        # A commit makes a writer in another worker; its batch is staged already.
+        # The commit creates a writer in another worker, when the batch is already staged.
         if calling_file().endswith(_PLANNING_FILE):
             check_destination(options)
         return made
 
     def access(self) -> StreamAccess:
-        """Return how its readers reach the streams."""
+        """Return the readers' access to streams, which tests replace."""
         return STREAM_ACCESS
 
     def _parsed(self) -> Options:

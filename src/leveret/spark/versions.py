@@ -1,14 +1,14 @@
-"""What the installed PySpark offers to a data source, and stand-ins for what it lacks.
+"""Detection of the installed PySpark's features, and stand-ins for missing ones.
 
-PySpark 4.0 to 4.3 differ in these points, and no other module asks for a version:
+PySpark 4.0 to 4.3 differ in these points, and no other module checks the version:
 
-- 4.1 pushes filters, has a streaming writer of Arrow batches, functions on Arrow arrays, and KLL
+- 4.1 adds filter pushdown, a streaming writer of Arrow batches, functions on Arrow arrays, and KLL
   sketches;
-- 4.2 has admission control: it passes `start` and a limit to `latestOffset`, asks for the latest
-  offset, and announces `Trigger.AvailableNow`.  For earlier ones `stream.following` keeps the
-  position and applies the limits.
+- 4.2 adds admission control: it passes `start` and a limit to `latestOffset`, calls
+  `reportLatestOffset`, and announces `Trigger.AvailableNow`.  For earlier versions,
+  `stream.following` tracks the position and applies the limits.
 
-A stand-in is never passed to Spark: it is a base class, or is used between our own modules.
+Stand-ins are never passed to Spark.  They are base classes, or are used only within Leveret.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ HAS_ADMISSION_CONTROL: Final = (
     "start" in inspect.signature(datasource.DataSourceStreamReader.latestOffset).parameters
 )
 
-#: The last Java on which Spark runs: Hadoop and Arrow of Spark 4.0 and 4.1 do not know Java 24.
+#: The last Java on which Spark runs.  Hadoop and Arrow in Spark 4.0 and 4.1 do not support Java 24.
 JAVA_MAX: Final = VERSION_MAX if HAS_ADMISSION_CONTROL else 21
 
 #: Whether Spark passes a query's filters to a batch reader (4.1).
 HAS_FILTERS: Final = hasattr(datasource.DataSourceReader, "pushFilters")
 
-#: Whether Spark has KLL sketches of whole numbers (4.1).
+#: Whether Spark has KLL sketches of integers (4.1).
 HAS_SKETCHES: Final = hasattr(functions, "kll_sketch_agg_bigint")
 
-#: Whether the names of the classes of a checkpoint's files are those of 4.1 and later.
+#: Whether the checkpoint classes are in the package of 4.1 and later.
 _HAS_CHECKPOINTING: Final = HAS_FILTERS
 
 _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
@@ -70,7 +70,7 @@ try:
 except ImportError:
 
     class Filter:  # type: ignore[no-redef]
-        """A filter, which this Spark does not push."""
+        """A stand-in for a filter, which this version of Spark does not push."""
 
     EqualNullSafe = EqualTo = GreaterThan = GreaterThanOrEqual = Filter  # type: ignore[misc,assignment]
     In = LessThan = LessThanOrEqual = Filter  # type: ignore[misc,assignment]
@@ -84,7 +84,7 @@ except ImportError:
     ):
         """A streaming writer of Arrow batches for Spark 4.0.
 
-        Its workers pass Arrow batches to each `DataSourceArrowWriter`, of streaming queries too.
+        Its workers pass Arrow batches to every `DataSourceArrowWriter`, also in streaming queries.
         """
 
 
@@ -107,24 +107,24 @@ except ImportError:
 
     @dataclass
     class ReadMinRows(ReadLimit):  # type: ignore[no-redef]
-        """A least number of rows."""
+        """A minimal number of rows."""
 
         min_rows: int
 
     @dataclass
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
-        """A greatest number of rows."""
+        """A maximal number of rows."""
 
         max_rows: int
 
     @dataclass
     class ReadMaxBytes(ReadLimit):  # type: ignore[no-redef]
-        """A greatest number of bytes."""
+        """A maximal number of bytes."""
 
         max_bytes: int
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """A reader that is told of `Trigger.AvailableNow`."""
+        """A reader that Spark notifies of `Trigger.AvailableNow`."""
 
 
 __all__ = [
@@ -157,7 +157,7 @@ __all__ = [
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema that Spark expects of a source's batches, whose times are in UTC."""
+    """Return the Arrow schema that Spark expects of a source's batches, with times in UTC."""
     # 4.2 replaced `timestamp_utc`, which is true by default, with `timezone`.
     if "timezone" in _ARROW_PARAMETERS:
         return to_arrow_schema(schema, timezone="UTC")
@@ -165,9 +165,10 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def arrow_udf(function: Callable[..., pa.Array], kind: str) -> Callable[..., Column]:
-    """Return a function of columns of text that computes Arrow arrays of a type.
+    """Return a Spark function of text columns, made from a function of Arrow arrays.
 
-    Spark 4.0 passes and takes pandas series, so there they are converted.
+    `kind` is the type of its result.  For Spark 4.0, which uses pandas series, arrays are
+    converted.
     """
     if hasattr(functions, "arrow_udf"):
         made: Callable[..., Column] = functions.arrow_udf(function, kind)
@@ -185,7 +186,7 @@ def arrow_udf(function: Callable[..., pa.Array], kind: str) -> Callable[..., Col
         fields = [field.name for field in found.type]
         return pd.DataFrame({name: found.field(name).to_pandas() for name in fields})
 
-    # Spark derives the kind of function from its types.
+    # Spark derives the kind of the function from its annotations.
     result = pd.DataFrame if is_struct else pd.Series
     on_series.__annotations__ = {"columns": pd.Series, "return": result}
     converted: Callable[..., Column] = pandas_udf(on_series, kind)  # type: ignore[call-overload]
@@ -193,7 +194,7 @@ def arrow_udf(function: Callable[..., pa.Array], kind: str) -> Callable[..., Col
 
 
 def sketch(values: Column | str, fractions: Sequence[float]) -> Column:
-    """Return an aggregate of whole numbers, from which `quantile` takes those of some fractions.
+    """Return an aggregate of integers from which `quantile` returns the quantiles of `fractions`.
 
     With `HAS_SKETCHES` it is a KLL sketch, which can be merged.
     """
@@ -203,16 +204,16 @@ def sketch(values: Column | str, fractions: Sequence[float]) -> Column:
 
 
 def quantile(aggregate: Column, fractions: Sequence[float], place: int) -> Column:
-    """Return the quantile of one of the fractions of an aggregate."""
+    """Return the quantile at `fractions[place]` from the aggregate of `sketch`."""
     if HAS_SKETCHES:
         return functions.kll_sketch_get_quantile_bigint(aggregate, functions.lit(fractions[place]))
     return functions.element_at(aggregate, place + 1)
 
 
 def offset_in_progress(text: str | None) -> dict[str, object] | None:
-    """Return the offset that a query's progress has as text; None if it is not an object.
+    """Parse an offset in a query's progress, or return None if it is not an object.
 
-    Before 4.2, `query.lastProgress` has it as Python prints it, and not as JSON.
+    Before 4.2, offsets in `query.lastProgress` are Python literals instead of JSON.
     """
     for parse in (json.loads, ast.literal_eval):
         try:

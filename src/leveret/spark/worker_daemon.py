@@ -1,12 +1,13 @@
-"""PySpark's daemon for Python workers, without a traceback for each worker that is not needed.
+"""PySpark's daemon for Python workers, without tracebacks from workers that Spark has dropped.
 
-Spark starts it for tasks where the setting `spark.python.daemon.module` names this module, as in
-the local sessions of `leveret.spark.session`.  For planning, Spark always starts its own.
+Spark starts it for tasks if the setting `spark.python.daemon.module` names this module, as in the
+local sessions of `leveret.spark.session`.  For planning, Spark always starts its own daemon.
 
 When Spark needs no more rows (`show`, `limit`, `take`, a stopped query) or no more workers (at the
-end of a session, and a minute after the last plan), it closes the socket of a worker and has the
-daemon kill it.  A worker that is faster writes to the closed socket, and PySpark's daemon prints a
-traceback that ends in `BrokenPipeError`.  Here such a worker ends silently, with the same code.
+end of a session, and a minute after the last plan), it closes a worker's socket and makes the
+daemon kill the worker.  If the worker first writes to the closed socket, PySpark's daemon prints a
+traceback that ends in `BrokenPipeError`.  With this daemon, such a worker ends silently, with the
+same exit code.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ ServeTask = Callable[[socket.socket, bool], int]
 
 
 def silent(serve_task: ServeTask) -> ServeTask:
-    """Return a function that serves a socket's next task, as `pyspark.daemon.worker` does.
+    """Wrap `pyspark.daemon.worker`, which serves a socket's next task and returns an exit code.
 
-    It returns the worker's code, 1 if Spark closed the socket.
+    The exit code is 1 if Spark has closed the socket.
     """
 
     @functools.wraps(serve_task)
@@ -42,7 +43,7 @@ def silent(serve_task: ServeTask) -> ServeTask:
 
 @functools.cache
 def end_silently() -> None:
-    """Make this process end silently after its task, if PySpark's own daemon has forked it."""
+    """Make this process end silently after its task, if PySpark's own daemon forked it."""
     program: Any = sys.modules["__main__"]
     if getattr(program.__spec__, "name", None) == _DAEMON:
         program.worker = silent(program.worker)
