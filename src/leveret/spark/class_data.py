@@ -50,7 +50,7 @@ def make(path: Path) -> None:
     jvm.stdin.close()
     jvm.wait(SECONDS_MAX)
     if not fresh.is_file():
-        raise RuntimeError(f"the JVM did not write its classes to {fresh}")
+        raise RuntimeError("the JVM did not write its classes to the file")
     fresh.replace(path)
 
 
