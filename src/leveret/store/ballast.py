@@ -2,9 +2,10 @@
 
     ballast    zeros that occupy space on the disk; 0 bytes long after it was given up
 
-A full disk blocks publishers, but freeing space needs some space first: for acks, deletes, and the
-checkpoint after which old files are removed.  If a write for one of these finds no space, the
-ballast is given up and the write repeated.  The ballast is created again when the disk has space.
+A full disk blocks publishers, but acks, deletes, and the checkpoint after which old files are
+removed need some space before any is freed.  If a write for one of these finds no space, the
+ballast is given up and the write repeated.  When the disk has space again, the ballast is created
+again.
 
 This is no guarantee: a disk that was full from the start has no ballast, and some file systems do
 not free space at once.
@@ -22,9 +23,9 @@ BALLAST_PATH: Final = "ballast"
 
 
 def give_up_ballast(disk: Disk) -> bool:
-    """Free the space of the ballast; return whether there was any.
+    """Free the space of the ballast, and return whether there was any.
 
-    If the disk fails meanwhile, nothing is freed, and the write that needs the space fails.
+    If the disk fails, return False; the write that needs the space then fails too.
     """
     try:
         if BALLAST_PATH not in disk.list(""):
@@ -43,7 +44,7 @@ def give_up_ballast(disk: Disk) -> bool:
 
 @final
 class Ballast:
-    """The ballast of one store, `bytes_max` when complete; one thread at a time calls it."""
+    """The ballast of a store, with `bytes_max` when complete; one thread at a time calls it."""
 
     def __init__(self, disk: Disk, bytes_max: i64) -> None:
         self.bytes_max: Final[i64] = bytes_max
@@ -52,9 +53,11 @@ class Ballast:
         self._disk = disk
 
     def fill(self) -> bool:
-        """Complete it, durably; return whether there was enough space.
+        """Complete the ballast, durably, and return whether there was enough space.
 
-        A larger ballast of an earlier start is cut.  Raises: StorageFailure: the disk failed.
+        A larger ballast of an earlier start is truncated.
+
+        Raises: StorageFailure if the disk fails.
         """
         file = self._disk.open(BALLAST_PATH, create=True)
         try:
@@ -75,6 +78,6 @@ class Ballast:
         return True
 
     def give_up(self) -> bool:
-        """Free its space; return whether there was any."""
+        """Free the space of the ballast, and return whether there was any."""
         self.whole = False
         return give_up_ballast(self._disk)

@@ -1,7 +1,7 @@
-"""Damage that was found, described so that an operator can act, and copied to `quarantine/`.
+"""Descriptions of damaged places, their counts, and copies of their bytes in `quarantine/`.
 
-Nothing damaged is discarded: its bytes are copied before anything else happens to them.  The name
-of the copy says where they were, so that a later start recognises the same damage.
+No damaged bytes are discarded: they are copied before any other change to them.  The copy's name
+contains their file and position, so that a later start recognises the same damage.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from leveret.store.ballast import give_up_ballast
 from leveret.store.disk import Disk, StorageFailure
 from leveret.store.format import QUARANTINE_DIR
 
-#: Damaged places that are listed over HTTP; the rest is counted, and in the log.
+#: How many damaged places are listed over HTTP.  All are counted and logged.
 _DAMAGE_PLACES_MAX: Final = 100
 
 
@@ -22,11 +22,11 @@ _DAMAGE_PLACES_MAX: Final = 100
 class Damage:
     """One damaged place: `size` bytes at `position` of the file `path`.
 
-    `what` describes the bytes; `records` is the number of records lost, or None if it is
-    unknown; recovery corrects it once it knows which of them have other copies.  `group` is the
-    journal group concerned, else 0, and `kind` the kind that a damaged record claims to be.  `torn`
-    means that the bytes were never durable, so that nothing in them was confirmed: a crash left
-    them.  `known` means that an earlier start reported the same damage.
+    `what` describes the bytes.  `records` is the number of lost records, or None if unknown;
+    recovery corrects it once it knows which records have other copies.  `group` is the journal
+    group, or 0 outside the journal, and `kind` is the kind in a damaged record's header.  `torn`
+    means that a crash left the bytes, which were never durable, so nothing in them was confirmed.
+    `known` means that an earlier start reported the same damage.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class Damage:
 
     @property
     def lost(self) -> int:
-        """The number of records lost; an unknown number counts as one."""
+        """The number of lost records, or one if unknown."""
         return 1 if self.records is None else self.records
 
     @property
     def said(self) -> str:
-        """Describe the contents, and whether nothing is lost."""
+        """The description of the bytes, which also says if nothing is lost."""
         return f"{self.what}; nothing is lost" if self.records == 0 else self.what
 
     def __str__(self) -> str:
@@ -65,12 +65,12 @@ class Damage:
 
 @final
 class DamageCounts:
-    """Counts of the damage that this process has found; the log names each place too.
+    """Counts of the damage that this process has found; the log also names each place.
 
-    `places` are damaged places, of which `known` were found by an earlier start; `records_lost` are
-    the records of the others, where an unknown number counts as one.  `torn` are ends of the
-    journal that a crash left: nothing in them was confirmed.  `named` describes the first
-    `_DAMAGE_PLACES_MAX` places in words.
+    `places` counts damaged places, including `known` ones, which an earlier start found.
+    `records_lost` counts the records lost in the others, where an unknown number counts as one.
+    `torn` counts ends of the journal that a crash left, in which nothing was confirmed.  `named`
+    describes the first `_DAMAGE_PLACES_MAX` places.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class DamageCounts:
 
 
 def quarantine_at_start(disk: Disk, damage: Damage, data: bytes) -> None:
-    """Quarantine damage found by recovery, giving up the ballast if there is no space."""
+    """Quarantine damage found by recovery, and free the ballast if there is no space."""
     try:
         quarantine(disk, damage, data)
     except StorageFailure as failure:
@@ -105,7 +105,7 @@ def quarantine_at_start(disk: Disk, damage: Damage, data: bytes) -> None:
 
 
 def quarantine(disk: Disk, damage: Damage, data: bytes) -> None:
-    """Copy damaged bytes to the quarantine, durably; set `known` if they are there already."""
+    """Copy damaged bytes to the quarantine, durably; set `known` if it contains them already."""
     name = f"{damage.path.replace('/', '-')}-{damage.position}-{len(data)}"
     path = f"{QUARANTINE_DIR}/{name}"
     there = name in disk.list(QUARANTINE_DIR)

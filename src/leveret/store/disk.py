@@ -1,15 +1,15 @@
-"""The disk: the only module that opens files of the data directory.
+"""The disk interface and its real implementation, which alone opens files of the data directory.
 
-The store calls a `Disk` with paths relative to the data directory, and so runs on a real disk, on
-one that fails on command (`disks/faulty.py`) and on one that records (`disks/recording.py`).  This
-module is interpreted on purpose: each call ends in the kernel, and interpreted classes can be
+The store calls a `Disk` with paths relative to the data directory.  So it can run on a real disk,
+on one that fails on command (`disks/faulty.py`) or on one that records (`disks/recording.py`).
+This module is interpreted on purpose: each call ends in the kernel, and interpreted classes can be
 subclassed and can release the GIL around each call.
 
 Invariants: a write is complete or raises.  After an exception the contents of the disk are unknown,
-and the caller stops using the file; a failed sync is never repeated, because the kernel marks the
-lost pages clean.  One exception is milder: a write that found no space (`full`) changed nothing but
-the end of the file, so a caller that truncates the file there may try again.  Files are created
-with mode 0600 and directories with 0700, whatever the umask allows.
+and the caller stops using the file.  A failed sync is never repeated, because the kernel marks the
+lost pages clean.  The exception is a write that finds no space (`full`): it changes only the end of
+the file, so a caller that truncates the file there may try again.  Files are created with mode 0600
+and directories with 0700, even if the umask allows more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class StorageFailure(Exception):
-    """A call to the disk failed: nothing may be confirmed any more.
+    """A call to the disk failed, so nothing may be confirmed any more.
 
     `verb` and `path` name the attempted operation, `errno` is the operating system's number (0 if
     there is none), `full` means that the disk or a quota has no space left.
@@ -45,15 +45,15 @@ class StorageFailure(Exception):
 
     @classmethod
     def of(cls, verb: str, path: str, error: OSError) -> StorageFailure:
-        """Return the failure that represents `error` of the operating system."""
+        """Return the failure for an error of the operating system."""
         return cls(verb, path, error.strerror or str(error), error.errno or 0)
 
 
 class DiskLocked(StorageFailure):
-    """Another process has locked the data directory; `pid` is its number, or 0 if it is unknown."""
+    """Another process has locked the data directory; `pid` is its process id, or 0 if unknown."""
 
     def __init__(self, directory: str, path: str, pid: int = 0) -> None:
-        super().__init__("lock", path, "another process has it", errno.EAGAIN)
+        super().__init__("lock", path, "another process has locked it", errno.EAGAIN)
         self.directory = directory
         self.pid = pid
 
@@ -63,7 +63,7 @@ class DiskLocked(StorageFailure):
 
 
 class DiskFull(StorageFailure):
-    """There was no space for a write; its beginning was removed, so that it may be repeated."""
+    """A write found no space.  Its written part was removed, so it may be repeated."""
 
 
 class StoreFile(ABC):
@@ -95,11 +95,11 @@ class StoreFile(ABC):
 
     @abstractmethod
     def write_ahead(self, size: int) -> None:
-        """Write `size` zeros after the end, which does not move: appends overwrite them."""
+        """Write `size` zeros after the end without moving it; appends overwrite the zeros."""
 
     @abstractmethod
     def sync(self) -> None:
-        """Return when everything written so far has reached the disk."""
+        """Wait until all data written so far has reached the disk."""
 
     @abstractmethod
     def close(self) -> None:
@@ -131,25 +131,25 @@ class Disk(ABC):
 
     @abstractmethod
     def fsync_dir(self, path: str) -> None:
-        """Return when the names in the directory `path` have reached the disk."""
+        """Wait until the names in the directory `path` have reached the disk."""
 
     @abstractmethod
     def free(self) -> int:
         """Return how many bytes this process can still write to the disk."""
 
     def capacity(self) -> int:
-        """Return the total number of bytes of the disk; UNBOUNDED if unknown."""
+        """Return the disk's total number of bytes, or UNBOUNDED if unknown."""
         return UNBOUNDED
 
     @abstractmethod
     def lock(self, path: str) -> None:
         """Lock the file `path` for this process until it ends.
 
-        Raises: DiskLocked: another process has locked it.
+        Raises: DiskLocked if another process has locked it.
         """
 
     def spare(self, count: int) -> bool:
-        """Keep `count` spare descriptors if the system has them; return whether it has.
+        """Reserve `count` spare descriptors, and return whether the system had enough.
 
         A disk that needs none returns True.
         """
@@ -162,7 +162,7 @@ class Disk(ABC):
 def append_whole(file: StoreFile, parts: list[bytes], end: int) -> None:
     """Append all of `parts` at `end`, the end of the file, or nothing.
 
-    Raises: DiskFull: there was no space, and the end of the file is unchanged.  StorageFailure.
+    Raises: DiskFull if there is no space, with the file unchanged; StorageFailure.
     """
     try:
         file.append(parts)
@@ -176,7 +176,7 @@ def append_whole(file: StoreFile, parts: list[bytes], end: int) -> None:
 def make_file(disk: Disk, path: str) -> StoreFile:
     """Open the file `path`, and create it if it does not exist.
 
-    Raises: DiskFull: there was no space for a new file.  StorageFailure.
+    Raises: DiskFull if there is no space for a new file; StorageFailure.
     """
     try:
         return disk.open(path, create=True)
@@ -205,7 +205,7 @@ class RealFile(StoreFile):
         self._end = self.size()
 
     def append(self, parts: list[bytes]) -> None:
-        """Write all of `parts` at the end; the kernel may accept them in pieces."""
+        """Write all of `parts` at the end, in as many calls as the kernel needs."""
         try:
             for first in range(0, len(parts), PARTS_MAX):
                 self._append_some(parts[first : first + PARTS_MAX])
@@ -213,7 +213,7 @@ class RealFile(StoreFile):
             raise StorageFailure.of("append", self._path, error) from error
 
     def _append_some(self, parts: list[bytes]) -> None:
-        """Write up to `PARTS_MAX` parts at a time until none is left."""
+        """Write up to `PARTS_MAX` parts, repeating the call until none is left."""
         left: list[bytes | memoryview] = [part for part in parts if part]
         while left:
             written = os.pwritev(self._descriptor, left, self._end)
@@ -274,14 +274,14 @@ class RealFile(StoreFile):
             raise StorageFailure.of("allocate", self._path, error) from error
 
     def write_ahead(self, size: int) -> None:
-        """Write zeros after the tracked end; a short write does no harm."""
+        """Write zeros after the tracked end.  A short write does no harm."""
         try:
             os.pwrite(self._descriptor, bytes(size), self._end)
         except OSError as error:
             raise StorageFailure.of("write_ahead", self._path, error) from error
 
     def sync(self) -> None:
-        """Call `fdatasync`: it also writes a changed size."""
+        """Call `fdatasync`, which also writes a changed size."""
         if self._descriptor < 0:
             raise StorageFailure("sync", self._path, "the file is closed", errno.EBADF)
         try:
@@ -305,7 +305,7 @@ def _locker(descriptor: int) -> int:
         pid = int(os.pread(descriptor, 20, 0))
         os.kill(pid, 0)
     except PermissionError:
-        # It is running, as another user.
+        # The process is running as another user.
         return pid
     except (OSError, ValueError, OverflowError):
         return 0
@@ -319,8 +319,8 @@ _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 class RealDisk(Disk):
     """A directory of the operating system, which is created if it does not exist.
 
-    It can hold spare descriptors open (`spare`): if the system has none left, one of them is closed
-    for the one that is needed, so that other users of descriptors stop no write.
+    It can reserve spare descriptors (`spare`).  If the system runs out of descriptors, a spare one
+    is closed when one is needed, so that other users of descriptors cannot stop writes.
     """
 
     def __init__(self, directory: str) -> None:
@@ -333,7 +333,7 @@ class RealDisk(Disk):
         return os.path.join(self._directory, path)
 
     def spare(self, count: int) -> bool:
-        """Hold `count` spare descriptors, if the system has them; return whether it has."""
+        """Reserve `count` spare descriptors, and return whether the system had enough."""
         try:
             while len(self._spares) < count:
                 self._spares.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
@@ -342,7 +342,7 @@ class RealDisk(Disk):
         return True
 
     def _opening(self, call: Callable[[], T]) -> T:
-        """Make a call that opens a descriptor, closing spare ones if needed.  Raises: OSError."""
+        """Make a call that opens a descriptor; close spare ones if necessary.  Raises: OSError."""
         while True:
             try:
                 return call()
@@ -426,7 +426,7 @@ class RealDisk(Disk):
         return blocks * found.f_frsize if found.f_blocks else UNBOUNDED
 
     def lock(self, path: str) -> None:
-        """Take a `flock` on the file `path`, which ends with the process, however that ends."""
+        """Take a `flock` on the file `path`, which the kernel releases when the process ends."""
         try:
             descriptor = os.open(self._at(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -439,7 +439,7 @@ class RealDisk(Disk):
             raise StorageFailure.of("lock", path, error) from error
         self._locks.append(descriptor)
         with contextlib.suppress(OSError):
-            # For a process that finds it locked; on a full disk the holder stays unknown.
+            # The pid is for processes that find the file locked.  On a full disk it is unknown.
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
 
@@ -451,20 +451,20 @@ class RealDisk(Disk):
 
 
 class ReadDisk(RealDisk):
-    """A directory that is only read: every operation that would change it raises.
+    """A read-only directory, in which every operation that would change it raises.
 
-    Raises: StorageFailure: it is not a directory.
+    Raises: StorageFailure if it is not a directory.
     """
 
     def _make(self, full: str, path: str) -> None:
         """Create nothing."""
         if not os.path.isdir(full):
-            raise StorageFailure("open", path or full, "there is no such directory", errno.ENOENT)
+            raise StorageFailure("open", path or full, "no such directory", errno.ENOENT)
 
     def open(self, path: str, *, create: bool = False) -> StoreFile:
-        """Open the file `path` read-only; the system refuses every change."""
+        """Open the file `path` read-only."""
         if create:
-            raise StorageFailure("open", path, "nothing is made here", errno.EROFS)
+            raise StorageFailure("open", path, "the directory is opened read-only", errno.EROFS)
         try:
             return RealFile(os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC), path)
         except OSError as error:
@@ -472,14 +472,14 @@ class ReadDisk(RealDisk):
 
     def rename(self, old: str, new: str) -> None:
         """Refuse."""
-        raise StorageFailure("rename", old, "nothing is changed here", errno.EROFS)
+        raise StorageFailure("rename", old, "the directory is opened read-only", errno.EROFS)
 
     def unlink(self, path: str) -> None:
         """Refuse."""
-        raise StorageFailure("unlink", path, "nothing is changed here", errno.EROFS)
+        raise StorageFailure("unlink", path, "the directory is opened read-only", errno.EROFS)
 
     def lock(self, path: str) -> None:
-        """Exclude brokers, but not other readers; without a lock file no broker is running."""
+        """Lock out brokers, but not other readers.  Without a lock file no broker is running."""
         try:
             descriptor = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:

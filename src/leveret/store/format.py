@@ -1,6 +1,6 @@
 """The file `format`: the product, the layout version, and the identity of the data directory.
 
-A block of 64 bytes, twice, at 0 and at 4096, so that no torn page and no damaged byte hits both:
+It contains a block of 64 bytes twice, at 0 and at 4096, so that no torn page damages both copies:
 
      0  8    magic "LEVERET" and a zero
      8  u32  version of the layout of everything in the directory
@@ -10,9 +10,9 @@ A block of 64 bytes, twice, at 0 and at 4096, so that no torn page and no damage
     40  16   zero
     56  8    digest of bytes 0-55
 
-Invariants: it is created by a rename, before any other file with contents, and not changed later.
-A directory that has contents but no such file, or one of an unknown version, is refused: it may
-belong to another program.
+Invariants: the file is created by a rename, before any other file with contents, and only repaired
+later.  A directory with contents but without this file, or with an unknown version, is refused,
+because it may belong to another program.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class UnknownFormat(StorageFailure):
 
 @final
 class Format:
-    """The contents of the file; `damaged` is true if one of its copies failed its check."""
+    """The contents of the file; `damaged` is true if one of the copies is damaged."""
 
     def __init__(self, uuid: bytes, created_ms: i64, damaged: bool) -> None:
         self.uuid: Final = uuid
@@ -63,7 +63,7 @@ class Format:
 def open_format(disk: Disk, new_uuid: bytes, now_ms: i64) -> Format:
     """Return the contents of the format file; create it and the folders in a new store.
 
-    Raises: UnknownFormat: the directory is not a store's.  StorageFailure: the disk failed.
+    Raises: UnknownFormat if the directory is not a store's; StorageFailure if the disk fails.
     """
     check_directory(disk)
     names = disk.list("")
@@ -79,11 +79,11 @@ def open_format(disk: Disk, new_uuid: bytes, now_ms: i64) -> Format:
 
 
 def look_at_format(disk: Disk) -> list[Format | None]:
-    """Return the contents of each copy in the file, None for a damaged one; change nothing.
+    """Return the contents of each copy in the file, None for a damaged one, without a repair.
 
-    An empty list means that there is no such file.
+    Return an empty list if the file does not exist.
 
-    Raises: UnknownFormat: an intact copy has an unknown layout.  StorageFailure.
+    Raises: UnknownFormat if an intact copy has an unknown layout; StorageFailure.
     """
     if FORMAT_PATH not in disk.list(""):
         return []
@@ -99,10 +99,10 @@ def look_at_format(disk: Disk) -> list[Format | None]:
 
 
 def check_directory(disk: Disk) -> None:
-    """Refuse a directory that is not a store's; nothing is written.
+    """Refuse a directory that is not a store's, without writing to it.
 
-    Raises: UnknownFormat: it belongs to something else, or to a later layout.  StorageFailure: the
-    disk failed.
+    Raises: UnknownFormat if it belongs to another program or has an unknown layout; StorageFailure
+    if the disk fails.
     """
     names = disk.list("")
     if FORMAT_PATH in names:
@@ -127,7 +127,7 @@ def _blocks(disk: Disk) -> tuple[bytes, bytes, i64]:
 
 
 def _version(block: bytes) -> None:
-    """Refuse a damaged block, or one of another layout.  Raises: UnknownFormat."""
+    """Refuse a damaged block, or a block of another layout.  Raises: UnknownFormat."""
     if not _is_block(block):
         raise UnknownFormat("both copies of the format file are damaged, or it is not ours")
     version = read_i32_le(block, 8)
@@ -149,7 +149,7 @@ def _block(uuid: bytes, created_ms: i64) -> bytes:
 
 
 def _write(disk: Disk, block: bytes) -> None:
-    """Create the file: complete under its name, or not at all."""
+    """Create or replace the file atomically."""
     path = FORMAT_PATH + ".new"
     file = disk.open(path, create=True)
     file.truncate(0)
@@ -161,7 +161,7 @@ def _write(disk: Disk, block: bytes) -> None:
 
 
 def _read(disk: Disk) -> Format:
-    """Return the contents of the file; one intact copy is enough, and repairs the other."""
+    """Return the contents of the file, and repair a damaged copy from the other one."""
     first, second, size = _blocks(disk)
     block = first if _is_block(first) else second
     _version(block)

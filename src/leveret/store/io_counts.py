@@ -1,7 +1,7 @@
-"""Counts of what writing and syncing the journal has cost since the start.
+"""Counts and durations of the journal's writes and syncs since the start.
 
-The writing thread updates them once per group and per sync; others only read them.  No limit or
-decision depends on these figures.
+The writing thread updates them once per group and per sync; other threads only read them.  No limit
+or decision depends on these figures.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-#: The upper bounds of the classes of sync durations, in ns; a last class has the longer ones.
+#: The upper bounds of the histogram classes for sync durations, in ns.  One more class has longer
+#: durations.
 SYNC_CLASSES_NS: Final[tuple[int, ...]] = (
     100_000,
     250_000,
@@ -33,7 +34,7 @@ SYNC_CLASSES_NS: Final[tuple[int, ...]] = (
 
 @final
 class IoCounts:
-    """Writes with their bytes and records, and syncs; times in ns of a monotonic clock.
+    """Counts of writes, their bytes and records, and syncs, with durations in ns.
 
     `sync_classes` counts the syncs in each class of durations.
     """
@@ -48,7 +49,7 @@ class IoCounts:
         self.sync_classes = [0] * (len(SYNC_CLASSES_NS) + 1)
 
     def wrote(self, records: i64, size: i64, took_ns: i64) -> None:
-        """Count one group that was written."""
+        """Count a written group."""
         self.writes += 1
         self.records += records
         self.bytes_written += size
@@ -62,15 +63,15 @@ class IoCounts:
 
     @property
     def records_per_sync(self) -> float:
-        """The number of records that one sync made durable, on average."""
+        """The average number of records that a sync made durable."""
         return float(self.records) / float(self.syncs) if self.syncs > 0 else 0.0
 
     @property
     def write_ms(self) -> float:
-        """The duration of a write, on average."""
+        """The average duration of a write."""
         return float(self.write_ns) / float(self.writes) / 1e6 if self.writes > 0 else 0.0
 
     @property
     def sync_ms(self) -> float:
-        """The duration of a sync, on average."""
+        """The average duration of a sync."""
         return float(self.sync_ns) / float(self.syncs) / 1e6 if self.syncs > 0 else 0.0

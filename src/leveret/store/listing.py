@@ -1,12 +1,12 @@
-"""The files of a data directory that make up a copy, in an order that makes the copy consistent.
+"""The listing of a data directory's files for a copy, in an order that makes it consistent.
 
-    snapshots   first: everything that they refer to exists, and the journal extends past their
+    snapshots   first: all files that they refer to exist, and the journal extends past their
                 barrier
     journal     up to its size at the time of listing; its last group may be torn
     segments    last: a chunk was written before the journal referred to it
 
-No file may be removed between the listing and the end of the copy (`CheckpointFiles.hold`).  Sizes
-are those at the time of listing: listed bytes never change, and later growth is not copied.
+Between the listing and the end of the copy, no file may be removed (`CheckpointFiles.hold`).  Sizes
+are those at the time of listing.  Listed bytes never change, and later growth is not copied.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ FOLDERS: Final = (STATE_DIR, JOURNAL_DIR, SEGMENTS_DIR)
 def files_in(disk: Disk, folder: str) -> list[tuple[str, int]]:
     """Return the paths and sizes of a folder's files, in the order of their names.
 
-    Files that have no final name yet, and those that end with the process, are left out.  A missing
-    folder has none.
+    Temporary files, and files without a final name yet, are omitted.  A missing folder has no
+    files.
 
     Raises: StorageFailure.
     """
@@ -47,9 +47,9 @@ def size_of(disk: Disk, path: str) -> int:
 
 
 def read_some(disk: Disk, path: str, at: int, size: int) -> bytes:
-    """Return `size` bytes of a file from `at` on; nothing if they cannot be read.
+    """Return `size` bytes of a file from `at` on, or b"" if they cannot be read.
 
-    It is for copying: unreadable bytes are missing only in the copy.
+    Copies use it, so unreadable bytes are missing only in the copy.
     """
     try:
         file = disk.open(path)
@@ -62,7 +62,7 @@ def read_some(disk: Disk, path: str, at: int, size: int) -> bytes:
 
 
 def _counts(folder: str, name: str) -> bool:
-    """Return whether a name is that of a file of the folder."""
+    """Return whether a name is the final name of a file in the folder."""
     if folder == STATE_DIR:
         return state_generation(name) >= 0
     if folder == JOURNAL_DIR:

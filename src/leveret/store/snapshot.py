@@ -1,11 +1,11 @@
-"""The state snapshot, written by a checkpoint so that the older journal can be removed.
+"""The state snapshot, which a checkpoint writes so that the older journal can be removed.
 
     state/<generation>       16 digits; `<generation>.new` while it is written
 
-It is one group as in `record.py`, with the generation as its number and its file number; the seed
-is the store's with all its bits below the sign turned over, so that no part of a snapshot passes
-for one of a journal.  Its records, besides define, requeue (a delivery count), trim, consumer
-offset and publisher sequence, which are the journal's:
+A snapshot is a group as in `record.py`, with the generation as its number and its file number.  The
+seed is the store's seed with all bits below the sign inverted, so that no part of a snapshot is
+valid in a journal.  It has the journal's records define, requeue (a delivery count), trim, consumer
+offset, publisher sequence and publish session, and these:
 
     snapshot    first: u64 generation | u64 replay_from_lsn, a group's number | u64 number of the
                 journal file in which that group is the first | i64 time in ms | u64 first number
@@ -21,9 +21,9 @@ offset and publisher sequence, which are the journal's:
 
 All of a queue's acked ranges come before its chunks.
 
-Invariants: a snapshot is complete if every record matches its digest and the end record exists;
-it gets its final name when it is synced.  It is consistent together with all journal groups from
-`replay_from_lsn` on, applied over it.
+Invariants: a snapshot is complete if every record matches its digest and the end record exists.  It
+gets its final name after the sync.  It is consistent after all journal groups from
+`replay_from_lsn` on are applied to it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from leveret.wire.buffer import BytesWriter, read_i64_le, write_i32_le, write_i6
 
 _RANGES_PER_RECORD_MAX: Final = 4096
 
-#: The fields that identify a definition to people.
+#: The fields that identify a definition in errors.
 _NAMES: Final = ("vhost", "user", "component", "name", "id", "source", "destination")
 
 
@@ -75,18 +75,18 @@ def state_generation(name: str) -> int:
 
 
 def snapshot_seed(seed: int) -> int:
-    """Return the seed for snapshots of the store whose seed is `seed`."""
+    """Return the seed for snapshots of a store with `seed`."""
     return seed ^ SEED_MASK
 
 
 def scan_snapshot(data: bytes, seed: int, path: str) -> JournalScan:
-    """Return a scan over the bytes of the snapshot at `path`; `seed` is the store's."""
+    """Return a scan of the snapshot at `path`, with its bytes in `data` and the store's seed."""
     generation = state_generation(path.rpartition("/")[2])
     return JournalScan(data, snapshot_seed(seed), path, generation, generation)
 
 
 def read_acked(data: bytes, start: i64, end: i64) -> list[tuple[int, int]]:
-    """Return the ranges of gone sequences that follow the queue's id in a record."""
+    """Return the ranges of removed sequences that follow the queue's id in a record."""
     return [
         (int(read_i64_le(data, at)), int(read_i64_le(data, at + 8)))
         for at in range(start + 8, end - 15, 16)
@@ -109,8 +109,8 @@ class SnapshotHead:
         self.replay_from_lsn: Final[i64] = replay_from_lsn
         self.journal_file: Final[i64] = journal_file
         self.time_ms: Final[i64] = time_ms
-        #: Segment files with lower numbers contain nothing that is not also in the kept journal
-        #: before this snapshot.
+        #: All contents of segment files with lower numbers are also in the remaining journal before
+        #: this snapshot.
         self.newest_segment: Final[i64] = newest_segment
 
 
@@ -127,7 +127,7 @@ def read_snapshot_head(data: bytes, position: i64) -> SnapshotHead:
 
 @final
 class SnapshotWriter:
-    """Gathers a snapshot's records; `take` returns the new ones, so that none is held for long."""
+    """Encodes a snapshot's records; `take` returns the new ones, so that few are in memory."""
 
     def __init__(self, seed: int, head: SnapshotHead) -> None:
         self.head: Final = head
@@ -154,7 +154,7 @@ class SnapshotWriter:
     def define(self, kind: str, definition: dict[str, object]) -> None:
         """Add a definition.
 
-        Raises: ValueError: it cannot be written; the text names it.
+        Raises: ValueError if it cannot be written; the text names it.
         """
         writer = BytesWriter()
         try:
@@ -172,7 +172,7 @@ class SnapshotWriter:
         self._add(QUEUE, writer)
 
     def acked(self, queue_id: i64, ranges: list[tuple[int, int]]) -> None:
-        """Add ranges of sequences that are gone from a queue's chunks."""
+        """Add ranges of sequences that were removed from a queue's chunks."""
         for start in range(0, len(ranges), _RANGES_PER_RECORD_MAX):
             writer = BytesWriter()
             write_i64_le(writer, queue_id)
@@ -189,7 +189,7 @@ class SnapshotWriter:
         self._add(CHUNK, writer)
 
     def delivery_count(self, queue_id: i64, sequence: i64, count: i64) -> None:
-        """Add how often a message of an older chunk was delivered."""
+        """Add the delivery count of a message in an older chunk."""
         writer = BytesWriter()
         write_i64_le(writer, queue_id)
         write_i64_le(writer, sequence)
@@ -225,7 +225,7 @@ class SnapshotWriter:
         self._add(PUBLISH_SESSION, writer)
 
     def end(self) -> bytes:
-        """Add the last record; return the header that precedes all of them."""
+        """Add the last record, and return the group header, which precedes all records."""
         writer = BytesWriter()
         write_i64_le(writer, self._records)
         self._add(END, writer)
@@ -236,7 +236,7 @@ class SnapshotWriter:
 
     @property
     def waiting(self) -> int:
-        """The number of bytes that `take` would return."""
+        """The number of bytes that `take` returns now."""
         return len(self._out)
 
     def take(self) -> bytes:
@@ -246,7 +246,7 @@ class SnapshotWriter:
         return data
 
     def _add_named(self, kind: i64, queue_id: i64, name: bytes, value: i64) -> None:
-        """Add a number that a queue stores under a name."""
+        """Add a record of a name and a number in a queue."""
         writer = BytesWriter()
         write_i64_le(writer, queue_id)
         write_string(writer, name)

@@ -1,1 +1,1 @@
-"""The journal: its groups in memory, its files on the disk, and reading them again."""
+"""The journal: records gathered into groups, the files on disk, and scans of the files."""

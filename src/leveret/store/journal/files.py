@@ -1,13 +1,13 @@
-"""The journal on disk: groups go to numbered files, each written and synced in order.
+"""The journal on disk: groups are written and synced in order, in numbered files.
 
-Its methods run in the sync thread and spend their time in calls that release the GIL. It decides
-nothing: the file of each group was chosen when the group was sealed (`journal.py`).
+The methods run in the sync thread and spend their time in calls that release the GIL.  They choose
+no files: the file of each group was chosen when the group was sealed (`journal.py`).
 
 Invariants: when `write` returns, the group and the name of its file are durable.  After the first
 failure of any call, expected or not, every later call fails too, because the contents of the disk
 are unknown and a failed sync is never repeated.  A write that finds no space is not such a failure:
-the file is cut back to its last complete group, so that the same group may be written again
-(`DiskFull`), and no other before it.
+the file is truncated to its last complete group, so that the same group may be written again
+(`DiskFull`), but no other group before it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from leveret.store.disk import Disk, DiskFull, StorageFailure, StoreFile, append
 from leveret.store.format import JOURNAL_DIR
 from leveret.store.journal.journal import JournalGroup
 
-#: Zeros written ahead of a journal file's end, and the groups that they are written for: up to this
-#: size, after this many of them in a row.  A sync that changes neither a file's size nor its blocks
-#: takes a quarter less time (86 instead of 115 µs on ext4).
+#: The number of zeros that are written ahead of a journal file's end, after a number of consecutive
+#: groups of a limited size.  A sync that changes neither a file's size nor its blocks takes a
+#: quarter less time (86 instead of 115 µs on ext4).
 JOURNAL_AHEAD_BYTES: Final = 256 * 1024
 JOURNAL_AHEAD_GROUP_BYTES: Final = 8192
 JOURNAL_AHEAD_GROUPS: Final = 16
 
 
 def journal_name(number: int) -> str:
-    """Return the name of the journal file `number` in its folder."""
+    """Return the name of the journal file `number`, without its folder."""
     return f"{number:016d}.jnl"
 
 
@@ -47,9 +47,9 @@ def journal_number(name: str) -> int:
 
 @final
 class JournalFiles:
-    """Writes groups and syncs them.  Only one thread at a time may call it.
+    """Writes and syncs groups; only one thread at a time may call it.
 
-    If a write finds no space, the `ballast` is given up for it, if there is one.
+    If a write finds no space, it gives up the `ballast`, if there is one.
     """
 
     def __init__(self, disk: Disk, ballast: Ballast | None = None) -> None:
@@ -68,16 +68,16 @@ class JournalFiles:
         self._broken = False
 
     def write(self, group: JournalGroup) -> None:
-        """Write `group` and return when it is durable.
+        """Write `group` and wait until it is durable.
 
-        Raises: DiskFull: try again with the same group.  StorageFailure: nothing may be confirmed
-        any more.
+        Raises: DiskFull, after which the caller may try again with the same group; StorageFailure,
+        after which nothing may be confirmed.
         """
         self.append(group)
         self.sync()
 
     def append(self, group: JournalGroup) -> None:
-        """Write `group` without waiting for the disk; its records are durable after `sync`.
+        """Write `group` without a sync; its records are durable after `sync`.
 
         Raises: as `write`.
         """
@@ -114,11 +114,10 @@ class JournalFiles:
         self._written = group.number
 
     def _write_ahead(self, file: StoreFile, size: i64) -> None:
-        """While groups are small and frequent, write zeros ahead of them: this makes syncs faster.
+        """Write zeros ahead of small groups, which makes their syncs faster.
 
         Groups that overwrite zeros change neither the size nor the blocks of the file, so the file
-        system has less to write.  Large groups gain nothing, because the zeros are written in
-        addition.
+        system writes less.  Large groups gain nothing, because the zeros are written in addition.
         """
         if size > JOURNAL_AHEAD_GROUP_BYTES:
             self._small_groups = 0
@@ -138,9 +137,9 @@ class JournalFiles:
             self._zeros_end = self._end + JOURNAL_AHEAD_BYTES
 
     def sync(self) -> i64:
-        """Return when everything written is durable; return the number of the newest such group.
+        """Wait until all written groups are durable, and return the number of the newest one.
 
-        Raises: StorageFailure: nothing may be confirmed any more.
+        Raises: StorageFailure, after which nothing may be confirmed.
         """
         self._check()
         if self._file is not None:
@@ -161,7 +160,7 @@ class JournalFiles:
             file.close()
 
     def _check(self) -> None:
-        """Refuse every call after a failure."""
+        """Raise if an earlier call failed."""
         if self._failure is not None:
             raise StorageFailure(
                 self._failure.verb, self._failure.path, "failed before", self._failure.errno
@@ -172,7 +171,7 @@ class JournalFiles:
     def _file_for(self, group: JournalGroup) -> StoreFile:
         """Return the file of `group`.
 
-        This makes the name of a new file durable, after its predecessor is synced and closed.
+        For a new file, sync and close its predecessor, and make the new file's name durable.
         """
         file = self._file
         if file is not None:

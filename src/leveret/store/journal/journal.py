@@ -1,17 +1,17 @@
-"""The end of the journal: records gather in memory until one call writes and syncs them.
+"""The end of the journal, where records are gathered in memory until they are written and synced.
 
-Everything that must survive goes through here in one order: definitions, messages, acks.  A record
-is appended synchronously; it is durable when `durable_group` has reached the value that `group` had
-at that moment.  `seal` returns the gathered records as one `JournalGroup`; the code that writes and
-syncs it (`files.py`) reports that by `synced`, and meanwhile the next group gathers.  There is no
-timer.
+All durable changes are appended here in one order: definitions, messages, acks.  A record is
+appended synchronously, and is durable when `durable_group` has reached the value that `group` had
+at that moment.  `seal` returns the gathered records as a `JournalGroup`.  `files.py` writes and
+syncs it, which the caller reports by `synced`.  Until then, records are gathered in the next group.
+There is no timer.
 
-This module does no I/O and reads no clock.  `record.py` shows the layout of the bytes.
+This module does no I/O and reads no clock.  `record.py` defines the layout of the bytes.
 
-Invariants: records keep the order of the calls, except for acks, which gather and come last in the
-group or when there are many: nothing that follows an ack depends on it, because a sequence is never
-used twice.  A body of `BODY_APART_BYTES` or more is never copied.  One record never spans two
-groups.
+Invariants: records are in the order of the calls, except for acks, which are gathered and appended
+at the end of the group, or when there are many.  No later record depends on an ack, because a
+sequence is never reused.  A body of `BODY_APART_BYTES` or more is never copied.  A record never
+spans two groups.
 """
 
 from __future__ import annotations
@@ -58,30 +58,30 @@ from leveret.wire.buffer import BytesWriter, write_i32_le, write_i64_le
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Ranges of acks in one record of the journal: the loss if one record is damaged.
+#: The maximal ranges of acks in a record, which limits the loss if the record is damaged.
 ACK_RANGES_PER_RECORD_MAX: Final = 512
 
 
-#: From this size on, hashing a body in place is cheaper than copying it next to its head.
+#: From this size on, hashing a body in place is cheaper than copying it to its record's head.
 _HASH_APART_BYTES: Final = 1024
 
-#: The payload of a publish record begins with the number of targets, known only at its end.
+#: The payload of a publish record begins with the number of targets, which is written last.
 _PUBLISH_START: Final = RECORD_HEAD_BYTES + 4
 
 _ACK_RANGE_BYTES: Final = 24
 
-#: References that compiled code can use without a look-up.  They take the seed as an object because
-#: compiled code keeps an `int` below 2**62 unboxed, and would box it again for each record.
+#: References that compiled code can use without a look-up.  Their parameter for the seed is an
+#: object, because compiled code stores an `int` unboxed, and would box it for each record.
 _digest: Final = cast("Callable[[bytes, object], bytes]", xxh3_64_digest)
 _hasher: Final = cast("Callable[[bytes, object], xxh3_64]", xxh3_64)
 
 
 @final
 class JournalGroup:
-    """Records that one call writes and one sync makes durable.
+    """A group of records that is written and synced together.
 
-    `parts` are the bytes in order, header first; `size` is their sum; `number` is that of the group
-    and `file_number` that of its journal file.
+    `parts` are the bytes in order, header first, and `size` is their total size.  `number` is the
+    group's number and `file_number` its journal file's.
     """
 
     def __init__(self, number: i64, file_number: i64, records: i64, parts: list[bytes]) -> None:
@@ -96,26 +96,27 @@ class JournalGroup:
 
     @property
     def data(self) -> bytes:
-        """Return all parts as one: for tests and tools, because it copies."""
+        """The parts joined, for tests and tools; this copies them."""
         return b"".join(self.parts)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class LateRecord:
-    """A record whose place the journal finds; see `Journal.later` and `Journal.at_end`."""
+    """A record that the journal appends later; see `Journal.later` and `Journal.at_end`."""
 
     @abstractmethod
     def append_to(self, journal: Journal) -> None:
-        """Append it."""
+        """Append the record."""
 
 
 @final
 class Journal:
     """The open end of the journal.
 
-    `group` is the number of the group being filled, `durable_group` that of the newest synced one,
-    `unsynced_bytes` the number of bytes appended and not synced, `file_number` the file of the last
-    sealed group, `bytes_since_roll` the number of bytes sealed since the last checkpoint began.
+    `group` is the number of the group being filled, `durable_group` the number of the newest synced
+    group, `unsynced_bytes` the number of bytes appended but not synced, `file_number` the file of
+    the last sealed group, and `bytes_since_roll` the number of bytes sealed since the last
+    checkpoint began.
     """
 
     def __init__(self, seed: int = 0, group: i64 = 1, file_number: i64 = 1) -> None:
@@ -124,7 +125,7 @@ class Journal:
         self.unsynced_bytes: i64 = 0
         self.file_number: i64 = file_number
         self.bytes_since_roll: i64 = 0
-        #: The size at which a file is closed and the next one begun.
+        #: The size from which on the next group begins a new file.
         self.file_bytes_max: i64 = JOURNAL_FILE_BYTES
         self._seed = seed
         self._record_seed: object = seed ^ int(group)
@@ -154,14 +155,14 @@ class Journal:
     # -- messages ----------------------------------------------------------------------------------
 
     def target(self, queue_id: i64, sequence: i64) -> None:
-        """Name a queue that takes the next published message, and the message's sequence there."""
+        """Add a target queue of the next published message, with the message's sequence in it."""
         writer = self._publish
         write_i64_le(writer, queue_id)
         write_i64_le(writer, sequence)
         self._targets += 1
 
     def publish(self, message: Message) -> None:
-        """Append a message for all targets named since the last one."""
+        """Append a message for all targets added since the last message."""
         writer = self._publish
         count = self._targets
         writer[5] = u8(count & 0xFF)
@@ -173,10 +174,10 @@ class Journal:
         self._append_message(PUBLISH, message.body)
 
     def move(self, queue_id: i64, sequence: i64, message: Message) -> None:
-        """Append the ack of one message and its publish to the targets named, as one record.
+        """Append the ack of a message and its publish to the added targets, as one record.
 
-        The message is stored again, with its changes: replay cannot look up the original, which a
-        checkpoint may have left out.
+        The record contains the changed message, because replay cannot look up the original, which
+        a checkpoint may have omitted.
         """
         writer = self._publish
         count = self._targets
@@ -191,14 +192,14 @@ class Journal:
         self._append_message(MOVE, message.body)
 
     def ack(self, queue_id: i64, first: i64, last: i64) -> None:
-        """Append that the messages `first` to `last` of a queue are gone; runs are merged."""
+        """Append that the messages `first` to `last` of a queue are removed; runs are merged."""
         if queue_id == self._ack_queue and first == self._ack_last + 1:
             self._ack_last = last
         else:
             self._start_ack_run(queue_id, first, last)
 
     def retain(self, queue_id: i64, sequence: i64) -> None:
-        """Append that a message is acked, and that its queue keeps it for a rewind."""
+        """Append that a message is acked, but that its queue retains it for a rewind."""
         self.requeue(queue_id, sequence, RETAINED_COUNT)
 
     def requeue(self, queue_id: i64, sequence: i64, delivery_count: i64) -> None:
@@ -210,9 +211,9 @@ class Journal:
         self._append(writer, RECORD_HEAD_BYTES, REQUEUE, b"")
 
     def purge(self, queue_id: i64, below_sequence: i64) -> None:
-        """Append that every message of a queue below a sequence is gone.
+        """Append that every message of a queue below a sequence is removed.
 
-        This includes unacked messages; if they must stay, append acks of the others instead.
+        This includes unacked messages.  If they must stay, append acks of the others instead.
         """
         writer = self._other
         write_i64_le(writer, queue_id)
@@ -235,7 +236,7 @@ class Journal:
         self._append_named(CONSUMER_OFFSET, queue_id, consumer, FORGOTTEN)
 
     def spill(self, queue_id: i64, ref: ChunkRef, gone: list[tuple[int, int]]) -> None:
-        """Append that a durable chunk holds messages of a queue, of which `gone` are gone."""
+        """Append a reference to a durable chunk of a queue, whose sequences `gone` are removed."""
         writer = _scratch(RECORD_HEAD_BYTES)
         write_i64_le(writer, queue_id)
         write_chunk_ref(writer, ref)
@@ -246,9 +247,9 @@ class Journal:
         self._append(writer, RECORD_HEAD_BYTES, SPILL, b"")
 
     def later(self, record: LateRecord) -> None:
-        """Append `record` once everything recorded so far is in groups before its own.
+        """Append `record` to a group after those of all records appended so far.
 
-        A crash may keep any part of the newest group, but the groups before it are durable then.
+        A crash may leave any part of the newest group, but the groups before it are then durable.
         """
         if self.has_records():
             self._late.append(record)
@@ -256,7 +257,7 @@ class Journal:
             record.append_to(self)
 
     def at_end(self, record: LateRecord) -> None:
-        """Append `record` after all others of the next sealed group."""
+        """Append `record` at the end of the next sealed group."""
         self._last.append(record)
 
     def publish_session(self, progress: PublishProgress) -> None:
@@ -270,15 +271,15 @@ class Journal:
     def define(self, kind: str, definition: dict[str, object]) -> None:
         """Append a definition: a vhost, exchange, queue, binding, user, permission or policy.
 
-        Call it before the state changes that it describes; if that is impossible, make a
-        `Definition` first and append it by `define_made`.
+        Call this before changing the state.  If that is impossible, create a `Definition` first,
+        and append it by `define_made`.
 
-        Raises: PreconditionFailed (406): a value in it cannot be stored; nothing was appended.
+        Raises: PreconditionFailed (406) if a value cannot be stored; nothing is appended.
         """
         self.define_made(Definition(kind, definition))
 
     def define_made(self, definition: Definition) -> None:
-        """Append a definition that was checked already."""
+        """Append a valid definition."""
         writer = _scratch(RECORD_HEAD_BYTES)
         writer.write(definition.payload)
         self._append(writer, RECORD_HEAD_BYTES, DEFINE, b"")
@@ -292,7 +293,7 @@ class Journal:
     def checkpoint(self, generation: i64, uuid: bytes = b"") -> None:
         """Append that the checkpoint `generation` began.
 
-        With the store's `uuid` this generation of the journal can be read without `format`.
+        With the store's `uuid`, this generation of the journal can be read without `format`.
         """
         write_i64_le(self._other, generation)
         self._other.write(uuid)
@@ -306,7 +307,7 @@ class Journal:
         self._append(self._other, RECORD_HEAD_BYTES, CLEAN_STOP, b"")
 
     def begin_tx(self) -> None:
-        """Make all records up to `end_tx` one record: after a crash all of them exist, or none."""
+        """Combine all records up to `end_tx` in one, so that a crash leaves all of them or none."""
         if self._in_tx:
             raise RuntimeError("a transaction's record is open already")
         self._close_ack_run()
@@ -334,22 +335,22 @@ class Journal:
 
     @property
     def in_tx(self) -> bool:
-        """Return whether a transaction is open."""
+        """Whether a transaction is open."""
         return self._in_tx
 
     def has_records(self) -> bool:
-        """Return whether there are records to seal."""
+        """Return whether the group has records."""
         return self._records > 0 or self._ack_queue >= 0 or len(self._acks) > RECORD_HEAD_BYTES
 
     @property
     def last_group(self) -> i64:
-        """The group with which everything recorded is durable, including late records."""
+        """The group that contains the last appended record, including late records."""
         if self._late:
             return self.group + 1
         return self.group if self.has_records() else self.group - 1
 
     def seal(self) -> JournalGroup | None:
-        """Return the gathered records as a group to write, or None; begin the next group."""
+        """Begin the next group; return the gathered records as a group to write, or None."""
         if self._in_tx:
             raise RuntimeError("a transaction's record is open")
         self._flush_acks()
@@ -380,7 +381,7 @@ class Journal:
         return group
 
     def synced(self, number: i64) -> None:
-        """Record that all groups up to `number` are durable."""
+        """Mark all groups up to `number` as durable."""
         while self._sealed and self._sealed[0].number <= number:
             self.unsynced_bytes -= self._sealed.pop(0).size
         if self._sealed and number >= self._sealed[0].number:
@@ -390,21 +391,21 @@ class Journal:
         self.durable_group = max(self.durable_group, number)
 
     def roll(self) -> i64:
-        """Make the next group begin a new file; return its number, where replay must start."""
+        """Make the next group begin a new file; return the group's number, where replay starts."""
         self._rolling = self._file_bytes > 0
         self.bytes_since_roll = 0
         return self.group
 
     @property
     def next_file_number(self) -> int:
-        """The number of the file that the next group would go to if it were sealed now."""
+        """The number of the file of the next group, if it is sealed now."""
         full = self._rolling or self._file_bytes >= self.file_bytes_max
         return int(self.file_number) + 1 if full else int(self.file_number)
 
     # -- inside ------------------------------------------------------------------------------------
 
     def _append_last(self) -> None:
-        """Append the records that come after all others."""
+        """Append the records of `at_end`."""
         last, self._last = self._last, []
         for record in last:
             record.append_to(self)
@@ -419,7 +420,7 @@ class Journal:
         self._out = BytesWriter()
 
     def _append_message(self, kind: i64, body: bytes) -> None:
-        """Frame the message in `_publish`: a small body is copied after its head."""
+        """Frame the message in `_publish`; a small body is copied to its head."""
         writer = self._publish
         if len(body) < _HASH_APART_BYTES:
             writer.write(body)
@@ -429,7 +430,7 @@ class Journal:
     def _append(self, writer: BytesWriter, start: i64, kind: i64, body: bytes) -> None:
         """Frame the payload in `writer`, followed by `body`, as one record; empty `writer`.
 
-        The first bytes of `writer`, up to `start`, are kept free for the record's head.
+        The first bytes of `writer`, up to `start`, are reserved for the record's head.
         """
         size: i64 = len(writer) - RECORD_HEAD_BYTES + len(body)
         if size > RECORD_BYTES_MAX:
@@ -457,7 +458,7 @@ class Journal:
         self._count(DIGEST_BYTES + RECORD_HEAD_BYTES + size)
 
     def _append_body(self, body: bytes) -> None:
-        """Append a body; a large one is not copied."""
+        """Append a body, without copying it if it is large."""
         if len(body) < BODY_APART_BYTES:
             self._out.write(body)
             return
@@ -467,7 +468,7 @@ class Journal:
         self._parts.append(body)
 
     def _append_parts(self, kind: i64, parts: list[bytes]) -> None:
-        """Frame a payload that consists of parts; the first has space for the record's head."""
+        """Frame a payload of several parts, the first with space for the record's head."""
         size: i64 = -RECORD_HEAD_BYTES
         for part in parts:
             size += len(part)
@@ -486,14 +487,14 @@ class Journal:
         self._count(DIGEST_BYTES + RECORD_HEAD_BYTES + size)
 
     def _append_to_tx(self, head: bytes, body: bytes) -> None:
-        """Append an operation to the open transaction: like a record, but without a digest."""
+        """Append an operation, which is a record without a digest, to the open transaction."""
         self._tx.write(head)
         self._tx_size += len(head) + len(body)
         if len(body) < BODY_APART_BYTES:
             self._tx.write(body)
             if len(self._tx) < BODY_APART_BYTES:
                 return
-            # One buffer for all of it would be copied again and again as it grows.
+            # A single growing buffer would be copied repeatedly.
             body = b""
         self._tx_parts.append(self._tx.getvalue())
         if len(body) > 0:
@@ -507,7 +508,7 @@ class Journal:
         self.unsynced_bytes += size
 
     def _append_named(self, kind: i64, queue_id: i64, name: bytes, value: i64) -> None:
-        """Append a number that a queue stores under a name."""
+        """Append a record of a name and a number in a queue."""
         writer = _scratch(RECORD_HEAD_BYTES)
         write_i64_le(writer, queue_id)
         write_string(writer, name)
@@ -515,7 +516,7 @@ class Journal:
         self._append(writer, RECORD_HEAD_BYTES, kind, b"")
 
     def _start_ack_run(self, queue_id: i64, first: i64, last: i64) -> None:
-        """Begin a run of acks; inside a transaction each range is an operation of its own."""
+        """Begin a run of acks; in a transaction, append each range as an operation."""
         if self._in_tx:
             writer = self._other
             write_i64_le(writer, queue_id)
@@ -529,7 +530,7 @@ class Journal:
         self._ack_last = last
 
     def _close_ack_run(self) -> None:
-        """Add the open run of acks to the pending ones; frame many at once."""
+        """Add the open run of acks to the pending ones; append these if they are many."""
         if self._ack_queue < 0:
             return
         writer = self._acks
@@ -541,7 +542,7 @@ class Journal:
             self._append(writer, RECORD_HEAD_BYTES, ACK, b"")
 
     def _flush_acks(self) -> None:
-        """Append all gathered acks."""
+        """Append all pending acks."""
         self._close_ack_run()
         if len(self._acks) > RECORD_HEAD_BYTES:
             self._append(self._acks, RECORD_HEAD_BYTES, ACK, b"")

@@ -1,22 +1,22 @@
-"""Reading one journal file: its intact records in order, and the damage in it.
+"""The scan of a journal file, which finds its intact records in order, and its damage.
 
-It only reads bytes: `recovery.py` decides what a record does and what damage means.
+This module only parses bytes.  `recovery.py` applies records and evaluates damage.
 
-Damage is skipped at the lowest possible cost:
+Damage is skipped with the smallest possible loss:
 
-- A record whose digest fails, in a group whose sizes still lead to its end: only that record is
-  lost.
-- The size of a record is damaged: each other value of each of its four bytes is tried, and the one
-  with which the digest matches is right; then nothing is lost.
-- Neither: the rest of the group is lost.
-- The header of a group is damaged: its records can be checked without it, because their seed
-  depends on the group's number, which follows from the one before.
-- Otherwise everything up to the next intact header, which is found by its magic, is lost.
+- If a record's digest does not match, but its size and those after it lead to the group's end, only
+  that record is lost.
+- If a record's size is damaged, all other values of each of its four bytes are tried.  If the
+  digest matches with one of them, nothing is lost.
+- Otherwise the rest of the group is lost.
+- If a group's header is damaged, its records can be checked without it, because their seed depends
+  on the group's number, which is one more than the previous group's.
+- Otherwise all data up to the next intact header, which is found by its magic, is lost.
 
-Zeros up to the end of the file are no damage: they were written ahead of the groups.
+Zeros up to the end of the file are not damage, because they were written ahead of the groups.
 
-Invariants: no byte is returned that a digest did not cover; groups are returned in ascending order;
-a record that belongs to another group, file or store is damage.
+Invariants: only bytes that a digest covers are returned.  Groups are returned in ascending order.
+A record that belongs to another group, file or store is damage.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from leveret.wire.buffer import read_i32_le, read_i64_le
 
 @final
 class JournalScan:
-    """Walks over the bytes of one journal file.
+    """A scan over the bytes of one journal file.
 
-    After `next` returned True, the record of `kind` has its payload in `data` from `start` to
-    `end`, and belongs to `group`.  `durable` is the newest group that any header called durable,
-    `damages` lists the damage up to here, `garbage_from` is where a tail without an intact header
-    begins (-1 if there is none).
+    After `next` returns True, a record of `kind` in `group` has its payload in `data` from `start`
+    to `end`.  `durable` is the newest durable group according to the headers.  `damages` lists the
+    damage so far.  `garbage_from` is the position of a tail without an intact header, or -1 if
+    there is none.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class JournalScan:
         self._file_number = file_number
         self._record_seed: int = seed
         self._position: i64 = 0
-        #: The end of the group by its header; -1 if the header is lost.
+        #: The end of the group according to its header, or -1 if the header is damaged.
         self._group_end: i64 = 0
 
     def next(self) -> bool:
@@ -81,7 +81,7 @@ class JournalScan:
     # -- groups ------------------------------------------------------------------------------------
 
     def _next_group(self) -> bool:
-        """Enter the group at the position, or the next one that can be found."""
+        """Enter the group at the current position, or the next one that can be found."""
         position = self._position
         size: i64 = len(self.data)
         if position >= size:
@@ -107,11 +107,11 @@ class JournalScan:
         return self._enters(found)
 
     def _is_room(self, position: i64) -> bool:
-        """Return whether the rest of the file from `position` on is zeros."""
+        """Return whether the file has only zeros from `position` on."""
         return self.data[position] == 0 and not self.data[position:].strip(b"\0")
 
     def _enters(self, position: i64) -> bool:
-        """Enter the group at `position` if an intact header of a later group is there."""
+        """Enter the group at `position` if it has an intact header of a later group."""
         if not is_group_header(self.data, position, self._seed, self._file_number):
             return False
         number = read_i64_le(self.data, position + 8)
@@ -132,7 +132,7 @@ class JournalScan:
         )
 
     def _enter(self, number: i64, first: i64, end: i64) -> None:
-        """Begin group `number`, whose records go from `first` to `end`."""
+        """Begin group `number`, whose records extend from `first` to `end`."""
         self.group = number
         self.groups += 1
         self._record_seed = self._seed ^ int(number)
@@ -154,7 +154,7 @@ class JournalScan:
     # -- records -----------------------------------------------------------------------------------
 
     def _next_record(self) -> bool:
-        """Take the record at the position; return False if there is none to take."""
+        """Take the record at the current position, and return whether there is an intact one."""
         position = self._position
         limit: i64 = len(self.data)
         if self._group_end >= 0:
@@ -175,7 +175,7 @@ class JournalScan:
         self._position = self.end
 
     def _pass_damaged_record(self, position: i64, limit: i64) -> bool:
-        """Skip a damaged record; return True if it could be read all the same."""
+        """Skip a damaged record, or repair its size; return whether it could be repaired."""
         if self._sizes_lead_to_end(position):
             size = RECORD_HEADER_BYTES + i64(read_i32_le(self.data, position + DIGEST_BYTES))
             self._damage(position, size, "a record", 1, self.group, i64(self.data[position + 12]))
@@ -197,7 +197,7 @@ class JournalScan:
     def _sizes_lead_to_end(self, position: i64) -> bool:
         """Return whether the size at `position`, and those after it, lead to the group's end.
 
-        The kinds must be known too: with zeros alone, every thirteenth byte would match.
+        The kinds must also be known, because among zeros every thirteenth byte would match.
         """
         data = self.data
         end = self._group_end
@@ -215,6 +215,6 @@ class JournalScan:
     def _damage(
         self, position: i64, size: i64, what: str, records: i64, group: i64, kind: i64 = 0
     ) -> None:
-        """Record a damaged place; `records` is the number of lost records, or -1 if unknown."""
+        """Add a damaged place; `records` is the number of lost records, or -1 if unknown."""
         lost = None if records < 0 else int(records)
         self.damages.append(Damage(self.path, position, size, what, lost, group, kind))

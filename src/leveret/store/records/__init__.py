@@ -1,1 +1,1 @@
-"""The layout of records, definitions and ranges of sequences in files."""
+"""The layouts of records and definitions on disk, and sets of sequences."""

@@ -3,8 +3,7 @@
     string kind | table of the fields that are not tables | n times (string name | table)
 
 Fields that are themselves tables (a queue's arguments, a policy's definition) are written
-separately, as the client sent them: nested in another table they could exceed its limits on depth
-and entries.
+separately, because nested in another table they could exceed its limits on depth and entries.
 
 A new definition is created as a `Definition`, which encodes it, and refuses it if the journal, a
 snapshot or a definitions file could not store all its values.  So code that changes the broker
@@ -35,7 +34,7 @@ from leveret.wire.tables import read_table, write_table
 _QUOTED_MAX: Final = 64
 
 
-#: The values that a field can have, for error messages.
+#: The possible values of a field, for error messages.
 _HELD: Final = (
     "use texts, numbers of 64 bits, true, false, null, lists and objects, with names of at most "
     f"{SHORT_STRING_BYTES_MAX} bytes, {TABLE_ENTRIES_MAX} entries in all and {TABLE_DEPTH_MAX} "
@@ -50,8 +49,8 @@ class Definition:
     def __init__(self, kind: str, fields: dict[str, object]) -> None:
         """Encode the definition.
 
-        Raises: PreconditionFailed (406): the journal, a snapshot or a definitions file cannot store
-        a field; the text names the field, the cause and the remedy.
+        Raises: PreconditionFailed (406) if the journal, a snapshot or a definitions file cannot
+        store a field; the text names the field, the cause and the remedy.
         """
         for name, value in fields.items():
             _check_value(kind, name, value, 0)
@@ -72,7 +71,7 @@ class Definition:
 def _check_value(kind: str, name: str, value: object, depth: i64) -> None:
     """Refuse a value that a table would not return unchanged, or that JSON cannot represent.
 
-    Tables and arrays are checked down to `TABLE_DEPTH_MAX`; encoding refuses deeper ones.
+    Tables and arrays are checked down to `TABLE_DEPTH_MAX`.  Encoding refuses deeper ones.
     """
     if isinstance(value, str):
         if not _is_text(value):
@@ -104,7 +103,7 @@ def _is_text(text: str) -> bool:
 
 
 def _culprit(fields: dict[str, object]) -> str:
-    """Return the first field that cannot be encoded alone; if there is none, the largest field."""
+    """Return the first field that cannot be encoded alone, or the largest field."""
     for name, value in fields.items():
         if not _is_written(value):
             return name + _inside(value)
@@ -112,7 +111,7 @@ def _culprit(fields: dict[str, object]) -> str:
 
 
 def _inside(value: object) -> str:
-    """Return the path to the value in a table that cannot be encoded, or "" if there is none."""
+    """Return the path to an entry of a table that cannot be encoded, or "" if there is none."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if not _is_written({key: inner}):
@@ -135,7 +134,7 @@ def _is_written(value: object) -> bool:
 
 
 def _largest(fields: dict[str, object]) -> str:
-    """Return the largest field."""
+    """Return the name of the largest field."""
     found = ""
     most = -1
     for name, value in fields.items():
@@ -160,8 +159,8 @@ def _unkept(kind: str, name: str, why: str) -> PreconditionFailed:
 def write_definition(writer: BytesWriter, kind: str, definition: dict[str, object]) -> None:
     """Append a definition.
 
-    Raises: ValueError: a field has a type that tables cannot hold, or a table exceeds its limits;
-    `writer` may then contain part of the definition.
+    Raises: ValueError if a field has a type that tables cannot contain, or a table exceeds its
+    limits; `writer` may then contain part of the definition.
     """
     write_string(writer, kind.encode())
     write_table(writer, {k: v for k, v in definition.items() if not isinstance(v, dict)})
@@ -174,7 +173,7 @@ def write_definition(writer: BytesWriter, kind: str, definition: dict[str, objec
 def read_definition(data: bytes, position: i64, end: i64) -> tuple[str, dict[str, object]]:
     """Return the kind and the fields of the definition from `position` to `end`.
 
-    Raises: Damaged: the bytes are not a definition.
+    Raises: Damaged if the bytes are not a definition.
     """
     try:
         kind, position = _read_string(data, position, end)

@@ -1,13 +1,13 @@
-"""The number of returns of a message to its queue, as stored in deliveries, records and chunks.
+"""The count of a message's returns to its queue, as stored in deliveries, records and chunks.
 
-Each message has two counts: how often it was returned because its delivery failed (it was
-rejected, or its channel ended), and how often for another reason (basic.nack, basic.recover, or an
-ack that came too late).  Only failures count towards a delivery limit.  One number holds both, so
-that queues, deliveries, the journal and chunks carry one field: the failures are above the low 16
-bits.  Earlier releases counted all returns alike in the low bits; these count as other returns.
+Each message has two counts: how often it was returned because a delivery failed (it was rejected,
+or its channel ended), and how often for another reason (basic.nack, basic.recover, or an ack
+timeout).  Only failures count towards a delivery limit.  Both counts are in one number, so that
+queues, deliveries, the journal and chunks need one field.  Failures are above the low 16 bits.
+Earlier releases counted all returns in the low bits; these count as other returns.
 
-After a crash it is not known whether a message was delivered.  It is then marked as redelivered,
-though no return of it is known.  Only this module knows the layout of the number.
+After a crash it is unknown whether a message was delivered.  It is then marked as redelivered,
+although no return is known.  Only this module depends on the layout of the number.
 
 Source: RabbitMQ 4.3's quorum queues, for what counts as a failure.
 """
@@ -18,17 +18,16 @@ from typing import Final
 
 from mypy_extensions import i64
 
-#: The highest counts of a message's returns that were not failures, and of its failures.  Records
-#: and chunks store both in 31 bits, whose greatest value is reserved.  A greater delivery limit has
-#: no effect.
+#: The maximal counts of other returns and of failures.  Records and chunks store both in 31 bits,
+#: whose greatest value is reserved.  A greater delivery limit has no effect.
 RETURNS_COUNTED_MAX: Final = 0xFFFF
 FAILURES_COUNTED_MAX: Final = 0x7FFE
 
 
-#: The count of a message that may have been delivered, and of which no return is known.
+#: The count of a message that may have been delivered, but has no known return.
 MAYBE_DELIVERED: Final = -1
 
-#: The increment of the number for one failure, and the shift of failures in it.
+#: The increment of the number for one failure, and the position of the failures' lowest bit.
 _FAILURE: Final[i64] = 1 << 16
 _FAILURE_BITS: Final[i64] = 16
 
@@ -44,7 +43,7 @@ def known_returns(count: i64) -> i64:
 
 
 def once_more(count: i64, failed: bool) -> i64:
-    """Return the count after one more return; each of the two counts stops at its maximum."""
+    """Return the count after one more return; each count stops at its maximum."""
     count = known_returns(count)
     if failed:
         return count + _FAILURE if failures(count) < FAILURES_COUNTED_MAX else count
