@@ -86,7 +86,7 @@ def test_a_record_with_a_payload_that_does_not_fit_is_kept_apart_and_the_rest_go
     after = Store(RecordingDisk(image))
     assert after.state.seen() == store.state.seen()
     assert [place.what for place in after.report.torn] == [
-        f"a record of kind {REQUEUE}: a record has not the size of its kind",
+        f"a record of kind {REQUEUE}: a record does not have the size of its kind",
         "a record of kind 99: a record of the unknown kind 99",
     ]
     assert len(after.disk.list("quarantine")) == 2

@@ -154,8 +154,8 @@ def test_a_directory_of_an_earlier_release_that_lost_a_queue_is_not_called_whole
     assert survey.state_whole
     told = [damage.what for damage in survey.damages]
     assert told == [
-        "679 messages of the unexplained queue 1 are left out",
-        "the unexplained queue 1 has messages and no definition",
+        "679 messages of the unexplained queue 1 are missing",
+        "the unexplained queue 1 has messages but no definition",
     ]
     assert survey.lost == 680
     saved = Salvage(surveyed(image, keep=True))

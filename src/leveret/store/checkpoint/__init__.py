@@ -1,1 +1,1 @@
-"""Checkpoints: live data of older journal files is written to chunks and a snapshot."""
+"""Checkpoints, which write the live data of older journal files to chunks and a snapshot."""

@@ -1,22 +1,23 @@
-"""The checkpoint: live data of the older journal moves to chunks, so that the journal stays short.
+"""The checkpoint, which moves live data of the older journal to chunks to keep the journal short.
 
     begin     the journal rolls: the next group begins a new file, where replay will start
-    gather    the broker passes definitions, queues and their live messages in slices while
-              it continues to work; chunks and the snapshot's records are written meanwhile
-    wait      until every record appended so far is durable: the snapshot may hold an effect (a
-              message that was moved, a transaction's ack) whose other half is in the journal only
+    gather    the broker passes definitions, queues and their live messages in slices, while it
+              continues to work and chunks and the snapshot's records are written
+    wait      until every record appended so far is durable, because the snapshot may contain one
+              part of a change (a moved message, a transaction's ack) whose other part is only in
+              the journal
     commit    the snapshot is synced and renamed; from then on recovery uses it
     retire    the generation before the previous one is removed, with its journal and segments
 
-This is the part without I/O; `files.py` does the work that it requests.  Only one checkpoint runs
-at a time, on the event loop's thread.
+This module does no I/O; `files.py` does the work that it requests.  Only one checkpoint runs at a
+time, on the event loop's thread.
 
 Invariants: an interrupted checkpoint has no effect.  The previous generation, its journal and its
-segments stay until the next commit, so that a damaged snapshot loses nothing.  A checkpoint that
-raised is not continued: its data is incomplete, and its commit would replace complete data.  No
-other checkpoint begins after it either, because queues refer to chunks that may never be written;
-the broker stops, and the next start recovers from the previous generation.  At most about
-`CHECKPOINT_BYTES_HELD_MAX` plus one message wait to be written.
+segments remain until the next commit, so that a damaged snapshot loses nothing.  A checkpoint that
+raised is not continued, because its data is incomplete and its commit would replace complete data.
+No other checkpoint begins after it, because queues refer to chunks that may never be written.  The
+broker stops, and the next start recovers from the previous generation.  At most about
+`CHECKPOINT_BYTES_HELD_MAX` plus one message are in memory to be written.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from leveret.store.segments.segments import ChunkRef, SegmentNumbers, chunk_ref
 from leveret.store.segments.spill import SEGMENT_FILE_BYTES, Spill
 from leveret.store.snapshot import SnapshotHead, SnapshotWriter
 
-#: Bytes of chunks and records that a checkpoint collects before they are written.
+#: The number of bytes of chunks and records that a checkpoint collects before they are written.
 CHECKPOINT_BYTES_HELD_MAX: Final = 4 * 1024 * 1024
 
 
@@ -48,13 +49,13 @@ _COMMITTING: Final = 3
 _DONE: Final = 4
 _FAILED: Final = 5
 
-#: The cost of a definition (some 8 µs) beyond that of a message (some 2 µs), in items.
+#: The additional cost of a definition (some 8 µs) over a message (some 2 µs), in messages.
 _MORE_FOR_DEFINITION: Final = 3
 
 
 @final
 class SegmentWrite:
-    """Parts to be appended to one segment file."""
+    """Parts to append to one segment file."""
 
     def __init__(self, file_number: i64) -> None:
         self.file_number: Final[i64] = file_number
@@ -63,9 +64,9 @@ class SegmentWrite:
 
 @final
 class CheckpointWork:
-    """The next work for the disk: chunks and records to write, or the commit with its clean-up.
+    """Chunks and records to write to disk, and at the end the commit with its clean-up.
 
-    `header` is empty except for the commit, which also removes all snapshots but this and the
+    `header` is empty except for the commit.  The clean-up removes all snapshots except this and the
     previous one, journal files below `journal_file_kept`, and `segments_dropped`.
     """
 
@@ -90,7 +91,7 @@ class CheckpointWork:
 
 @final
 class NewChunk:
-    """A chunk that a checkpoint wrote of the messages with these sequences."""
+    """A new chunk of a checkpoint, with the messages of these sequences."""
 
     def __init__(self, queue_id: i64, ref: ChunkRef, sequences: list[int]) -> None:
         self.queue_id: Final[i64] = queue_id
@@ -100,9 +101,9 @@ class NewChunk:
 
 @final
 class CheckpointOutput:
-    """The destination of the broker's state.  Offsets of streams are sequences here.
+    """Receives the broker's state.  Offsets of streams are called sequences here.
 
-    For each queue the calls come in this order, without calls for another queue between them:
+    For each queue the calls are in this order, without calls for another queue between them:
     `define` of the queue itself, `queue`, `acked`, `keep`, `message`, `delivery_count`.
     """
 
@@ -111,26 +112,27 @@ class CheckpointOutput:
         self.segments_used: set[int] = set()
         self._numbers = numbers
         self._snapshot = SnapshotWriter(seed, head)
-        # With it the store can be read even if the file `format` is lost.
+        # With the seed, the store can be read even if the file `format` is lost.
         self._snapshot.counter("seed", seed)
         self._builder: ChunkBuilder | None = None
         self._queue_id: i64 = -1
-        #: True if the messages belong to a queue, false if to a stream, which others read.
+        #: True if the messages belong to a queue, and false if they belong to a stream, whose
+        #: chunks clients read.
         self._trails = False
         self._defined_trails = False
         self._writes: list[SegmentWrite] = []
         self._held: i64 = 0
         self._file_number: i64 = -1
         self._position: i64 = 0
-        #: The chunks that were closed: their owners, positions and sequences.
+        #: The closed chunks: their owners, positions and sequences.
         self.new_refs: list[NewChunk] = []
-        #: Definitions so far, each of which takes longer than a message.
+        #: The number of definitions so far, each of which takes longer than a message.
         self.definitions: i64 = 0
         self._sequences: list[int] = []
 
     @property
     def full(self) -> bool:
-        """Return whether a source should pause because enough data waits to be written."""
+        """Whether the source should pause because there is enough data to write."""
         return self._held + self._snapshot.waiting >= CHECKPOINT_BYTES_HELD_MAX
 
     def counter(self, name: str, value: i64) -> None:
@@ -148,7 +150,7 @@ class CheckpointOutput:
         self._snapshot.define(kind, definition)
 
     def queue(self, queue_id: i64, next_sequence: i64) -> None:
-        """Begin a queue or stream, whose next message gets `next_sequence` or a higher sequence."""
+        """Begin a queue or stream, whose later messages have sequences from `next_sequence` on."""
         self._close_chunk()
         self._queue_id = queue_id
         self._trails = self._defined_trails
@@ -156,12 +158,12 @@ class CheckpointOutput:
         self._snapshot.queue(queue_id, next_sequence)
 
     def acked(self, queue_id: i64, ranges: list[tuple[int, int]]) -> None:
-        """Add sequences that are gone from the chunks passed to `keep` next."""
+        """Add sequences that are removed from the chunks passed to `keep` next."""
         self._check(queue_id)
         self._snapshot.acked(queue_id, ranges)
 
     def keep(self, queue_id: i64, ref: ChunkRef) -> None:
-        """Keep a chunk of an earlier checkpoint; chunks that are not kept are dropped."""
+        """Keep a chunk of an earlier checkpoint.  Chunks that are not kept are dropped."""
         self._check(queue_id)
         self.segments_used.add(int(ref.file_number))
         self._snapshot.chunk(queue_id, ref)
@@ -175,7 +177,7 @@ class CheckpointOutput:
         expiry_ms: i64 = NEVER,
         priority: i64 = 0,
     ) -> None:
-        """Add a live message that is in no kept chunk; sequences ascend."""
+        """Add a live message that is in no kept chunk, in ascending order of sequences."""
         self._check(queue_id)
         builder = self._builder
         if builder is None:
@@ -188,7 +190,7 @@ class CheckpointOutput:
             self._close_chunk()
 
     def delivery_count(self, queue_id: i64, sequence: i64, count: i64) -> None:
-        """Add the number of deliveries of a message in a kept chunk, if it was requeued since."""
+        """Add the delivery count of a message in a kept chunk, if it was requeued since."""
         self._check(queue_id)
         self._snapshot.delivery_count(queue_id, sequence, count)
 
@@ -205,7 +207,7 @@ class CheckpointOutput:
     ) -> None:
         """Add the highest number of a publisher's messages, and the time of the last one.
 
-        It follows the chunks, because messages in chunks are not replayed.
+        The numbers follow the chunks, because messages in chunks are not replayed.
         """
         self._snapshot.publisher_sequence(queue_id, publisher, sequence, time_ms)
 
@@ -214,7 +216,7 @@ class CheckpointOutput:
         self._snapshot.publish_session(progress)
 
     def take(self) -> CheckpointWork:
-        """Return the data that waits to be written."""
+        """Return the data collected since the last call."""
         writes, self._writes = self._writes, []
         self._held = 0
         return CheckpointWork(self.head, writes, self._snapshot.take())
@@ -228,16 +230,16 @@ class CheckpointOutput:
         return work
 
     def close_chunk(self) -> None:
-        """Close the open chunk: all messages of its queue were added."""
+        """Close the open chunk, if any."""
         self._close_chunk()
 
     def _check(self, queue_id: i64) -> None:
-        """Refuse data of a queue other than the one that was begun."""
+        """Refuse data of another queue than the current one."""
         if queue_id != self._queue_id:
             raise ValueError("a queue's state must be added in one go, after `queue`")
 
     def _close_chunk(self) -> None:
-        """Assign a position in a segment to the open chunk."""
+        """Assign a position in a segment to the open chunk, if any."""
         builder = self._builder
         if builder is None:
             return
@@ -262,32 +264,32 @@ class CheckpointOutput:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class CheckpointSource(ABC):
-    """The state of the broker, passed to the checkpoint part by part; the broker implements it.
+    """The interface by which a broker passes its state to a checkpoint, part by part.
 
     The contract:
 
-    1. `begin` is called once, at a boundary between two operations.  Everything that is journaled
-       before it and was not in the group being filled will not be replayed and must be handed over.
-       Everything journaled afterwards is replayed over the snapshot, whether the snapshot includes
-       it or not; so the broker continues to work meanwhile, and its state may change.
-    2. `hand_over` passes the state to `out`, and yields now and then the number of items passed;
-       some of them are passed before the broker continues, fewer if `out.full`.
-    3. Counters come first, then definitions except for queues and bindings, then each queue as a
+    1. `begin` is called once, at a boundary between two operations.  Data journaled before it,
+       except in the group being filled, will not be replayed and must be passed.  Data journaled
+       afterwards is replayed over the snapshot, whether the snapshot includes it or not.  So the
+       broker continues to work during the checkpoint, and its state may change.
+    2. `hand_over` passes the state to `out`, and regularly yields the number of items passed.  Some
+       items are passed before the broker continues, fewer if `out.full`.
+    3. The order is: counters, then definitions except for queues and bindings, then each queue as a
        whole (its definition, then the rest in the order that `CheckpointOutput` requires; messages
        of a long queue in several parts), then the bindings.
-    4. A queue that was created after `begin` is left out: the journal has all of it.  One that is
-       deleted meanwhile is not continued.
-    5. Of a queue with persistent messages, every live message (waiting, delivered but not acked,
-       in an open transaction) with a sequence below the queue's next one at `begin` is in a kept
-       chunk or is handed over by `message`, in ascending order.  Newer messages are left out, and
-       so are those that are gone by the time they would be passed.
-    6. `chunked` reports where a chunk of handed-over messages is, after those that are handed over
-       at once; no chunk holds messages of two such parts.  The next checkpoint must keep it while
-       any message in it is live.  Those of its sequences that are gone by now count as the queue's
-       acked ones from then on.
-    7. A chunk that is spilled (`spill.py`) between two parts is handed over by `keep`, or its
-       record is in the journal: the commit waits for both.
-    8. An exception in any call ends the checkpoint: no call of this object follows.
+    4. A queue that is created after `begin` is omitted, because the journal has all of it.  A queue
+       that is deleted during the checkpoint is not continued.
+    5. In a queue with persistent messages, every live message (ready, delivered but not acked, or
+       in an open transaction) below the queue's next sequence at `begin` is in a kept chunk, or is
+       passed by `message` in ascending order.  Newer messages are omitted, and so are messages that
+       are removed before they would be passed.
+    6. `chunked` reports the position of a chunk of passed messages, after all messages of one part
+       are passed.  No chunk contains messages of two parts.  The next checkpoint must keep the
+       chunk while any message in it is live.  Its sequences that are removed by now then count as
+       acked sequences of the queue.
+    7. A chunk that is spilled (`spill.py`) between two parts is passed by `keep`, or its record is
+       in the journal.  The commit waits for both.
+    8. An exception in any call ends the checkpoint, and no further call of this object follows.
     """
 
     @abstractmethod
@@ -296,21 +298,21 @@ class CheckpointSource(ABC):
 
     @abstractmethod
     def hand_over(self, out: CheckpointOutput) -> Iterator[int]:
-        """Pass the state to `out`; yield the number of items since the last yield."""
+        """Pass the state to `out`; yield the number of items passed since the last yield."""
 
     @abstractmethod
     def chunked(self, chunk: NewChunk) -> None:
-        """Record the place of a chunk of a queue's messages."""
+        """Record the position of a new chunk."""
 
 
 @final
 class Checkpoint:
-    """One checkpoint, driven by its owner.
+    """A checkpoint, which the caller drives by `step`.
 
-    Call `step`, and let the disk do the work that it returns (`CheckpointFiles.run`) before the
-    next call.  If it returns None, either `done` is True or the checkpoint waits: until some
-    spilled data is written, at its end until all of it is, and then until the journal's
-    `durable_group` has reached `barrier`.
+    The caller does the work that `step` returns (`CheckpointFiles.run`) before the next call.  If
+    `step` returns None, either `done` is True or the checkpoint waits.  It waits until some spilled
+    data is written, at the end until all of it is, and then until the journal's `durable_group` has
+    reached `barrier`.
     """
 
     def __init__(
@@ -332,14 +334,14 @@ class Checkpoint:
 
     @property
     def done(self) -> bool:
-        """Return whether the commit and the clean-up are done."""
+        """Whether the commit and the clean-up are done."""
         return self._state == _DONE
 
     def step(self) -> CheckpointWork | None:
-        """Continue; return the work for the disk before the next step.
+        """Continue, and return the work to do before the next step.
 
-        Raises: the source's exceptions; then the checkpoint never takes effect, and none begins
-        after it.  RuntimeError: it raised before.
+        Raises: the source's exceptions, after which the checkpoint never takes effect and no other
+        one can begin; RuntimeError if an earlier step raised.
         """
         if self._state == _FAILED:
             raise RuntimeError("a failed checkpoint cannot be continued")
@@ -352,11 +354,11 @@ class Checkpoint:
 
     def _step(self) -> CheckpointWork | None:
         """Continue by one step."""
-        # The work of the step before is done.
+        # The previous step's work is done.
         self._store.spill.checkpointed.clear()
         if self._state == _GATHERING:
             if self._store.spill.overfull:
-                # Spilled data must be written before more is spilled.
+                # Wait until spilled data is written before more is spilled.
                 return None
             return self._gather()
         if self._state == _SPILLING:
@@ -375,7 +377,7 @@ class Checkpoint:
         return None
 
     def _gather(self) -> CheckpointWork:
-        """Let the source pass one slice."""
+        """Make the source pass one slice of its state."""
         output = self._output
         more = False
         handed: i64 = -_MORE_FOR_DEFINITION * output.definitions
@@ -400,36 +402,36 @@ class Checkpoint:
 
 @final
 class CheckpointStore:
-    """The state that one checkpoint leaves for the next: numbers, and which files are needed."""
+    """The state between checkpoints: the next numbers, and the files that are needed."""
 
     def __init__(self, report: RecoveryReport) -> None:
         self._seed = report.seed
         self._uuid = report.uuid
         self._generation: i64 = report.next_generation
         self._numbers = SegmentNumbers(report.next_segment)
-        #: The file for chunks that do not belong to a checkpoint.
+        #: The chunks that do not belong to a checkpoint.
         self.spill = Spill(self._numbers)
         self._previous = report.head
         #: The files that the previous snapshot and the journal after it need.
         self._previous_segments: set[int] = report.segments_used | report.segments_spilled
-        #: No file that was created since the last checkpoint began has a lower number.
+        #: The lowest number of files that were created since the last checkpoint began.
         self._newest_segment: i64 = report.head.newest_segment
-        #: The files to remove once nothing needs them; it is unknown which of them a lost snapshot
-        #: referred to.
+        #: The files to remove when they are no longer needed.  It is empty after all snapshots were
+        #: lost, because it is unknown to which files they referred.
         self._all_segments: set[int] = set()
         if report.state_whole:
             self._all_segments |= report.segments_found
-        #: True once a checkpoint raised: the queues' references to their chunks may then be wrong.
+        #: True after a checkpoint raised, because queues may have wrong references to chunks.
         self.failed = False
 
     def begin(self, journal: Journal, source: CheckpointSource, now_ms: i64) -> Checkpoint:
-        """Begin a checkpoint: the journal rolls now.
+        """Roll the journal, and begin a checkpoint.
 
-        Raises: RuntimeError: an earlier checkpoint failed.
+        Raises: RuntimeError if an earlier checkpoint failed.
         """
         if self.failed:
             raise RuntimeError("no checkpoint begins after a failed one")
-        # Set until the source has begun, too.
+        # If the source's `begin` raises, this remains set.
         self.failed = True
         replay_from = journal.roll()
         self._previous_segments |= self.spill.take_files()
@@ -459,7 +461,7 @@ class CheckpointStore:
         return work
 
     def committed(self, output: CheckpointOutput) -> None:
-        """Record that a checkpoint is committed."""
+        """Record a committed checkpoint."""
         self._all_segments &= output.segments_used | self._previous_segments
         self._all_segments |= output.segments_used
         self._previous = output.head

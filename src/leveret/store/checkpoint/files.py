@@ -1,8 +1,8 @@
-"""The disk's side of a checkpoint: it writes segments and the snapshot, and removes old files.
+"""The file operations of a checkpoint: it writes segments and the snapshot, and removes old files.
 
-Its work runs in a separate thread.  Like the journal's files it stops for good at the first
-failure.  If there is no space (`DiskFull`) the same work may be repeated: the finished part of it
-is removed from the work, and no file ends in an incomplete part.
+The work runs in a separate thread.  Like the journal's files, it stops permanently at the first
+failure.  If there is no space (`DiskFull`), the same work may be repeated, because finished parts
+are removed from it and no file ends in an incomplete part.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from leveret.store.snapshot import state_generation, state_path
 
 @final
 class CheckpointFiles:
-    """Does the work of checkpoints.  Only one thread at a time may call it."""
+    """Does the work of checkpoints; only one thread at a time may call it."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -41,17 +41,16 @@ class CheckpointFiles:
     def hold(self, on: bool) -> None:
         """Stop removing files, or end this caller's hold; holds are counted.
 
-        Files that should have been removed meanwhile are removed by the next checkpoint after the
-        last hold.
+        After the last hold, the next checkpoint removes the files that were held.
         """
         self._holds += 1 if on else -1
 
     def run(self, work: CheckpointWork) -> None:
-        """Write and sync the data of `work`; commit and clean up if it asks for that.
+        """Write and sync the data of `work`; commit and clean up if it has a header.
 
-        Raises: DiskFull: try again with the same work.  StorageFailure: nothing may be confirmed
-        any more.  RuntimeError: earlier work raised an unexpected exception, so that the snapshot
-        is incomplete.
+        Raises: DiskFull, after which the caller may try again with the same work; StorageFailure,
+        after which nothing may be confirmed; RuntimeError if earlier work raised an unexpected
+        exception, so that the snapshot is incomplete.
         """
         if self._failure is not None:
             raise StorageFailure(
@@ -70,7 +69,7 @@ class CheckpointFiles:
         self._broken = False
 
     def _run(self, work: CheckpointWork) -> None:
-        """Do the work."""
+        """Do the work, and remove finished parts from it."""
         while work.segments:
             self._append_chunks(work.segments[0])
             work.segments.pop(0)
@@ -91,7 +90,7 @@ class CheckpointFiles:
                 self._segment = None
             file = make_file(self._disk, segment_path(int(write.file_number)))
             file.truncate(0)
-            # The journal may refer to it before the commit.
+            # The journal may refer to the file before the commit.
             self._disk.fsync_dir(SEGMENTS_DIR)
             self._segment = file
             self._segment_number = write.file_number
@@ -102,7 +101,7 @@ class CheckpointFiles:
         file.sync()
 
     def _snapshot_of(self, work: CheckpointWork) -> StoreFile:
-        """Return the file of the snapshot, which begins with space for its header."""
+        """Return the snapshot's file; a new one begins with space for the header."""
         file = self._snapshot
         if file is None:
             file = make_file(self._disk, _unnamed(work))
@@ -115,7 +114,7 @@ class CheckpointFiles:
         return file
 
     def _commit(self, work: CheckpointWork, snapshot: StoreFile) -> None:
-        """Complete the snapshot and rename it, after everything that it refers to is durable."""
+        """Complete and rename the snapshot, after all data to which it refers is durable."""
         if self._segment is not None:
             self._segment.close()
             self._segment = None
@@ -128,7 +127,7 @@ class CheckpointFiles:
         self._disk.fsync_dir(STATE_DIR)
 
     def _retire(self, work: CheckpointWork) -> None:
-        """Remove files that no longer belong to a kept snapshot, unless files are held."""
+        """Remove files that the remaining snapshots do not need, unless files are held."""
         self._dropped.update(work.segments_dropped)
         if self._holds > 0:
             return

@@ -1,1 +1,1 @@
-"""Disks for tests and demonstrations: one that fails on command, one that records."""
+"""Disks for tests, demonstrations and brokers without durable data."""

@@ -1,9 +1,8 @@
-"""A disk that fails on command: an error, a short write or a wait at a chosen operation.
+"""A disk that fails on command, with an error, a short write or a wait at a chosen operation.
 
-It wraps another disk and numbers the operations that change or sync something, from 1 on.  A fault
-occurs once, or permanently from its operation on; a sync that fails once and then succeeds is what
-a kernel does, and what the store must not trust.  A wait calls a function of the caller before the
-operation.
+It wraps another disk, and numbers the operations that change or sync data, from 1 on.  A fault
+occurs once, or permanently from its operation on.  Kernels fail a sync once and then succeed, which
+the store must not trust.  A wait calls a function of the caller before the operation.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from leveret.store.disks.wrapping import WrappedDisk, WrappedFile
 
 
 class Fault:
-    """A fault and when it occurs.
+    """A fault and its condition.
 
-    `at` is the number of the operation, counted over those of `verbs` (all if empty) on paths that
-    contain `within`.  `kind` is `error`, `short` (half of a write is done, then it fails) or `wait`
-    (`wait` is called before the operation).  `lasting` makes all later ones fail too.
+    `at` is the number of the operation, counted over `verbs` (all if empty) on paths that contain
+    `within`.  `kind` is `error`, `short` (half of a write is done before it fails) or `wait`
+    (`wait` is called before the operation).  With `lasting`, all later operations fail too.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class Fault:
         self.wait = wait
 
     def strikes(self, verb: str, path: str) -> bool:
-        """Count an operation; return whether the fault applies to it."""
+        """Count an operation, and return whether the fault applies to it."""
         if (self.verbs and verb not in self.verbs) or self.within not in path:
             return False
         self.seen += 1
@@ -65,9 +64,9 @@ class FaultyDisk(WrappedDisk):
         self.operations: list[tuple[str, str]] = []
 
     def strike(self, verb: str, path: str) -> Fault | None:
-        """Count an operation and apply its faults; return one that cuts a write short.
+        """Count an operation and apply its faults; return a fault that makes a write short.
 
-        Raises: StorageFailure: a fault of the kind `error` applies.
+        Raises: StorageFailure if a fault of the kind `error` applies.
         """
         self.operations.append((verb, path))
         short: Fault | None = None
@@ -136,12 +135,12 @@ class FaultyFile(WrappedFile):
         self._file.pwrite(data, position)
 
     def truncate(self, size: int) -> None:
-        """Cut the file."""
+        """Truncate the file."""
         self._disk.strike("truncate", self._path)
         self._file.truncate(size)
 
     def allocate(self, size: int) -> None:
-        """Make room."""
+        """Allocate space."""
         self._disk.strike("allocate", self._path)
         self._file.allocate(size)
 

@@ -1,4 +1,4 @@
-"""A disk that can be made full on command: operations that need space then fail with ENOSPC."""
+"""A disk that is full on command, so that operations that need space fail with ENOSPC."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from leveret.store.disks.wrapping import WrappedDisk, WrappedFile
 
 
 class FillableDisk(WrappedDisk):
-    """`disk`, on which nothing grows while `full` is True."""
+    """Forwards to `disk`, on which no file can grow while `full` is True."""
 
     def __init__(self, disk: Disk, full: bool = False) -> None:
         super().__init__(disk)
@@ -21,18 +21,18 @@ class FillableDisk(WrappedDisk):
             raise StorageFailure(verb, path, "No space left on device", errno.ENOSPC)
 
     def open(self, path: str, *, create: bool = False) -> StoreFile:
-        """Open a file; a full disk has no space for a new one, and also refuses `create` of any."""
+        """Open a file; a full disk refuses `create`, even if the file exists."""
         if create:
             self.check("open", path)
         return FillableFile(self, self._disk.open(path, create=create), path)
 
     def free(self) -> int:
-        """Return the free space; none on a full disk."""
+        """Return the free space, or 0 on a full disk."""
         return 0 if self.full else self._disk.free()
 
 
 class FillableFile(WrappedFile):
-    """A file of such a disk."""
+    """A file of a fillable disk."""
 
     def __init__(self, disk: FillableDisk, file: StoreFile, path: str) -> None:
         super().__init__(file)
@@ -45,7 +45,7 @@ class FillableFile(WrappedFile):
         self._file.append(parts)
 
     def pwrite(self, data: bytes, position: int) -> None:
-        """Write; only an extension of the file needs space."""
+        """Write at a position, which needs space only if it extends the file."""
         if position + len(data) > self._file.size():
             self._disk.check("pwrite", self._path)
         self._file.pwrite(data, position)

@@ -1,11 +1,11 @@
-"""A disk in memory, for a broker whose data need not outlive its process.
+"""A disk in memory, for brokers whose data may end with the process.
 
-It stores only the current contents of files, not their history (`recording` does).  Written data
-exists for the next broker on the same disk, as after a process was killed; a sync does nothing.
+It stores only the current contents of files; `recording` also stores their history.  The next
+broker on the same disk finds all written data, as after a killed process.  A sync does nothing.
 
-Invariants: a file is its contents, whatever its name; an open file survives an unlink.  One thread
-at a time changes a file, and others may read it meanwhile.  Several threads may use the names: each
-change and each listing of them is one step of the interpreter.
+Invariants: an open file is independent of its name, and remains usable after an unlink.  One thread
+at a time changes a file, while others may read it.  Several threads may use the names, because each
+change and each listing of names is one step of the interpreter.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class MemoryDisk(Disk):
             raise _missing("unlink", path)
 
     def fsync_dir(self, path: str) -> None:
-        """Check that the folder exists: memory needs no sync."""
+        """Check that the folder exists; memory needs no sync."""
         self._need_folder("fsync_dir", path)
 
     def free(self) -> int:
-        """Return that there is space: the memory limit of a process is unknown."""
+        """Return UNBOUNDED, because the memory limit of a process is unknown."""
         return UNBOUNDED
 
     def lock(self, path: str) -> None:
@@ -74,7 +74,7 @@ class MemoryDisk(Disk):
         self._locked.add(path)
 
     def close(self) -> None:
-        """Release the lock; the files stay for the next broker."""
+        """Release all locks; the files remain for the next broker."""
         self._locked.clear()
 
     def _need_folder(self, verb: str, path: str) -> None:
@@ -119,13 +119,13 @@ class MemoryFile(StoreFile):
             self._content += bytes(missing)
 
     def write_ahead(self, size: int) -> None:
-        """Do nothing: zeros ahead make a disk's syncs faster, but would only use memory here."""
+        """Do nothing, because zeros ahead only make syncs of real disks faster."""
 
     def sync(self) -> None:
-        """Do nothing: memory has nothing to sync."""
+        """Do nothing, because memory needs no sync."""
 
     def close(self) -> None:
-        """Do nothing: the contents persist for the next open."""
+        """Do nothing, because the contents remain for the next open."""
 
 
 def _folder(path: str) -> str:

@@ -1,15 +1,15 @@
 """A disk in memory that records all changes, and computes the states that a crash could leave.
 
-It models a file system that guarantees no more than POSIX does: bytes are durable if their file was
-synced after they were written, names if their directory was synced after they changed.  A crash may
-keep any part of all other changes: nothing, everything, the first few writes with the last one
-torn, single pages of a write without the pages before them, or a length without its bytes.
+It models a file system with only the guarantees of POSIX: bytes are durable if their file was
+synced after the write, and names if their directory was synced after the change.  A crash may keep
+any part of all other changes: none, all, the first few writes with the last one torn, single pages
+of a write without the pages before them, or a length without its bytes.
 
-With a limited size it fills up like a real disk: a write that does not fit is written in part, and
+With a limited size it fills up like a real disk: a write that does not fit is written in part and
 fails.
 
-It does not model bytes that change by themselves (tests flip them), nor disks that falsely report a
-sync as done.  Random choices are injected: `draw(n)` returns an integer from 0 to n - 1.
+It does not model bit rot (tests flip bytes), nor disks that falsely report a sync as done.  Random
+choices are injected: `draw(n)` returns an integer from 0 to n - 1.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Operation:
-    """One recorded call: its file (by a number that survives renames) and its arguments."""
+    """A recorded call with its arguments; `file` is a number that does not change with renames."""
 
     verb: str
     path: str = ""
@@ -49,7 +49,7 @@ class Operation:
 class RecordingDisk(Disk):
     """A disk in memory with the initial contents `image`; `trace` lists all operations.
 
-    `bytes_max` is the maximum total size of its files; it can be changed at any time.
+    `bytes_max` is the maximal total size of its files, which can be changed at any time.
     """
 
     def __init__(self, image: Image | None = None, bytes_max: int = UNBOUNDED) -> None:
@@ -66,7 +66,7 @@ class RecordingDisk(Disk):
             self.contents.append(bytearray(image.files[path]))
 
     def image(self) -> Image:
-        """Return the current contents, which remain after a stop without a crash."""
+        """Return the current contents, as after a stop without a crash."""
         files = {path: bytes(self.contents[number]) for path, number in self._names.items()}
         return Image(files, self._folders - {""})
 
@@ -114,14 +114,14 @@ class RecordingDisk(Disk):
         self.trace.append(Operation("fsync_dir", path))
 
     def free(self) -> int:
-        """Return the free space; a file uses space as long as it has a name."""
+        """Return the free space.  A file uses space as long as it has a name."""
         if self.bytes_max == UNBOUNDED:
             return UNBOUNDED
         used = sum(len(self.contents[number]) for number in self._names.values())
         return max(0, self.bytes_max - used)
 
     def lock(self, path: str) -> None:
-        """Take the lock.  Raises: DiskLocked if it is held."""
+        """Lock a file.  Raises: DiskLocked if it is already locked."""
         if path in self._locked:
             raise DiskLocked("in memory", path)
         self._locked.add(path)
@@ -166,7 +166,7 @@ class RecordingFile(StoreFile):
             self._end = end
 
     def _write(self, verb: str, data: bytes, position: int) -> None:
-        """Write as much as fits.  Raises: StorageFailure if that is not everything."""
+        """Write as much as fits.  Raises: StorageFailure if not all of it fits."""
         grown = position + len(data) - len(self._content)
         missing = grown - self._disk.free() if grown > 0 else 0
         fitting = data[: max(0, len(data) - missing)] if missing > 0 else data
@@ -220,10 +220,10 @@ class CrashState:
 def crash_states(
     disk: RecordingDisk, draw: Callable[[int], int], per_point: int = 4, since: int = 0
 ) -> Iterator[CrashState]:
-    """Yield states that a crash could have left, at each point of the disk's trace from `since` on.
+    """Yield states that a crash could leave, at each point of the disk's trace from `since` on.
 
-    At each point these are: all unsynced changes lost, all kept, names without bytes, bytes without
-    names, and `per_point` random states, in which each file and folder keeps a random part.
+    At each point, unsynced changes are all lost, all kept, kept for names only, and kept for bytes
+    only.  In `per_point` more states, each file and folder keeps a random part of its changes.
     """
     model = CrashModel(disk.start)
     for done in range(len(disk.trace) + 1):
@@ -273,7 +273,7 @@ class CrashModel:
             self._changes.setdefault(_folder(operation.path), []).append(operation)
 
     def states(self, draw: Callable[[int], int], per_point: int) -> Iterator[CrashState]:
-        """Yield the states that a crash at this point could leave: see `crash_states`."""
+        """Yield the states that a crash at this point could leave, as in `crash_states`."""
         done = self.operations
         if not self.pending():
             yield CrashState(done, "nothing was under way", self._image(_Keep("all", "all", draw)))
@@ -314,7 +314,7 @@ class _Keep:
 
 
 def _kept_changes(folder: str, changes: list[Operation], keep: _Keep) -> list[Operation]:
-    """Return the changes of a folder's names that a crash keeps: the first few, or any."""
+    """Return the changes of a folder's names that a crash keeps, by chance not in order."""
     if keep.names != "some":
         return changes if keep.names == "all" else []
     if keep.draw(4) == 0:
@@ -350,7 +350,7 @@ def _crashed(durable: bytes, writes: list[Operation], keep: _Keep) -> bytes:
 def _apply_torn(content: bytearray, write: Operation, draw: Callable[[int], int]) -> str:
     """Apply part of a write: its first bytes, some of its pages, or only its length.
 
-    Returns a description of the part that was kept.
+    Return a description of the kept part.
     """
     if write.verb == "truncate":
         return "no cut"
@@ -391,13 +391,13 @@ def _overwrite(content: bytearray, position: int, data: bytes) -> None:
 
 
 def _cut(content: bytearray, size: int) -> None:
-    """Truncate or extend a content to `size` bytes."""
+    """Truncate contents to `size` bytes, or extend them with zeros."""
     del content[size:]
     content.extend(bytes(size - len(content)))
 
 
 def _rename(names: dict[str, int], folders: set[str], change: Operation) -> None:
-    """Apply a change of names if its file exists."""
+    """Apply a change of names, unless its file does not exist."""
     if change.verb == "create":
         names[change.path] = change.file
     elif change.verb == "unlink":

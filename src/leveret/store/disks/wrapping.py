@@ -1,4 +1,4 @@
-"""A disk that passes every operation on to another one: the base of the disks with faults."""
+"""A disk that forwards every operation to another disk, the base class of disks with faults."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from leveret.store.disk import Disk, StoreFile
 
 
 class WrappedDisk(Disk):
-    """Passes everything to `disk`; subclasses override operations."""
+    """Forwards all calls to `disk`; subclasses override operations."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -44,11 +44,11 @@ class WrappedDisk(Disk):
         return self._disk.capacity()
 
     def lock(self, path: str) -> None:
-        """Take the lock."""
+        """Lock a file."""
         self._disk.lock(path)
 
     def spare(self, count: int) -> bool:
-        """Keep spare descriptors."""
+        """Reserve spare descriptors."""
         return self._disk.spare(count)
 
     def close(self) -> None:
@@ -57,7 +57,7 @@ class WrappedDisk(Disk):
 
 
 class WrappedFile(StoreFile):
-    """Passes everything to `file`; subclasses override operations."""
+    """Forwards all calls to `file`; subclasses override operations."""
 
     def __init__(self, file: StoreFile) -> None:
         self._file = file
@@ -79,7 +79,7 @@ class WrappedFile(StoreFile):
         return self._file.size()
 
     def truncate(self, size: int) -> None:
-        """Cut the file."""
+        """Truncate the file."""
         self._file.truncate(size)
 
     def allocate(self, size: int) -> None:

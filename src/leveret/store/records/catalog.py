@@ -1,8 +1,8 @@
-"""Definitions as they result from their records: the last one counts, and deletes cascade.
+"""The catalog of definitions that result from records, in which deletes cascade.
 
-A broker applies most definitions at once (`broker/recovery/restore.py`) and keeps only bindings
-here until both ends are known.  Tools have no broker and must lose nothing: every record of an
-unknown kind is kept.
+A broker applies most definitions at once (`broker/recovery/restore.py`), and stores only bindings
+in a catalog until both ends are known.  Tools have no broker and must not lose definitions, so the
+catalog stores every record of an unknown kind.
 
 Invariants: a definition is stored once under its identity; deleting a vhost, exchange, queue or
 user deletes the objects that it owns.
@@ -16,11 +16,11 @@ from typing import Final, final
 from leveret.store.records.fields import encoded_table, table, table_identity, text
 from leveret.wire.tables import read_table
 
-#: The kind of record that tells at which offset of a stream the messages of a batch begin that is
-#: being released: readers see nothing from there on.
+#: The kind of record with the offset at which a batch that is being released begins in a stream.
+#: Readers do not receive messages from that offset on.
 BATCH_START: Final = "batch_start"
 
-#: The fields that identify a definition of each kind.
+#: The fields that identify a definition, by kind.
 IDENTITY: Final[dict[str, list[str]]] = {
     "vhost": ["name"],
     "user": ["name"],
@@ -37,22 +37,22 @@ IDENTITY: Final[dict[str, list[str]]] = {
     "levels": ["id"],
     "retry": ["id", "sequence"],
     "stream_id": ["id"],
-    # The owner of a name that clients use.
+    # The owners of names that clients use.
     "publisher": ["id", "name"],
     "stream_consumer": ["id", "name"],
-    # Each record is a decision: those of batches that are not released yet are needed, too.
+    # Each record is a decision.  Decisions about batches that are not released yet are also needed.
     "sink": ["vhost", "name", "batch"],
     "batch_start": ["id", "vhost", "name", "destination", "batch"],
     "binding": ["vhost", "source", "destination_type", "destination", "routing_key", "arguments"],
 }
 
-#: The kinds whose definitions stay until they or their owner are deleted by a record.
+#: The kinds whose definitions exist until a record deletes them or their owner.
 _LASTING: Final = (
     "vhost", "user", "permission", "topic_permission", "user_limits", "policy", "operator_policy",
     "parameter", "global_parameter", "exchange", "queue", "binding",
 )  # fmt: skip
 
-#: The kinds that record an event and not a state.
+#: The kinds that record an event instead of a state.
 PASSING: Final = ("start",)
 
 Key = tuple[str | bytes, ...]
@@ -60,7 +60,7 @@ Key = tuple[str | bytes, ...]
 #: The key in a stored definition for its arguments, encoded by `encoded_table`.
 _PACKED: Final = "packed arguments"
 
-#: Arguments with fewer entries are stored as they are: packing would cost time and save nothing.
+#: Arguments with fewer entries are stored unencoded, because encoding them would save no memory.
 _PACKED_ENTRIES_MIN: Final = 8
 
 
@@ -74,7 +74,7 @@ class Catalog:
         self._count = 0
 
     def define(self, kind: str, definition: dict[str, object]) -> None:
-        """Add a definition; it replaces one of the same identity."""
+        """Add a definition, or replace one with the same identity."""
         if kind in PASSING:
             return
         key = _key(kind, definition)
@@ -92,19 +92,19 @@ class Catalog:
             self._owned.setdefault(owner, {})[key] = None
 
     def delete(self, kind: str, definition: dict[str, object]) -> None:
-        """Delete a definition and the objects it owns."""
+        """Delete a definition and the definitions that it owns."""
         key = _key(kind, definition)
         found = self._kept.get(key)
         self._remove(key)
         owner = key
         if kind == "queue":
-            # Bindings refer to a queue by its name; other definitions of a queue refer to its id.
+            # Bindings refer to a queue by its name, other definitions by its id.
             named = definition if found is None else found[1]
             self._remove_owned(("named", text(named, "vhost"), text(named, "name")))
         self._remove_owned(owner)
 
     def all_of(self, *kinds: str) -> Iterator[tuple[str, dict[str, object]]]:
-        """Yield the kind and definition of each definition of some kinds."""
+        """Yield each definition of some kinds, with its kind."""
         for kind, definition in list(self._kept.values()):
             if kind in kinds:
                 yield kind, _unpacked(definition)
@@ -112,21 +112,22 @@ class Catalog:
     def take_all_of(self, kind: str) -> Iterator[dict[str, object]]:
         """Yield and remove the definitions of a kind.
 
-        So a start does not have them in memory twice: as records, and as the defined objects.
+        So a start does not have them in memory twice, as definitions and as the defined objects.
         """
         for key in [key for key, (one, _) in self._kept.items() if one == kind]:
             yield _unpacked(self._kept.pop(key)[1])
 
     def others_than(self, *kinds: str) -> Iterator[tuple[str, dict[str, object]]]:
-        """Yield the kind and definition of each definition except those of some kinds."""
+        """Yield each definition except those of some kinds, with its kind."""
         for kind, definition in list(self._kept.values()):
             if kind not in kinds:
                 yield kind, _unpacked(definition)
 
     def missing_in(self, other: Catalog) -> list[tuple[str, dict[str, object]]]:
-        """Return the definitions missing in `other`, for kinds that only a delete ends.
+        """Return the definitions missing in `other`, of kinds that only a delete removes.
 
-        Other kinds end without a delete: a sink that commits nothing for a long time is forgotten.
+        Other kinds end without a delete.  For example, sinks without commits for a long time are
+        forgotten.
         """
         found: list[tuple[str, dict[str, object]]] = []
         for key, (kind, definition) in self._kept.items():
@@ -163,7 +164,7 @@ def _key(kind: str, definition: dict[str, object]) -> Key:
 
 
 def _owners(kind: str, definition: dict[str, object]) -> list[Key]:
-    """Return the owners of a definition: keys of other definitions."""
+    """Return the keys of a definition's owners."""
     owners: list[Key] = []
     vhost = text(definition, "vhost")
     if "vhost" in definition:
@@ -175,7 +176,7 @@ def _owners(kind: str, definition: dict[str, object]) -> list[Key]:
         end = "named" if text(definition, "destination_type") == "queue" else "exchange"
         owners.append((end, vhost, text(definition, "destination")))
     elif kind == "sink":
-        # All its decisions are deleted when it is forgotten.
+        # When a sink is forgotten, all its decisions are deleted.
         owners.append(_key(kind, {"vhost": vhost, "name": text(definition, "name")}))
     elif kind != "queue" and "id" in definition:
         owners.append(("queue", text(definition, "id")))
@@ -183,7 +184,7 @@ def _owners(kind: str, definition: dict[str, object]) -> list[Key]:
 
 
 def _packed(definition: dict[str, object]) -> dict[str, object]:
-    """Return a definition in its stored form: large arguments need less memory encoded."""
+    """Return a definition with large arguments encoded, which need less memory."""
     arguments = table(definition, "arguments")
     if len(arguments) < _PACKED_ENTRIES_MIN:
         return definition

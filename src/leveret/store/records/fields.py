@@ -1,4 +1,4 @@
-"""Reads the fields of definitions in records; tolerates damage and records of older releases."""
+"""Readers of the fields of definitions, which tolerate damage and records of older releases."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from leveret.wire.buffer import BytesWriter
 from leveret.wire.tables import write_table
 
-#: A longer table is identified by a digest, because the identity is stored for each binding, and
+#: Longer tables are identified by a digest, because the identity is stored for each binding, and
 #: many bindings may have arguments of 128 KiB.
 _IDENTITY_BYTES_MAX: Final = 64
 
@@ -42,15 +42,15 @@ def table(definition: dict[str, object], field: str) -> dict[str, object]:
 def table_identity(value: dict[str, object]) -> bytes:
     """Return the identity of a table, such as a binding's arguments, regardless of entry order.
 
-    Raises: ValueError: a value has a type that tables cannot hold.
+    Raises: ValueError if a value has a type that tables cannot contain.
     """
     return identity_of(encoded_table(value))
 
 
 def encoded_table(value: dict[str, object]) -> bytes:
-    """Encode a table as in a record, with its entries sorted by name; an empty one becomes b"".
+    """Encode a table as in a record, with its entries sorted by name, or as b"" if it is empty.
 
-    Raises: ValueError: a value has a type that tables cannot hold.
+    Raises: ValueError if a value has a type that tables cannot contain.
     """
     if not value:
         return b""

@@ -1,9 +1,9 @@
-"""The level of a message in a queue with priorities, and how a chunk's row stores it.
+"""The priority level of a message in a queue, and its encoding in a chunk's row.
 
-A queue with `x-max-priority` has levels from 0 to that; a message without a priority has level 0.
-A quorum queue has the STRICT levels: 0 to 31, and 4 for a message without a priority.  It keeps no
-levels until a message of another one comes, and its rows hold 0 until then.  So 0 stands for level
-4 in its rows, and any other number for the level one less.
+A queue with `x-max-priority` has levels from 0 to that number, and 0 for messages without a
+priority.  A quorum queue has the STRICT levels: 0 to 31, and 4 for messages without a priority.
+Until a message with a level other than 4 arrives, it has no levels, and its rows contain 0.  So in
+its rows 0 means level 4, and any other number means that number less one.
 
 Source: RabbitMQ 4.3's quorum queues.
 """
@@ -17,10 +17,10 @@ from mypy_extensions import i64
 from leveret.message import Message
 from leveret.wire.properties import property_priority
 
-#: The levels of a quorum queue; no `x-max-priority` is as high.
+#: The `levels` of a quorum queue, a value above the maximum of `x-max-priority`.
 STRICT: Final = 256
 
-#: The highest of these levels, and the level of a message without a priority.
+#: The highest level of a quorum queue, and the level of messages without a priority.
 _HIGHEST: Final = 31
 _USUAL: Final = 4
 
@@ -29,12 +29,12 @@ PRIORITY_FLAG: Final = 0x08
 
 
 def highest_level(levels: i64) -> i64:
-    """Return the highest of `levels`, as a queue has them."""
+    """Return the highest level of a queue with these levels."""
     return _HIGHEST if levels == STRICT else levels
 
 
 def level_of(message: Message, levels: i64) -> i64:
-    """Return a message's level in a queue with these levels; 0 if it has none."""
+    """Return a message's level in a queue with these levels, or 0 if the queue has none."""
     if levels <= 0:
         return 0
     without: i64 = _USUAL if levels == STRICT else 0
@@ -45,18 +45,18 @@ def level_of(message: Message, levels: i64) -> i64:
 
 
 def is_usual(message: Message) -> bool:
-    """Return whether a message has the level 4 of a quorum queue, like one without a priority."""
+    """Return whether a message has level 4 in a quorum queue, like one without a priority."""
     return level_of(message, STRICT) == _USUAL
 
 
 def stored_level(message: Message, levels: i64) -> i64:
-    """Return a message's level as a chunk's row stores it."""
+    """Return a message's level as stored in a chunk's row."""
     level = level_of(message, levels)
     return level + 1 if levels == STRICT else level
 
 
 def level_in(row: i64, levels: i64) -> i64:
-    """Return the level that a chunk's row stands for."""
+    """Return the level for the value stored in a chunk's row."""
     if levels != STRICT:
         return row
     return _USUAL if row == 0 else row - 1

@@ -1,14 +1,14 @@
-"""The progress of the publishes on a client's channel, as recorded in the journal and a snapshot.
+"""The record of a channel's publish progress, in the journal and in snapshots.
 
-A client that lost its connection asks for it with its session and the channel's key, so that it
+After a lost connection, a client requests its progress with its session and the channel's key, and
 repeats only messages that the broker does not have (`leveret.wire.content.publish_marks`).
 
-The record means: the publishes `since + 1` to `through` were all accepted, except `gaps`, and their
-records in queues precede it.  With `through` = -1 the channel is forgotten, and with the channel -1
-too the whole session.
+The record means that all publishes from `since + 1` to `through`, except `gaps`, were accepted, and
+that their records in queues precede it.  If `through` is -1 the channel is forgotten; if the
+channel is also -1, the whole session.
 
 In the journal it follows all other records of its group.  It is valid only if all records before it
-in its group are intact: so a stored message may be reported as missing, never the reverse.
+in its group are intact.  So a stored message may be reported as missing, but never the reverse.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from leveret.store.records.record import Damaged, write_string
 from leveret.wire.buffer import BytesWriter, read_i64_le, write_i64_le
 from leveret.wire.content.publish_marks import NACKED, RETURNED, Gap
 
-#: As `through`: the channel is forgotten; as the channel: all of them.
+#: The value of `through` for a forgotten channel, and of `channel` for all channels of a session.
 FORGOTTEN: Final = -1
 
 _GAP_BYTES: Final = 17
@@ -29,7 +29,7 @@ _GAP_BYTES: Final = 17
 
 @final
 class PublishProgress:
-    """The contents of one record."""
+    """The contents of a record."""
 
     def __init__(
         self, user: bytes, session: bytes, channel: i64, since: i64, through: i64, gaps: list[Gap]
@@ -56,24 +56,24 @@ def write_progress(writer: BytesWriter, progress: PublishProgress) -> None:
 
 
 def read_progress(data: bytes, start: i64, end: i64) -> PublishProgress:
-    """Return the record whose payload is `data[start:end]`.
+    """Return the record with the payload `data[start:end]`.
 
-    Raises: Damaged: the payload is invalid.
+    Raises: Damaged if the payload is invalid.
     """
     user, at = _string(data, start, end)
     session, at = _string(data, at, end)
     if at + 24 > end or (end - at - 24) % _GAP_BYTES:
-        raise Damaged("a record has not the size of its kind")
+        raise Damaged("a record does not have the size of its kind")
     channel = read_i64_le(data, at)
     since = read_i64_le(data, at + 8)
     through = read_i64_le(data, at + 16)
     if channel < FORGOTTEN or since < 0 or through < FORGOTTEN:
-        raise Damaged("a channel's publishes have numbers that cannot be")
+        raise Damaged("a channel's publishes have impossible numbers")
     gaps: list[Gap] = []
     for place in range(at + 24, end, _GAP_BYTES):
         kind = int(data[place])
         if kind not in (NACKED, RETURNED):
-            raise Damaged("publishes were not accepted for an unknown reason")
+            raise Damaged("a gap in publishes has an unknown kind")
         gaps.append((int(read_i64_le(data, place + 1)), int(read_i64_le(data, place + 9)), kind))
     return PublishProgress(user, session, channel, since, through, gaps)
 

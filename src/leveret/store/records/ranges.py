@@ -1,11 +1,11 @@
-"""Sets of numbers that occur in runs: sequences that are acked, or that are in chunks.
+"""Sets of integers stored as ranges, for sequences that are acked or in chunks.
 
 A consumer that acks every other message of a deep queue creates one range per message.  So the
-ranges are stored in blocks: an insert or remove moves only the ranges of one block.
+ranges are stored in blocks, and an insert or remove moves only the ranges of one block.
 
-Invariants: the ranges are in order, at least one number apart, and none is empty.  There is always
-at least one block; a block is empty only if it is the only one, and none has more than
-`BLOCK_RANGES_MAX` ranges.  Adding at the end, as most acks do, takes constant time.
+Invariants: the ranges are in order, not adjacent, and not empty.  There is always at least one
+block.  A block is empty only if it is the only one, and has at most `BLOCK_RANGES_MAX` ranges.
+Adding at the end, as most acks do, takes constant time.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-#: A block of more ranges becomes two.
+#: A block with more ranges is split.
 BLOCK_RANGES_MAX: Final = 1024
 
 
 @final
 @mypyc_attr(acyclic=True)
 class RangeBlock:
-    """Ranges that follow each other: the first number and the last of each."""
+    """Consecutive ranges, by the first and the last number of each."""
 
     def __init__(self, firsts: list[int], lasts: list[int]) -> None:
         self.firsts = firsts
@@ -49,7 +49,7 @@ class RangeBlock:
         lasts[low:high] = kept_lasts
 
     def take_out_until(self, number: i64) -> i64:
-        """Remove the ranges that begin at `number` or before it; return the end of the last."""
+        """Remove the ranges that begin at or before `number`; return the end of the last one."""
         high = bisect_right(self.firsts, int(number))
         end = self.lasts[high - 1]
         del self.firsts[:high]
@@ -57,7 +57,7 @@ class RangeBlock:
         return end
 
     def put(self, first: i64, last: i64) -> None:
-        """Add the numbers from `first` to `last`; a range ends at `first` - 1 or after it."""
+        """Add the numbers from `first` to `last`; a range must end at `first` - 1 or after it."""
         firsts = self.firsts
         lasts = self.lasts
         low = bisect_left(lasts, int(first) - 1)
@@ -106,7 +106,7 @@ class RangeSet:
         while end < len(blocks) and blocks[end].firsts[0] <= last + 1:
             end += 1
         if end > place + 1:
-            # They reach into later blocks.
+            # The new numbers extend into later blocks.
             behind = blocks[end - 1]
             last = max(last, behind.take_out_until(last + 1))
             if behind.firsts:
@@ -125,7 +125,7 @@ class RangeSet:
             del block.lasts[half:]
 
     def _ending(self, number: i64) -> i64:
-        """Return the index of the first block that ends at `number` or after it.
+        """Return the index of the first block that ends at or after `number`.
 
         Return the number of blocks if there is none.
         """
@@ -189,7 +189,7 @@ class RangeSet:
         return sum([high - low + 1 for low, high in self.within(first, last)])
 
     def ranges(self) -> Iterator[tuple[int, int]]:
-        """Yield each range as its first and its last number, in order."""
+        """Yield the first and the last number of each range, in order."""
         for block in self.blocks:
             lasts = block.lasts
             for at, first in enumerate(block.firsts):

@@ -1,7 +1,7 @@
-"""The layout of a record and a group of records in a journal file and in a state snapshot.
+"""The layout of records and groups of records in journal files and state snapshots.
 
-Everything on disk is little-endian; AMQP values inside (property bytes, field tables) are as on the
-wire.  A digest is the 8 bytes of `xxh3_64_digest`, taken as they are.
+Integers on disk are little-endian; AMQP values (property bytes, field tables) are encoded as on the
+wire.  A digest is the 8 bytes of `xxh3_64_digest`.
 
 Group, written by one call and made durable by one sync (48 bytes, then its records):
 
@@ -15,17 +15,17 @@ Group, written by one call and made durable by one sync (48 bytes, then its reco
 
 Record (13 bytes, then its payload):
 
-     0  8    digest of everything after it, seeded with (store's seed XOR group number; in a
-             snapshot see there)
+     0  8    digest of everything after it, seeded with (store's seed XOR group number; for
+             snapshots see `snapshot.py`)
      8  u32  size of the payload
     12  u8   kind
     13       payload
 
-After the last group a journal file may have zeros, up to its end (`store/journal/files.py`).
+After its last group, a journal file may have zeros up to its end (`store/journal/files.py`).
 
-The seeds make a group or a record that lies in the wrong place, or comes from another store or out
-of a message's body, fail its check.  A record's lsn is its group's number and its place in it; the
-lsns that are stored anywhere are always of a group's first record, and so are group numbers.
+Because of the seeds, the digest of a group or record does not match if it is at the wrong place, or
+from another store or a message's body.  A record's lsn is its group's number and its index in the
+group.  Stored lsns always refer to a group's first record, so they are group numbers.
 
 Payloads by kind (`string` = u8 length and bytes; `table` = AMQP field table):
 
@@ -34,27 +34,27 @@ Payloads by kind (`string` = u8 length and bytes; `table` = AMQP field table):
     move                 u32 n | n times (u64 queue, u64 sequence) | u64 from queue, u64 from
                          sequence | message
     ack                  n times (u64 queue, u64 first, u64 last)
-    requeue              u64 queue | u64 sequence | u32 delivery count; 2^31 - 1 = acked, and kept
-                         to be put back
+    requeue              u64 queue | u64 sequence | u32 delivery count; 2^31 - 1 = acked, and
+                         retained for a rewind
     purge                u64 queue | u64 below sequence
-    trim                 u64 queue | u64 first offset that stays
+    trim                 u64 queue | u64 first remaining offset
     tx                   any of the others, each as u32 size | u8 kind | payload
     consumer offset      u64 queue | string consumer | u64 offset; 2^64 - 1 = forgotten
     publisher sequence   u64 queue | string publisher | u64 the highest of its messages' numbers |
                          i64 time in ms of its last one
     checkpoint           u64 generation | 16 bytes uuid, or none
     spill                u64 queue | reference to a chunk (`chunk_record.py`) | n times (u64 first,
-                         u64 last): its sequences already gone
+                         u64 last): its sequences that are already removed
     clean stop           i64 time in ms
     publish session      string user | string session | i64 channel | i64 since | i64 through |
                          n times (u8 kind, i64 first, i64 last); see `publish_session.py`
 
-    message              i64 timestamp in ms | u8 flags (1 = persistent, 2 = dead-lettered, 4 = the
-                         number that its publisher gave it counts, 8 = a trail is after the
+    message              i64 timestamp in ms | u8 flags (1 = persistent, 2 = dead-lettered, 4 = its
+                         publisher's number counts for deduplication, 8 = a trail follows the
                          properties, see `wire/trail.py`) | string exchange |
                          string routing key | u32 size | properties | body, up to the end
 
-A state snapshot is a group too; the kinds from 32 on occur there only (`snapshot.py`).
+A state snapshot is also a group; kinds from 32 on exist only in snapshots (`snapshot.py`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from leveret.wire.buffer import (
 )
 from leveret.wire.trail import has_trail, trail_place, trailed, with_trail
 
-#: Addresses that recovery shares between messages; a full cache is cleared.
+#: The maximal number of addresses in the cache, which is cleared when it is full.
 ADDRESSES_KNOWN_MAX: Final = 4096
 
 
@@ -128,18 +128,19 @@ _NAMES: Final = {
 GROUP_MAGIC: Final = b"LVgroup1"
 GROUP_HEADER_BYTES: Final = 48
 RECORD_HEADER_BYTES: Final = 13
-#: The bytes before a payload that its digest covers, and those before one in a transaction.
+#: The bytes before a payload that its digest covers, which also precede an operation's payload in a
+#: transaction.
 RECORD_HEAD_BYTES: Final = 5
 DIGEST_BYTES: Final = 8
 
 #: A payload's size must fit a signed 32-bit number.
 RECORD_BYTES_MAX: Final = 0x7FFF_FFFF
 
-#: The offset in a record of a forgotten consumer.
+#: The offset that marks a consumer as forgotten.
 FORGOTTEN: Final = -1
 
-#: The delivery count of a message that is acked and kept for a rewind: the greatest that a record
-#: can contain.  A broker that does not know it delivers the message again.
+#: The delivery count of a message that is acked and retained for a rewind, which is the greatest in
+#: a record.  Brokers that do not support rewinds deliver the message again.
 RETAINED_COUNT: Final = 0x7FFF_FFFF
 
 #: Keeps a seed within the range of a signed 64-bit number.
@@ -147,11 +148,11 @@ SEED_MASK: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 
 class Damaged(Exception):
-    """Damaged bytes of the store; recovery counts them and continues."""
+    """Bytes of the store are damaged; recovery counts them and continues."""
 
 
 def is_retained(delivery_count: i64) -> bool:
-    """Return whether a delivery count marks a message as acked and kept for a rewind."""
+    """Return whether a delivery count marks a message as acked and retained for a rewind."""
     return delivery_count == RETAINED_COUNT
 
 
@@ -180,7 +181,7 @@ def encode_group_header(
 
 
 def is_group_header(data: bytes, position: i64, seed: int, file_number: i64) -> bool:
-    """Return whether there is a complete, intact group header of that file at `position`."""
+    """Return whether a complete, intact group header of that file is at `position`."""
     if position + GROUP_HEADER_BYTES > len(data):
         return False
     head = data[position : position + 40]
@@ -202,10 +203,10 @@ def is_record(data: bytes, position: i64, end: i64, seed: int) -> bool:
 
 
 def repaired_size(data: bytes, position: i64, end: i64, seed: int) -> i64:
-    """Return the size with which a record is intact, if one byte of it changed, or -1.
+    """Return the size with which a record is intact, if one byte of the size changed, or -1.
 
-    The position of everything that follows depends on a size, so trying the thousand other values
-    of its four bytes is worth it; a digest of 64 bits does not match by chance.
+    The positions of all following records depend on a size, so trying the thousand other values of
+    its four bytes is worth it.  A digest of 64 bits does not match by chance.
     """
     if position + RECORD_HEADER_BYTES > end:
         return -1
@@ -230,7 +231,7 @@ def repaired_size(data: bytes, position: i64, end: i64, seed: int) -> i64:
 
 
 def encode_record(kind: int, payload: bytes, seed: int) -> bytes:
-    """Return one whole record."""
+    """Return a complete record."""
     writer = BytesWriter()
     write_i32_le(writer, len(payload))
     writer.append(kind)
@@ -240,7 +241,7 @@ def encode_record(kind: int, payload: bytes, seed: int) -> bytes:
 
 
 def write_message(writer: BytesWriter, message: Message) -> None:
-    """Append a message without its body, which follows it."""
+    """Append a message without its body, which the caller appends."""
     write_i64_le(writer, message.timestamp_ms)
     writer.append(
         (1 if message.persistent else 0)
@@ -256,17 +257,17 @@ def write_message(writer: BytesWriter, message: Message) -> None:
 
 @final
 class AddressCache:
-    """The addresses read so far, shared by messages.
+    """A cache of the addresses read so far, which messages share.
 
-    Most messages of a journal have one of few addresses; an object for each message would take 200
-    bytes.
+    Most messages of a journal have one of few addresses, and an object for each message would take
+    200 bytes.
     """
 
     def __init__(self) -> None:
         self._known: dict[bytes, Address] = {}
 
     def address(self, data: bytes, exchange: i64, routing_key: i64, end: i64) -> Address:
-        """Return the address whose two short strings begin at a position."""
+        """Return the address with an exchange and a routing key at these positions."""
         wire = data[exchange - 1 : end]
         address = self._known.get(wire)
         if address is None:
@@ -280,7 +281,7 @@ class AddressCache:
 def read_message(data: bytes, position: i64, end: i64, addresses: AddressCache) -> Message:
     """Return the message from `position` to `end`.
 
-    Raises: Damaged: its lengths do not fit.
+    Raises: Damaged if its lengths do not fit.
     """
     timestamp_ms = read_i64_le(data, position)
     flags: i64 = data[position + 8]
@@ -315,7 +316,7 @@ def read_message(data: bytes, position: i64, end: i64, addresses: AddressCache) 
 
 
 def write_string(writer: BytesWriter, text: bytes) -> None:
-    """Append a length of one byte and `text`, which has at most 255 bytes."""
+    """Append the length of `text`, which is at most 255 bytes, and `text` itself."""
     if len(text) > 255:
         raise ValueError("a stored name has at most 255 bytes")
     writer.append(len(text))

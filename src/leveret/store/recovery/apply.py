@@ -1,4 +1,4 @@
-"""Records as calls of a `Replay`: decoded, checked against their bounds, and applied."""
+"""Decoding of records, checks of their bounds, and their application to a `Replay`."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ from leveret.wire.buffer import read_i32_le, read_i64_le
 
 @final
 class Applier:
-    """Applies records to a replay.  `chunked` are the sequences that are in chunks, by queue."""
+    """Applies records to a replay.  `chunked` are the sequences in chunks, by queue."""
 
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
         self._addresses = AddressCache()
         self.chunked: dict[int, RangeSet] = {}
         self.clean_stop = False
-        #: The chunks that records of the journal name, by queue.
+        #: The chunks that journal records refer to, with their queue ids.
         self.spilled: list[tuple[int, ChunkRef]] = []
 
     def apply_scanned(self, scan: JournalScan) -> None:
         """Apply the current record of a scan; if it is damaged, add it to the scan's damages.
 
-        A record about the progress of publishes applies only if nothing of its group is missing.
+        A publish session's record is applied only if its group has no damage.
         """
         damages = scan.damages
         if scan.kind == PUBLISH_SESSION and damages and damages[-1].group == scan.group:
@@ -73,7 +73,7 @@ class Applier:
     def apply(self, kind: i64, data: bytes, start: i64, end: i64) -> None:
         """Apply the record of `kind` whose payload is from `start` to `end`.
 
-        Raises: Damaged: the payload is not valid for its kind; nothing was applied.
+        Raises: Damaged if the payload is invalid for its kind; nothing is applied.
         """
         self.clean_stop = kind == CLEAN_STOP
         if kind == PUBLISH:
@@ -137,14 +137,14 @@ class Applier:
             raise Damaged(f"a record of the unknown kind {kind}")
 
     def _publish(self, data: bytes, start: i64, end: i64) -> None:
-        """Apply a publish to the targets whose chunks do not contain the message yet."""
+        """Apply a publish to the targets whose chunks do not contain the message."""
         targets, at = self._targets(data, start, end)
         message = self._message(data, at, end)
         if targets:
             self._replay.publish(message, targets)
 
     def _move(self, data: bytes, start: i64, end: i64) -> None:
-        """Apply a move: put the message into its new queues, then take it out of the old one."""
+        """Apply a move: publish the message to its new queues, then ack it in the old one."""
         targets, at = self._targets(data, start, end)
         message = self._message(data, at + 16, end)
         if targets:
@@ -153,10 +153,10 @@ class Applier:
         self._replay.ack(read_i64_le(data, at), sequence, sequence)
 
     def _spill(self, data: bytes, start: i64, end: i64) -> None:
-        """Apply a record which says that earlier messages are in a chunk, intact or not."""
+        """Apply the reference to a chunk of earlier messages, whether it is intact or not."""
         ranges_at: i64 = start + 8 + CHUNK_REF_BYTES
         if end < ranges_at or (end - ranges_at) % 16:
-            raise Damaged("a record has not the size of its kind")
+            raise Damaged("a record does not have the size of its kind")
         queue_id = read_i64_le(data, start)
         ref = read_chunk_ref(data, start + 8)
         gone = RangeSet()
@@ -167,7 +167,7 @@ class Applier:
         self._replay.spill(queue_id, ref, gone)
 
     def _tx(self, data: bytes, start: i64, end: i64) -> None:
-        """Apply all operations of a transaction; their bounds are checked before the first one."""
+        """Apply all operations of a transaction, after checking the bounds of all of them."""
         at = start
         while at < end:
             at = _operation_end(data, at, end)
@@ -203,7 +203,7 @@ class Applier:
 
 
 def _operation_end(data: bytes, at: i64, end: i64) -> i64:
-    """Return the end of the operation of a transaction that begins at `at`."""
+    """Return the end of a transaction's operation that begins at `at`."""
     if at + RECORD_HEAD_BYTES > end:
         raise Damaged("a transaction ends inside an operation")
     size = i64(read_i32_le(data, at))
@@ -213,14 +213,14 @@ def _operation_end(data: bytes, at: i64, end: i64) -> i64:
 
 
 def _string_end(data: bytes, start: i64, end: i64, after: i64) -> i64:
-    """Return the end of the string at `start`, which is `after` bytes before the record's end."""
+    """Return the end of the string at `start`, which must be `after` bytes before `end`."""
     if start >= end or start + 1 + i64(data[start]) + after != end:
         raise Damaged("a name exceeds its record")
     return start + 1 + i64(data[start])
 
 
 def _named(data: bytes, start: i64, end: i64) -> tuple[i64, bytes, i64]:
-    """Return the queue, name and number of a record that consists of these."""
+    """Return the queue, the name and the number in a record with these fields."""
     if start + 8 >= end:
         raise Damaged("a record is too short")
     after: i64 = _string_end(data, start + 8, end, 8)
@@ -228,7 +228,7 @@ def _named(data: bytes, start: i64, end: i64) -> tuple[i64, bytes, i64]:
 
 
 def _text(raw: bytes) -> str:
-    """Return a name, which must be text."""
+    """Decode a name.  Raises: Damaged."""
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
@@ -238,10 +238,10 @@ def _text(raw: bytes) -> str:
 def _exact(start: i64, end: i64, size: i64) -> None:
     """Raise `Damaged` if a payload does not have the size of its kind."""
     if end - start != size:
-        raise Damaged("a record has not the size of its kind")
+        raise Damaged("a record does not have the size of its kind")
 
 
 def _whole(start: i64, end: i64, size: i64) -> None:
     """Raise `Damaged` if a payload does not consist of entries of `size` bytes."""
     if end == start or (end - start) % size:
-        raise Damaged("a record is not made of whole entries")
+        raise Damaged("a record does not consist of whole entries")

@@ -1,18 +1,18 @@
-"""The other copies of damaged messages in a data directory.
+"""The search for other copies of damaged messages in a data directory.
 
-This module decides what is recoverable, for a start, for a read by a running broker, for `leveret
-store check` and for `leveret store salvage`.  Copies of a message are searched for in
+This module decides which messages are recoverable, for a start, for a read by a running broker, for
+`leveret store check` and for `leveret store salvage`.  It searches for copies of a message in
 
     the journal   all files that still exist, including those before the newest snapshot
-    chunks        all that a snapshot or a journal record refers to: the previous snapshot may name
-                  the chunk from which a compaction made another one
+    chunks        all to which a snapshot or a journal record refers, because the previous snapshot
+                  may refer to the chunk from which a compaction made another one
 
-`want` names the sequences to search for, `search` reads everything once, and then `copies` returns
-what was found and `missing` how much is lost.  The same pass determines what each damaged place of
-the journal cost (`unseen.py`).
+`want` adds sequences to search for, and `search` reads all files once.  Then `copies` returns the
+messages found, and `missing` the number of lost ones.  The same pass determines the losses in each
+damaged place of the journal (`unseen.py`).
 
-Invariants: it only reads; a copy is used only if its digest matches.  Chunks that nothing refers to
-are not used: a crash may have left them, and their sequences may have been used again.
+Invariants: the search only reads, and a copy is used only if its digest matches.  Unreferenced
+chunks are not used, because a crash may have left them, and their sequences may have been reused.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from leveret.store.snapshot import (
 from leveret.wire.buffer import read_i64_le
 from leveret.wire.properties import property_expiration
 
-#: The least size of a journal record that refers to a chunk.
+#: The minimal size of a journal record that refers to a chunk.
 _SPILL_BYTES_MIN: Final = RECORD_HEADER_BYTES + 8 + CHUNK_REF_BYTES
 
 
 @final
 @mypyc_attr(acyclic=True)
 class Copy:
-    """A message that was found; `count` is -1 if it is from the journal, which has no row of it."""
+    """A copy of a message; `count` is -1 if it is from the journal, which stores no row."""
 
     def __init__(self, message: Message, count: i64, expiry_ms: i64, priority: i64) -> None:
         self.message: Final = message
@@ -76,15 +76,15 @@ ChunkPlace = tuple[int, int, int, int, int, int]
 
 @final
 class Copies(Replay):
-    """One search for copies.
+    """A search for copies.
 
-    It also determines the cost of damage in journal files from `needed_file` on, up to the group
+    It also determines the losses by damage in journal files from `needed_file` on, up to the group
     `durable`.
     """
 
     def __init__(self, disk: Disk, seed: int, needed_file: i64 = 0, durable: i64 = 0) -> None:
         self.unseen = Unseen()
-        #: What the records remove, and which chunks they refer to; by queue.
+        #: The sequences that the records remove, and the chunks that they refer to, by queue.
         self.gone: dict[int, RangeSet] = {}
         self.referenced: dict[int, dict[tuple[int, int], ChunkRef]] = {}
         self._disk = disk
@@ -93,10 +93,11 @@ class Copies(Replay):
         self._durable: i64 = durable
         self._wanted: dict[int, RangeSet] = {}
         self._found: dict[int, dict[i64, Copy]] = {}
-        #: The sequence of a queue from which on an undamaged journal has every recorded message.
+        #: For each queue, the sequence from which on an undamaged journal has every recorded
+        #: message.
         self._journaled_from: dict[int, i64] = {}
         self._whole = True
-        #: The places of chunks that damaged journal records seem to name.
+        #: The chunks to which damaged journal records seem to refer.
         self.spills_hit: list[ChunkPlace] = []
         #: The first group of each journal file with which a snapshot begins.
         self._first_groups: dict[i64, i64] = {}
@@ -106,13 +107,13 @@ class Copies(Replay):
         self._wanted.setdefault(int(queue_id), RangeSet()).add(first, last)
 
     def copies(self, queue_id: i64) -> dict[i64, Copy]:
-        """Return the messages of a queue that were found, by sequence."""
+        """Return the copies of a queue's messages, by sequence."""
         return self._found.setdefault(int(queue_id), {})
 
     def missing(self, queue_id: i64, first: i64, last: i64, gone: RangeSet | None) -> int:
-        """Return how many messages between two sequences are neither gone nor found.
+        """Return how many messages between two sequences are neither removed nor found.
 
-        A message that an undamaged part of the journal lacks was transient, and is not missing.
+        Messages that are not in an undamaged part of the journal were transient, and do not count.
         """
         last = min(last, self._journaled_until(queue_id) - 1)
         if last < first:
@@ -193,18 +194,18 @@ class Copies(Replay):
         return len(scan.damages)
 
     def _group_before(self, data: bytes, number: i64, group: i64) -> i64:
-        """Return the group before the first one of a journal file, given the last one so far."""
+        """Return the group before a journal file's first group, given the last group so far."""
         if number in self._first_groups:
             return self._first_groups[number] - 1
         return group_before(data, self._seed, number, group)
 
     def refer(self, queue_id: i64, ref: ChunkRef) -> None:
-        """Record a chunk of a queue."""
+        """Add a chunk to which a record refers."""
         of_queue = self.referenced.setdefault(int(queue_id), {})
         of_queue[int(ref.file_number), int(ref.position)] = ref
 
     def _read(self, path: str) -> bytes:
-        """Return a file, with zeros for unreadable parts; a checkpoint may have removed it."""
+        """Return a file with zeros for unreadable parts, or b"" if a checkpoint has removed it."""
         try:
             file = self._disk.open(path)
         except StorageFailure:
@@ -217,7 +218,7 @@ class Copies(Replay):
     # -- chunks ------------------------------------------------------------------------------------
 
     def _search_chunks(self, queue_id: int) -> Iterator[None]:
-        """Search the chunks for messages that the journal does not have."""
+        """Search the chunks for wanted messages that the journal does not have."""
         wanted = self._wanted[queue_id]
         found = self.copies(queue_id)
         for ref in self.referenced.get(queue_id, {}).values():
@@ -237,7 +238,7 @@ class Copies(Replay):
     # -- the replay --------------------------------------------------------------------------------
 
     def publish(self, message: Message, targets: list[tuple[int, int]]) -> None:
-        """Keep a wanted message."""
+        """Store a message if it is wanted."""
         for queue_id, sequence in targets:
             self.unseen.named(queue_id, sequence)
             if sequence < self._journaled_from.get(queue_id, NEVER):
@@ -247,17 +248,17 @@ class Copies(Replay):
                 self.copies(queue_id)[sequence] = Copy(message, -1, NEVER, 0)
 
     def spill(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> None:
-        """Record a chunk, and which of its messages are gone."""
+        """Add a chunk, and its removed messages."""
         self.refer(queue_id, ref)
         for first, last in gone.ranges():
             self.ack(queue_id, first, last)
 
     def ack(self, queue_id: i64, first: i64, last: i64) -> None:
-        """Record messages that are gone."""
+        """Add removed messages."""
         self.gone.setdefault(int(queue_id), RangeSet()).add(first, last)
 
     def purge(self, queue_id: i64, below_sequence: i64) -> None:
-        """Record messages that are gone."""
+        """Add removed messages."""
         self.ack(queue_id, 0, below_sequence - 1)
 
     def define(self, kind: str, definition: dict[str, object]) -> None:
@@ -267,26 +268,26 @@ class Copies(Replay):
         """Do nothing."""
 
     def requeue(self, queue_id: i64, sequence: i64, delivery_count: i64) -> None:
-        """Do nothing: the replay of the state has recorded it."""
+        """Do nothing, because the replay of the state has recorded the count."""
 
     def trim(self, queue_id: i64, first_offset: i64) -> None:
-        """Do nothing: the replay of the state has recorded it."""
+        """Do nothing, because the replay of the state has recorded the offset."""
 
     def queue(self, queue_id: i64, next_sequence: i64) -> None:
         """Do nothing."""
 
     def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
-        """Do nothing: only snapshots have these records."""
+        """Do nothing, because only snapshots have these records."""
         return False
 
 
 def may_name_chunk(damage: Damage) -> bool:
-    """Return whether a damaged record of the journal seems to have said where a chunk is."""
+    """Return whether a damaged journal record may have referred to a chunk."""
     return damage.records == 1 and damage.kind == SPILL and damage.size >= _SPILL_BYTES_MIN
 
 
 def place_of(queue_id: i64, ref: ChunkRef) -> ChunkPlace:
-    """Return the identity of a chunk."""
+    """Return the numbers that identify a chunk."""
     return (
         int(queue_id),
         int(ref.file_number),
@@ -298,13 +299,13 @@ def place_of(queue_id: i64, ref: ChunkRef) -> ChunkPlace:
 
 
 def _place_in(damage: Damage, data: bytes) -> ChunkPlace:
-    """Return the place of a chunk from a damaged record; some of it may be wrong."""
+    """Return the numbers of a chunk from a damaged record, some of which may be wrong."""
     start: i64 = damage.position + RECORD_HEADER_BYTES
     return place_of(read_i64_le(data, start), read_chunk_ref(data, start + 8))
 
 
 def expiry_of(message: Message) -> i64:
-    """Return when a message expires by its own expiration, in ms, or NEVER."""
+    """Return the time at which a message expires by its `expiration`, in ms, or NEVER."""
     text = property_expiration(message.properties)
     if text is None or not text.isdecimal():
         return NEVER
@@ -312,14 +313,14 @@ def expiry_of(message: Message) -> i64:
 
 
 def group_before(data: bytes, seed: int, number: i64, group: i64) -> i64:
-    """Return the group before the first one of a journal file, given the last group so far."""
+    """Return the group before a journal file's first group, given the last group so far."""
     if group == 0 and number > 1 and is_group_header(data, 0, seed, number):
         return read_i64_le(data, 8) - 1
     return group
 
 
 def readable_chunk(disk: Disk, queue_id: i64, ref: ChunkRef) -> Chunk | None:
-    """Return a chunk of a queue; None if its columns are damaged or it is another queue's."""
+    """Return a chunk of a queue, or None if its columns are damaged or it is another chunk."""
     try:
         file = disk.open(ref.path)
     except StorageFailure:
@@ -343,7 +344,10 @@ def row_of(chunk: Chunk, index: i64) -> Copy | None:
 
 
 def apply_rows(replay: Replay, queue_id: i64, chunk: Chunk, gone: RangeSet | None) -> None:
-    """Restore the intact messages of a chunk that are not gone and that a start restores."""
+    """Restore the intact messages of a chunk that are not removed.
+
+    Transient messages are restored only if the queue keeps them.
+    """
     state = replay.state(queue_id)
     keeps_all = state is not None and state.keeps_transient()
     for index in range(chunk.count):

@@ -1,8 +1,9 @@
-"""The damaged messages of a chunk, and how they are restored from copies.
+"""The damaged messages of a chunk, and their restoration from copies.
 
-The caller marks them as wanted, searches for copies, and restores what was found; the rest is lost.
+The caller marks the messages as wanted, searches for copies, and restores them; those without a
+copy are lost.
 
-Invariant: a start, a survey and a salvage get the same messages and the same count here.
+Invariant: a start, a survey and a salvage compute the same messages and losses here.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class LostRows:
             copies.want(self.queue_id, sequence, sequence)
 
     def found(self, copies: Copies, state: KnownQueue | None) -> Iterator[tuple[i64, Copy]]:
-        """Yield the live messages that were found elsewhere, in order."""
+        """Yield the live messages found elsewhere, in order."""
         ref = self.ref
         gone = RangeSet() if state is None else state.gone_between(ref.first, ref.last)
         keeps_all = state is not None and state.keeps_transient()
@@ -55,7 +56,7 @@ class LostRows:
                 yield sequence, copy
 
     def lost(self, copies: Copies, state: KnownQueue | None) -> int:
-        """Return how many of the messages are neither gone nor found anywhere."""
+        """Return how many of the messages are neither removed nor found elsewhere."""
         ref = self.ref
         gone = RangeSet() if state is None else state.gone_between(ref.first, ref.last)
         if self.chunk is None:
@@ -70,7 +71,7 @@ class LostRows:
         return lost
 
     def restore(self, copies: Copies, replay: Replay) -> int:
-        """Replace the chunk by its remaining messages; return how many are lost."""
+        """Replace the chunk by its remaining messages, and return how many are lost."""
         queue_id = self.queue_id
         state = replay.state(queue_id)
         if state is None or state.deleted:
@@ -86,7 +87,7 @@ class LostRows:
         return lost
 
     def settle(self, copies: Copies, replay: Replay) -> int:
-        """Keep the chunk, and add messages found elsewhere; return how many are lost."""
+        """Add the messages found elsewhere to the chunk's, and return how many are lost."""
         state = replay.state(self.queue_id)
         for sequence, copy in self.found(copies, state):
             replay.chunk_message(self.queue_id, sequence, copy.message, max(copy.count, 0))

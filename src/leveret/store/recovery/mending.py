@@ -1,11 +1,11 @@
-"""Repairing a damaged chunk that a running broker reads.
+"""Repair of a damaged chunk that a running broker reads.
 
-A start replaces a damaged chunk by its remaining messages.  A reader has no access to the queue:
-it gets a chunk in which messages that were found elsewhere are restored, and the others still fail
-their checksums.
+A start replaces a damaged chunk by its remaining messages.  A reader has no access to the queue, so
+it receives a chunk in which messages found elsewhere are restored, while the digests of the others
+still do not match.
 
-Invariants: repairing a chunk takes as long as reading the whole journal, so it runs off the event
-loop where possible; an intact chunk is returned as it is.
+Invariants: a repair takes as long as reading the whole journal, so it runs outside the event loop
+if possible.  An intact chunk is returned unchanged.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from leveret.store.segments.walk import read_what_can_be
 
 @final
 class BestChunk:
-    """The bytes of a chunk after repair; `damaged` are the bytes that were read, or None.
+    """The bytes of a chunk after repair; `damaged` are the damaged bytes as read, or None.
 
-    `whole` means that every message is intact; `same` that the bytes match their digests, and so
-    are those that were once written.
+    `whole` means that every message is intact.  `same` means that all digests match, so the bytes
+    equal those originally written.
     """
 
     def __init__(self, data: bytes, damaged: bytes | None, whole: bool, same: bool) -> None:
@@ -48,9 +48,9 @@ class BestChunk:
 def read_best(disk: Disk, seed: int, owner: i64, ref: ChunkRef, levels: i64) -> BestChunk:
     """Return the bytes of a chunk of the queue or stream `owner`, repaired as far as possible.
 
-    If its columns are damaged, the chunk is rebuilt from messages, for a queue whose highest
-    priority is `levels`; not if that is negative, because only the columns say when a delayed
-    message is due.
+    If its columns are damaged, the chunk is rebuilt from messages, for a queue with these priority
+    levels.  If `levels` is negative it is not rebuilt, because only the columns contain the due
+    times of delayed messages.
     """
     data = _placed(owner, ref, read_if_readable(disk, ref))
     if is_whole(owner, ref, data):
@@ -64,7 +64,7 @@ def read_best(disk: Disk, seed: int, owner: i64, ref: ChunkRef, levels: i64) -> 
 
 
 def _placed(owner: i64, ref: ChunkRef, data: bytes) -> bytes:
-    """Return an adopted chunk as one of its owner, if its header is intact."""
+    """Change the header of an adopted chunk to its owner, if the header is intact."""
     try:
         return placed_chunk(data, ref, owner)
     except ChunkDamaged:
@@ -72,9 +72,9 @@ def _placed(owner: i64, ref: ChunkRef, data: bytes) -> bytes:
 
 
 def heal(disk: Disk, ref: ChunkRef, data: bytes) -> None:
-    """Write the original bytes of a chunk to its place again, unless the disk fails.
+    """Write the original bytes of a chunk at its position again; ignore failures of the disk.
 
-    If a crash interrupts it, the chunk is no worse than before.
+    If a crash interrupts this, the chunk has no more damage than before.
     """
     try:
         file = disk.open(ref.path)
@@ -88,7 +88,7 @@ def heal(disk: Disk, ref: ChunkRef, data: bytes) -> None:
 
 
 def is_whole(owner: i64, ref: ChunkRef, data: bytes) -> bool:
-    """Return whether bytes match all digests of a chunk."""
+    """Return whether bytes are this chunk and match all its digests."""
     if len(data) != ref.size:
         return False
     try:
@@ -99,7 +99,7 @@ def is_whole(owner: i64, ref: ChunkRef, data: bytes) -> bool:
 
 
 def _checks(owner: i64, ref: ChunkRef, data: bytes) -> bool:
-    """Return whether bytes are a chunk whose messages all match their digests."""
+    """Return whether bytes are this chunk and all its messages match their digests."""
     try:
         return not check_chunk(data, ref, owner).damaged()
     except ChunkDamaged:
@@ -107,7 +107,7 @@ def _checks(owner: i64, ref: ChunkRef, data: bytes) -> bool:
 
 
 def _readable_part(disk: Disk, ref: ChunkRef) -> bytes:
-    """Return the bytes of a chunk, with zeros for unreadable parts; empty if the file is gone."""
+    """Return a chunk's bytes with zeros for unreadable parts, or b"" if the file is missing."""
     try:
         file = disk.open(ref.path)
     except StorageFailure:
@@ -121,7 +121,7 @@ def _readable_part(disk: Disk, ref: ChunkRef) -> bytes:
 
 
 def _mended(disk: Disk, seed: int, owner: i64, ref: ChunkRef, data: bytes, levels: i64) -> bytes:
-    """Return a damaged chunk with the messages that were found elsewhere."""
+    """Return a damaged chunk with the messages found elsewhere."""
     chunk: Chunk | None = None
     broken: list[int] = []
     try:
@@ -136,7 +136,7 @@ def _mended(disk: Disk, seed: int, owner: i64, ref: ChunkRef, data: bytes, level
         for _ in copies.search():
             pass
     except StorageFailure:
-        # A checkpoint has removed a file meanwhile; use the copies found before.
+        # A checkpoint has removed a file during the search.  Use the copies found so far.
         pass
     found = {sequence: copy.message for sequence, copy in copies.copies(owner).items()}
     if chunk is not None:
@@ -145,7 +145,7 @@ def _mended(disk: Disk, seed: int, owner: i64, ref: ChunkRef, data: bytes, level
 
 
 def _rebuilt(owner: i64, ref: ChunkRef, copies: Copies, levels: i64) -> bytes:
-    """Return a new chunk of the messages that were found; empty if there are none."""
+    """Return a new chunk with the messages found elsewhere, or b"" if there are none."""
     found = copies.copies(owner)
     span: i64 = ref.last - ref.first + 1
     if not found or span > CHUNK_RECORDS_MAX:

@@ -1,14 +1,14 @@
-"""The state of one queue or stream, gathered from the records of snapshot and journal.
+"""The state of a queue or stream that results from the records of snapshot and journal.
 
-A broker's start and the tools' survey gather the same state by the same rules, which are here: what
-an ack, a purge or a trim removes, which sequence comes next, and when a stream's id is uncertain.
-They differ in what they keep of a message and in how they keep its chunks, which is up to their own
-classes, `RestoredQueue` and `Holding`.
+A broker's start and the tools' survey compute the same state by the rules of this module: which
+messages an ack, a purge or a trim removes, which sequence is next, and when a stream's id is
+uncertain.  Their classes `RestoredQueue` and `Holding` differ in the stored parts of a message and
+of its chunks.
 
-A sequence is never used twice.  The live messages are all that were ever recorded less those that
-are gone, whatever the order of the records.
+A sequence is never reused.  The live messages are all recorded messages except the removed ones, in
+any order of the records.
 
-Invariant: nothing is journaled, read or written here.
+Invariant: this module does no I/O.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Kept = TypeVar("Kept")
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class KnownQueue:
-    """The state of one queue or stream by its records, without its messages."""
+    """The state of a queue or stream according to its records, without its messages."""
 
     def __init__(self, queue_id: i64) -> None:
         self.queue_id: i64 = queue_id
@@ -36,12 +36,12 @@ class KnownQueue:
         self.deleted = False
         self.next_sequence: i64 = 0
         self.first_offset: i64 = 0
-        #: Sequences that are gone: acked, purged or moved.
+        #: Removed sequences: acked, purged or moved.
         self.dead = RangeSet()
-        #: Its chunks by file and position, and the sequences from the first to the last of each.
+        #: The chunks by file and position, and the sequences from the first to the last of each.
         self.chunks: dict[tuple[int, int], ChunkRef] = {}
         self.covered = RangeSet()
-        #: True if its last messages may be lost: no record of it followed a damaged place.
+        #: True if its last messages may be lost, because no record of it followed a damaged place.
         self.unsure = False
         self._stream_id = ""
 
@@ -49,17 +49,17 @@ class KnownQueue:
 
     @property
     def name(self) -> str:
-        """The queue's name, empty if no record contains it."""
+        """The queue's name, or "" if no record contains it."""
         return "" if self.definition is None else text(self.definition, "name")
 
     @property
     def vhost(self) -> str:
-        """The queue's vhost, empty if no record contains it."""
+        """The queue's vhost, or "" if no record contains it."""
         return "" if self.definition is None else text(self.definition, "vhost")
 
     @property
     def type(self) -> str:
-        """The queue's type, from its arguments, or `delayed`; empty if unknown."""
+        """The queue's type from its arguments, or `delayed`, or "" if unknown."""
         if self.definition is None:
             return ""
         if "delays" in self.definition:
@@ -70,7 +70,7 @@ class KnownQueue:
 
     @property
     def stream_id(self) -> str:
-        """The id that distinguishes it from other streams of its name; empty if uncertain."""
+        """The id that distinguishes streams of the same name, or "" if uncertain."""
         return "" if self.unsure else self._stream_id
 
     def keeps_transient(self) -> bool:
@@ -78,7 +78,7 @@ class KnownQueue:
         return self.type in ("stream", "delayed")
 
     def identified(self, definition: dict[str, object]) -> None:
-        """Set a stream's id, which is certain again when it is recorded after damage."""
+        """Set a stream's id.  An id that is recorded after damage is certain."""
         stream_id = text(definition, "stream_id")
         if stream_id:
             self._stream_id = stream_id
@@ -92,14 +92,14 @@ class KnownQueue:
 
     @abstractmethod
     def kept_between(self, first: i64, last: i64) -> list[i64]:
-        """Return the sequences from `first` to `last` whose message is kept."""
+        """Return the sequences from `first` to `last` whose messages are stored here."""
 
     def is_gone(self, sequence: i64) -> bool:
         """Return whether a message was acked, purged, moved or trimmed."""
         return sequence < self.first_offset or self.dead.has(sequence)
 
     def gone_between(self, first: i64, last: i64) -> RangeSet:
-        """Return which sequences from `first` to `last` are gone."""
+        """Return the removed sequences from `first` to `last`."""
         gone = RangeSet()
         gone.add(first, min(self.first_offset - 1, last))
         for low, high in self.dead.within(first, last):
@@ -107,7 +107,7 @@ class KnownQueue:
         return gone
 
     def unaccounted(self, first: i64, last: i64) -> int:
-        """Return how many of these sequences are neither gone, nor kept, nor in a chunk."""
+        """Return how many of these sequences are neither removed, nor stored, nor in a chunk."""
         if self.deleted or last < first:
             return 0
         known = self.gone_between(first, last)
@@ -118,37 +118,37 @@ class KnownQueue:
         return int(last - first + 1) - known.count(first, last)
 
     def add_chunk(self, ref: ChunkRef) -> None:
-        """Record a chunk of its messages."""
+        """Add a chunk of the queue's messages."""
         self.chunks[int(ref.file_number), int(ref.position)] = ref
         self.covered.add(ref.first, ref.last)
 
     def refs(self) -> list[ChunkRef]:
-        """Return its chunks."""
+        """Return the references to the queue's chunks."""
         return list(self.chunks.values())
 
     def refers_to(self, ref: ChunkRef) -> bool:
-        """Return whether it has a chunk at this position."""
+        """Return whether the queue has a chunk at this position."""
         return not self.deleted and (int(ref.file_number), int(ref.position)) in self.chunks
 
     def lose_chunk(self, ref: ChunkRef) -> None:
-        """Forget a chunk that is damaged."""
+        """Remove a damaged chunk."""
         if self.chunks.pop((int(ref.file_number), int(ref.position)), None) is not None:
             self.covered.remove(ref.first, ref.last)
 
 
 class QueueState(KnownQueue, Generic[Kept]):
-    """The state of one queue or stream, with its messages."""
+    """The state of a queue or stream, with its messages."""
 
     def __init__(self, queue_id: i64) -> None:
         super().__init__(queue_id)
         self.messages: dict[i64, Kept] = {}
-        #: Delivery counts of messages that neither the messages nor their chunks have.
+        #: Delivery counts that are in neither the messages nor their chunks.
         self.counts: dict[i64, i64] = {}
         #: The stored offsets of the named consumers of a stream.
         self.offsets: dict[bytes, int] = {}
 
     def kept_between(self, first: i64, last: i64) -> list[i64]:
-        """Return the sequences from `first` to `last` whose message is kept."""
+        """Return the sequences from `first` to `last` whose messages are stored here."""
         messages = self.messages
         if last - first >= len(messages):
             return [sequence for sequence in messages if first <= sequence <= last]
@@ -161,7 +161,7 @@ class QueueState(KnownQueue, Generic[Kept]):
         return found
 
     def ack(self, first: i64, last: i64) -> None:
-        """Remove messages for good."""
+        """Remove messages permanently."""
         self.took(last)
         self.dead.add(first, last)
         if first == last:
@@ -178,14 +178,14 @@ class QueueState(KnownQueue, Generic[Kept]):
             self.ack(0, below_sequence - 1)
 
     def trim(self, first_offset: i64) -> None:
-        """Let a stream begin at `first_offset`, unless it begins later already."""
+        """Raise a stream's first offset to `first_offset`, and remove the messages before it."""
         offset = self.first_offset
         self.first_offset = max(offset, first_offset)
         for sequence in self.kept_between(offset, first_offset - 1):
             del self.messages[sequence]
 
     def drop(self) -> None:
-        """Clear its contents: it was deleted."""
+        """Mark the queue as deleted, and clear its contents."""
         self.deleted = True
         self.messages.clear()
         self.counts.clear()
@@ -193,7 +193,7 @@ class QueueState(KnownQueue, Generic[Kept]):
         self.covered = RangeSet()
 
     def _forget_counts(self, first: i64, last: i64) -> None:
-        """Forget the delivery counts of messages that are gone."""
+        """Delete the delivery counts of removed messages."""
         counts = self.counts
         if last - first < len(counts):
             sequence: i64 = first

@@ -1,17 +1,17 @@
 """Recovery of the broker's state from the disk: first the snapshot, then the journal.
 
-Recovery succeeds from every state that a crash can leave and despite any damaged byte, and its
-report says what was found.  It does not change intact data: it writes to `quarantine/`, cuts off a
-tail in which no group is intact and that was never durable, and syncs the last journal file, so
-that the recovered state can no longer be lost.  So a recovery that was interrupted at any point is
-simply repeated.
+Recovery succeeds from every state that a crash can leave and despite any damaged byte, and reports
+the damage.  It does not change intact data: it writes to `quarantine/`, cuts off a tail that has no
+intact group and was never durable, and syncs the last journal file, so that the recovered state can
+no longer be lost.  A recovery that is interrupted at any point can be repeated.
 
-A bad group is damage if an intact later group calls it durable; otherwise a crash tore it.  A
-damaged snapshot loses nothing, because the generation before it still exists.  If a chunk or
-record is damaged, `copies.py` searches for other copies of its messages.  Chunks whose messages may
-have copies are verified now, before the copies are removed; other chunks when they are read.
+A bad group is damage if an intact later group declares it durable.  Otherwise it is torn by a
+crash.  A damaged snapshot loses nothing, because the previous generation still exists.  If a chunk
+or record is damaged, `copies.py` searches for other copies of its messages.  Chunks whose messages
+may have copies are verified now, before the copies are removed; other chunks are verified when they
+are read.
 
-It runs before the broker listens, but in slices; it holds one file in memory at a time.
+Recovery runs in slices before the broker listens, with one file in memory at a time.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from leveret.wire.buffer import read_i64_le
 
 LOCK_PATH: Final = "lock"
 
-#: The report if neither a snapshot nor the journal is complete.
+#: The description of the damage if neither a snapshot nor the journal is complete.
 NO_STATE: Final = "no snapshot is intact, and the journal does not go back to the beginning"
 
 #: How many damaged messages of a chunk the report names.
@@ -72,15 +72,15 @@ _NAMED_MAX: Final = 20
 
 
 def journal_tells_all(disk: Disk) -> bool:
-    """Return whether the journal goes back to its first file, so that no snapshot is needed."""
+    """Return whether the journal still has its first file, so that no snapshot is needed."""
     journal = disk.list(JOURNAL_DIR)
     return journal_name(1) in journal or not (journal or disk.list(SEGMENTS_DIR))
 
 
 def verified_from(disk: Disk, seed: int, head: SnapshotHead) -> i64:
-    """Return the first segment file whose chunks hold messages that may have other copies.
+    """Return the number of the first segment file whose messages may have other copies.
 
-    The head of a snapshot names it, if the journal begins where the snapshot before it does.
+    It is in the snapshot's head, unless the journal has files from before the previous snapshot.
     """
     begin: i64 = head.journal_file
     for name in disk.list(STATE_DIR):
@@ -101,10 +101,11 @@ def verified_from(disk: Disk, seed: int, head: SnapshotHead) -> i64:
 class RecoveryReport:
     """The result of a recovery.
 
-    `damages` are the places that are new to this start, torn ones apart in `torn`; `known` are
-    those that an earlier start found too and that no checkpoint has superseded yet.  `clean_stop`
-    means that the broker had stopped cleanly: otherwise every message counts as redelivered.
-    `head` is that of the snapshot that was used; `state_whole` is False if none was intact.
+    `damages` are new damaged places, and `torn` new torn ones.  `known` are places that an earlier
+    start found and that no checkpoint has superseded yet.  `clean_stop` means that the broker had
+    stopped cleanly; otherwise every message counts as redelivered.  `head` is the head of the
+    snapshot that was used.  `state_whole` is False if neither a snapshot nor the journal was
+    complete.
     """
 
     def __init__(self) -> None:
@@ -121,7 +122,7 @@ class RecoveryReport:
         self.next_journal_file: i64 = 1
         self.next_generation: i64 = 1
         self.next_segment: i64 = 1
-        #: The segment files that the replayed journal names.
+        #: The segment files to which the replayed journal refers.
         self.segments_spilled: set[int] = set()
         self.head = SnapshotHead(0, 1, 1, 0)
         self.segments_used: set[int] = set()
@@ -132,11 +133,11 @@ class RecoveryReport:
 
     @property
     def lost_records(self) -> int:
-        """The number of records that new damage lost; an unknown number counts as one."""
+        """The number of records lost by new damage; an unknown number counts as one."""
         return sum(damage.lost for damage in self.damages)
 
     def journal(self) -> Journal:
-        """Return a journal that continues where the recovered one ended."""
+        """Return a journal that continues after the recovered one."""
         journal = Journal(self.seed, self.next_group, self.next_journal_file)
         journal.bytes_since_roll = self.journal_bytes
         return journal
@@ -145,8 +146,8 @@ class RecoveryReport:
 def recover(disk: Disk, replay: Replay, new_uuid: bytes, now_ms: i64) -> RecoveryReport:
     """Replay the state on `disk` into `replay`; create a new store in an empty directory.
 
-    Raises: DiskLocked: another process has locked the directory.  UnknownFormat: it is not a
-    store's, or a later release's.  StorageFailure: the disk failed.
+    Raises: DiskLocked if another process has locked the directory; UnknownFormat if it is not a
+    store's, or a later release's; StorageFailure if the disk fails.
     """
     recovery = StoreRecovery(disk, replay, new_uuid, now_ms)
     for _ in recovery.run():
@@ -156,7 +157,7 @@ def recover(disk: Disk, replay: Replay, new_uuid: bytes, now_ms: i64) -> Recover
 
 @final
 class StoreRecovery:
-    """One recovery: step through `run`; `report` is complete after the last step.
+    """A recovery, done by iterating over `run`; after that, `report` is complete.
 
     `bytes_read` and `records_replayed` show its progress.
     """
@@ -174,16 +175,16 @@ class StoreRecovery:
         self._acked: dict[int, RangeSet] = {}
         self._head = SnapshotHead(0, 1, 1, 0)
         self._durable: i64 = 0
-        #: New damaged places, until it is known whether their contents were durable.
+        #: New damaged places that are not known yet to have been durable.
         self._doubtful: list[Damage] = []
         #: Messages in files with lower numbers have no other copies.
         self._verified_from: i64 = 0
-        #: The chunks to examine, and the damage in those that were examined, by queue.
+        #: The chunks to examine, with their queue ids, and the damage in examined chunks.
         self._unverified: list[tuple[int, ChunkRef]] = []
         self._lost: list[LostRows] = []
         #: The first group of each journal file with which a snapshot begins.
         self._first_groups: dict[i64, i64] = {}
-        #: The chunks that damaged snapshots name.
+        #: The chunks to which damaged snapshots refer.
         self._named: list[tuple[int, ChunkRef]] = []
         self._strays: list[tuple[int, ChunkRef]] = []
 
@@ -216,7 +217,7 @@ class StoreRecovery:
         report.uuid = format_.uuid
         report.seed = format_.seed
         if format_.damaged:
-            self._found.append(Damage(FORMAT_PATH, 0, 0, "one of two copies, put right", 0))
+            self._found.append(Damage(FORMAT_PATH, 0, 0, "one of two copies, repaired", 0))
         for name in disk.list(STATE_DIR):
             generation = state_generation(name.removesuffix(".new"))
             report.next_generation = max(report.next_generation, generation + 1)
@@ -227,7 +228,7 @@ class StoreRecovery:
                 report.segments_found.add(number)
             left = temporary_number(name)
             if left >= 0:
-                # The messages in it were not persistent and end with their process.
+                # Temporary files contain only messages that end with the process.
                 report.next_segment = max(report.next_segment, left + 1)
                 disk.unlink(temporary_path(left))
 
@@ -236,8 +237,8 @@ class StoreRecovery:
     def _load_snapshot(self) -> Iterator[None]:
         """Apply the newest intact snapshot.
 
-        Without one the whole journal is replayed, if it exists from the first file on; otherwise
-        the intact records of all snapshots are applied, and all of the journal.
+        Without one, the whole journal is replayed if it still has its first file.  Otherwise the
+        intact records of all snapshots and of the whole journal are applied.
         """
         names = [name for name in self._disk.list(STATE_DIR) if state_generation(name) >= 0]
         for name in reversed(names):
@@ -251,7 +252,7 @@ class StoreRecovery:
             self._note_bad_snapshot(scan)
         if journal_tells_all(self._disk):
             return
-        # It is unknown which chunks are live: keep their files for a salvage.
+        # It is unknown which chunks are live, so their files are retained for a salvage.
         self.report.state_whole = False
         self._keep(Damage(STATE_DIR, 0, 0, NO_STATE), b"")
         for name in names:
@@ -261,7 +262,7 @@ class StoreRecovery:
         self._head = SnapshotHead(self._head.generation, 1, 1, 0)
 
     def _scan_snapshot(self, name: str) -> JournalScan:
-        """Return a scan over the snapshot called `name`."""
+        """Return a scan of the snapshot called `name`."""
         path = state_path(state_generation(name))
         return scan_snapshot(self._read(path), self.report.seed, path)
 
@@ -277,12 +278,12 @@ class StoreRecovery:
                 ref = read_chunk_ref(scan.data, scan.start + 8)
                 self._named.append((int(read_i64_le(scan.data, scan.start)), ref))
             if scan.kind == END and read_i64_le(scan.data, scan.start) != records - 1:
-                scan.damages.append(Damage(scan.path, scan.start, 0, "not all records"))
+                scan.damages.append(Damage(scan.path, scan.start, 0, "records are missing"))
         if not scan.damages and scan.kind == END:
             del self._named[known:]
 
     def _note_bad_snapshot(self, scan: JournalScan) -> None:
-        """Quarantine a copy of a damaged snapshot; an older one and its journal replace it."""
+        """Quarantine a damaged snapshot, which an older one and its journal replace."""
         what = "a snapshot without its end"
         if scan.damages:
             what = f"a snapshot with {len(scan.damages)} bad places, the first {scan.damages[0]}"
@@ -317,7 +318,7 @@ class StoreRecovery:
             self._doubt(self._keep(damage, scan.data[found.position : end]))
 
     def _apply_acked(self, data: bytes, start: i64, end: i64) -> None:
-        """Apply the sequences that are gone from a queue's chunks, and remember them."""
+        """Apply the removed sequences of a queue's chunks, and remember them."""
         queue_id = read_i64_le(data, start)
         ranges = self._acked.setdefault(int(queue_id), RangeSet())
         for first, last in read_acked(data, start, end):
@@ -327,7 +328,7 @@ class StoreRecovery:
     # -- chunks ------------------------------------------------------------------------------------
 
     def _apply_chunk(self, data: bytes, at: i64) -> i64:
-        """Apply a chunk and, if requested, its live messages; return how many."""
+        """Apply a chunk and, if requested, its live messages; return their number."""
         queue_id = read_i64_le(data, at)
         ref = read_chunk_ref(data, at + 8)
         self.report.segments_used.add(int(ref.file_number))
@@ -335,18 +336,18 @@ class StoreRecovery:
         state = self._replay.state(queue_id)
         covered = state is not None and state.covered.count(ref.first, ref.last) > 0
         if covered and not self.report.state_whole:
-            # Another snapshot names the chunk, or a copy of it.
+            # Another snapshot refers to the chunk, or to a copy of it.
             return 0
         if self._replay.chunk(queue_id, ref):
             self._examine(queue_id, ref, self._acked.get(int(queue_id)), True)
             return ref.count
         if ref.file_number >= self._verified_from:
             self._unverified.append((int(queue_id), ref))
-        # An older chunk, whose messages have no other copies, is examined when it is read.
+        # Messages of older chunks have no other copies, so these are examined when they are read.
         return 0
 
     def _verify(self) -> Iterator[None]:
-        """Examine the chunks whose messages may have other copies, before these are removed."""
+        """Examine the chunks whose messages may have copies, before the copies are removed."""
         copied = self._copied()
         for queue_id, ref in self._unverified + self._applier.spilled + copied:
             state = self._replay.state(queue_id)
@@ -358,7 +359,7 @@ class StoreRecovery:
                 yield
 
     def _copied(self) -> list[tuple[int, ChunkRef]]:
-        """Return the older chunks of which a snapshot or a record names an unused copy."""
+        """Return the older chunks with an unused copy to which a snapshot or a record refers."""
         copies: dict[int, RangeSet] = {}
         for queue_id, ref in self._applier.spilled + self._named:
             state = self._replay.state(queue_id)
@@ -394,14 +395,14 @@ class StoreRecovery:
             apply_rows(self._replay, queue_id, chunk, gone)
 
     def _lose(self, rows: LostRows, what: str, raw: bytes) -> None:
-        """Record the damage of a chunk; its loss is determined at the end."""
+        """Add the damage of a chunk, whose loss is determined at the end."""
         ref = rows.ref
         count = ref.count if rows.chunk is None else len(rows.broken)
         rows.damage = self._keep(Damage(ref.path, ref.position, ref.size, what, count), raw)
         self._lost.append(rows)
 
     def _broken(self, queue_id: i64, chunk: Chunk, gone: RangeSet | None) -> list[int]:
-        """Return the sequences of damaged messages that are not gone and were to be restored."""
+        """Return the sequences of damaged messages that a start must restore."""
         return [
             sequence
             for sequence in chunk.damaged()
@@ -410,14 +411,14 @@ class StoreRecovery:
         ]
 
     def _keeps_all(self, queue_id: i64) -> bool:
-        """Return whether transient messages of a queue are restored too."""
+        """Return whether transient messages of a queue are also restored."""
         state = self._replay.state(queue_id)
         return state is not None and state.keeps_transient()
 
     # -- repair ------------------------------------------------------------------------------------
 
     def _mend(self) -> Iterator[None]:
-        """Search for copies of damaged messages, and record the lost ones."""
+        """Search for copies of damaged messages, and restore them."""
         places = [
             damage
             for damage in self._found
@@ -447,7 +448,7 @@ class StoreRecovery:
         return Copies(self._disk, self.report.seed, self._head.journal_file, self._durable)
 
     def _adopt(self) -> Iterator[None]:
-        """Add the chunks that damaged records referred to to their queues."""
+        """Add stray chunks, to which damaged records referred, to their queues."""
         copies = self._copies()
         for _ in copies.search():
             yield
@@ -467,7 +468,7 @@ class StoreRecovery:
     # -- journal -----------------------------------------------------------------------------------
 
     def _replay_journal(self) -> Iterator[None]:
-        """Apply all journal files from the snapshot's on, and prepare the journal's end."""
+        """Apply all journal files from the snapshot's first one on, and settle the end."""
         numbers: list[int] = []
         for name in self._disk.list(JOURNAL_DIR):
             number = journal_number(name)
@@ -512,14 +513,14 @@ class StoreRecovery:
         self._keep_found(scan, kept)
 
     def _keep_found(self, scan: JournalScan, first: i64) -> i64:
-        """Keep the damaged places of a journal file from one on; return their number."""
+        """Keep the damaged places of a journal file from `first` on; return the number of all."""
         for damage in scan.damages[first:]:
             end = damage.position + damage.size
             self._doubt(self._keep(damage, scan.data[damage.position : end]))
         return len(scan.damages)
 
     def _doubt(self, damage: Damage) -> None:
-        """Record a damaged place, unless an earlier start did, which has reported the loss."""
+        """Add a damaged place, unless an earlier start has reported its loss."""
         if not damage.known:
             self._doubtful.append(damage)
 
@@ -536,7 +537,7 @@ class StoreRecovery:
         self._applier.apply_scanned(scan)
 
     def _settle_end(self, scan: JournalScan) -> None:
-        """Cut off the remains of a crash after the last intact group, and sync the applied data."""
+        """Cut off the garbage that a crash left after the last group, and sync the journal."""
         file = self._disk.open(scan.path)
         if scan.garbage_from >= 0 and scan.group + 1 > self._durable:
             file.truncate(int(scan.garbage_from))
@@ -547,9 +548,9 @@ class StoreRecovery:
     # -- damage ------------------------------------------------------------------------------------
 
     def _keep(self, damage: Damage, data: bytes) -> Damage:
-        """Record damage and keep a copy of its bytes; an empty file stands for missing ones.
+        """Add damage and quarantine its bytes, as an empty file if they are missing.
 
-        Return the damage as it was first recorded.
+        Return the damage, or an already added one at the same position.
         """
         for found in self._found:
             if found.path == damage.path and found.position == damage.position:
@@ -559,7 +560,7 @@ class StoreRecovery:
         return damage
 
     def _sort_damages(self) -> None:
-        """Separate torn groups from damaged ones, and new damage from damage reported before."""
+        """Separate torn groups from damaged ones, and new damage from known damage."""
         for damage in self._found:
             damage.torn = damage.group > self._durable
             if damage.known:

@@ -1,12 +1,12 @@
-"""Chunks that nothing refers to, because the record that did is damaged.
+"""The search for stray chunks, to which no record refers because the record that did is damaged.
 
-They are searched for only if a journal record that named a chunk is damaged, or if all snapshots
-are: their messages may have no other copies.
+It is done only if a journal record that referred to a chunk is damaged, or if all snapshots are,
+because the chunk's messages may then have no other copies.
 
-Invariants: it only reads; messages that an intact record removes do not come back.  If a snapshot
-is whole, a chunk is used only if it matches what is left of a damaged record: the messages of other
-chunks may have been consumed, or a crash may have left them before they were recorded, so that
-their sequences were used again.
+Invariants: the search only reads.  Messages that an intact record removes are not restored.  If a
+snapshot is intact, a chunk is used only if it matches the rest of a damaged record.  Messages of
+other chunks may have been consumed, or a crash may have left the chunks before they were recorded,
+so that their sequences were reused.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from leveret.store.recovery.replay import Replay
 from leveret.store.segments.segments import ChunkRef, segment_number, segment_path
 from leveret.store.segments.walk import SegmentWalk
 
-#: A damaged record names a chunk if this many of the figures that identify the chunk match.
+#: A damaged record refers to a chunk if this many of the numbers that identify the chunk match.
 _MATCHING_MIN: Final = 3
 
-#: The report on a damaged place at which no snapshot and no record names a chunk.
+#: The description of a damaged place to which no snapshot and no record refers.
 UNTOLD: Final = "no snapshot says what was here"
 
 
 @final
 class Strays:
-    """One search in the segment files from one on, after `copies` has searched the records.
+    """A search in the segment files from `first_file` on, after `copies` has searched the records.
 
-    `everything` is true if no snapshot is intact: then it includes chunks of queues whose
+    `everything` is true if no snapshot is intact.  The search then includes chunks of queues whose
     definitions are lost.
     """
 
@@ -54,7 +54,7 @@ class Strays:
         self._everything = everything
 
     def adopt(self) -> Iterator[None]:
-        """Add the chunks that nothing refers to to their queues; yield after each chunk."""
+        """Add stray chunks to their queues; yield after each examined chunk."""
         for name in self._disk.list(SEGMENTS_DIR):
             number = segment_number(name)
             if number < 0 or number < self._first_file:
@@ -69,7 +69,7 @@ class Strays:
                 yield
 
     def _note_damage(self, walk: SegmentWalk, number: int) -> None:
-        """Record a damaged place that no record names."""
+        """Add a damaged place, unless a record refers to it."""
         for refs in self._copies.referenced.values():
             if (number, int(walk.position)) in refs:
                 return
@@ -86,7 +86,7 @@ class Strays:
         return not state.deleted and (self._everything or self._was_named(chunk, number, position))
 
     def _was_named(self, chunk: Chunk, number: i64, position: i64) -> bool:
-        """Return whether a damaged record of the journal named a chunk."""
+        """Return whether a damaged journal record referred to a chunk."""
         figures = (chunk.owner, number, position, chunk.size, chunk.first, chunk.last)
         place = [int(figure) for figure in figures]
         for hit in self._copies.spills_hit:
@@ -116,7 +116,7 @@ class Strays:
                 apply_rows(self._replay, owner, chunk, gone)
             return
         for index in range(chunk.count):
-            # Other messages of it are in another chunk or in the journal.
+            # The chunk's other messages are in another chunk or in the journal.
             sequence = chunk.sequence(index)
             copy = row_of(chunk, index)
             if copy is None or gone.has(sequence) or state.unaccounted(sequence, sequence) == 0:
@@ -126,7 +126,7 @@ class Strays:
 
 
 def _ref_of(chunk: Chunk, number: i64, position: i64) -> ChunkRef:
-    """Return a reference to a chunk that was found at a position."""
+    """Return the reference to a chunk found at a position."""
     persistent = 0
     persistent_bytes = 0
     bodies = 0

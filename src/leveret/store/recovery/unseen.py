@@ -1,12 +1,12 @@
-"""The cost of damage to the journal, by the sequences that no record names.
+"""The number of messages lost by damage to the journal, from the sequences without a record.
 
-Each recorded message of a queue has one record, in the order of sequences.  A sequence that no
-record names was therefore named in a damaged place between the records of its neighbors.  The
-message is lost only if it is neither gone nor in a chunk; a damaged record that named such a
-sequence costs nothing else.
+Each recorded message of a queue has one record, in the order of sequences.  So the record of an
+unseen sequence was at a damaged place between the records of its neighbors.  The message is lost
+only if it is neither removed nor in a chunk.  A damaged record with such a sequence causes no other
+loss.
 
-Invariant: transient messages have sequences but no records.  At most as many of them are counted as
-lost as there are damaged records.
+Invariant: transient messages have sequences but no records, so some may be counted as lost, but at
+most one for each damaged record.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from leveret.wire.buffer import read_i32_le, read_i64_le
 @final
 @mypyc_attr(acyclic=True)
 class Span:
-    """Sequences of a queue that no record names, between two damaged places (numbers of them)."""
+    """Unseen sequences of a queue, whose records were in the damaged places `begin` to `end`."""
 
     def __init__(self, queue_id: i64, first: i64, last: i64, begin: i64, end: i64) -> None:
         self.queue_id: Final[i64] = queue_id
@@ -45,20 +45,21 @@ class Span:
 
 @final
 class Unseen:
-    """Follows the records and the damaged places of all journal files in order."""
+    """Tracks the records and the damaged places of all journal files, in order."""
 
     def __init__(self) -> None:
         self.places: list[Damage] = []
-        #: The number of lost messages of each queue in all places.
+        #: The number of lost messages of each queue.
         self.lost: dict[int, int] = {}
         self._spans: list[Span] = []
-        #: The last named sequence of each queue, and the number of damaged places before it.
+        #: The last sequence of each queue with a record, and the number of damaged places before
+        #: it.
         self._last: dict[i64, i64] = {}
         self._seen: dict[i64, i64] = {}
-        #: The number of messages lost in each place that named any, and their queues.
+        #: The number of messages lost in each damaged place, and their queues.
         self._costs: dict[int, int] = {}
         self._charged: dict[int, set[int]] = {}
-        #: The queues that a damaged record seems to name.
+        #: The queues that each damaged record seems to contain.
         self._targets: dict[int, list[int]] = {}
 
     def begins(self, queue_id: i64, next_sequence: i64) -> None:
@@ -67,13 +68,13 @@ class Unseen:
         self._last[queue_id] = min(last, next_sequence - 1)
 
     def damaged(self, damage: Damage, data: bytes) -> None:
-        """Record a damaged place of a file with the bytes `data`, after the records so far."""
+        """Add a damaged place, after the records so far; `data` are the bytes of its file."""
         if damage.records == 1 and damage.kind in (PUBLISH, MOVE):
             self._targets[len(self.places)] = _targets(damage, data)
         self.places.append(damage)
 
     def named(self, queue_id: i64, sequence: i64) -> None:
-        """Record that a record names a sequence."""
+        """Record that a sequence has a record."""
         places: i64 = len(self.places)
         last: i64 = self._last.get(queue_id, -1)
         if places > 0:
@@ -82,7 +83,7 @@ class Unseen:
             self._last[queue_id] = sequence
 
     def settle(self, places: list[Damage]) -> None:
-        """Copy the cost, after `judge`, to another list of the same places."""
+        """Copy the losses, after `judge`, to another list of the same places."""
         costs = {(place.path, int(place.position)): place.records for place in self.places}
         for place in places:
             key = (place.path, int(place.position))
@@ -90,7 +91,7 @@ class Unseen:
                 place.records = costs[key]
 
     def judge(self, replay: Replay) -> None:
-        """Determine the cost of the places, after the last record."""
+        """Determine the losses in the damaged places, after the last record."""
         for queue_id in replay.queue_ids():
             state = replay.state(queue_id)
             if state is not None:
@@ -102,14 +103,14 @@ class Unseen:
         for number, damage in enumerate(self.places):
             cost = self._costs.get(number)
             if cost is not None:
-                # A place of unknown contents may have held other records too.
+                # A place with unknown contents may have contained other records too.
                 unknown = damage.records is None and cost == 0
                 damage.records = None if unknown else cost
             elif damage.records == 1 and damage.kind in (CHECKPOINT, CLEAN_STOP, SPILL):
                 damage.records = 0
 
     def _close(self, queue_id: i64, last: i64, sequence: i64) -> None:
-        """Record the sequences between two named ones, if a damaged place is between these."""
+        """Add the sequences between two seen ones, if there is a damaged place between them."""
         places: i64 = len(self.places)
         seen: i64 = self._seen.get(queue_id, 0)
         if seen < places and sequence > last + 1:
@@ -117,7 +118,7 @@ class Unseen:
         self._seen[queue_id] = places
 
     def _explain(self, span: Span, replay: Replay) -> None:
-        """Charge the lost sequences of a span to the places that may have named them."""
+        """Attribute the lost messages of a span to the places that may have contained them."""
         state = replay.state(span.queue_id)
         # Only streams use the sequence 0.
         known = state is not None and state.type not in ("stream", "")
@@ -137,9 +138,9 @@ class Unseen:
                 break
 
     def _charge_ends(self, number: int, queues: list[int], replay: Replay) -> None:
-        """Charge the last messages of queues to a record that seems to name these queues.
+        """Attribute the last messages of queues to a damaged record that seems to contain them.
 
-        No later record names a higher sequence of such a queue.
+        Such a queue has no later record with a higher sequence.
         """
         for queue_id in queues:
             state = replay.state(queue_id)
@@ -147,7 +148,7 @@ class Unseen:
                 self._charge(number, queue_id, 0 if state.deleted else 1)
         untold = len(queues) - len(self._charged.get(number, set()))
         if untold > 0 and number in self._costs:
-            # The record named other queues too, which are unreadable.
+            # The record contained further queues, whose ids are unreadable.
             self._costs[number] += untold
 
     def _charge(self, number: int, queue_id: int, cost: int) -> None:
@@ -156,25 +157,25 @@ class Unseen:
         self.lost[queue_id] = self.lost.get(queue_id, 0) + cost
 
     def _likely(self, span: Span, replay: Replay) -> list[int]:
-        """Return the places that may have named a span's sequences, the likeliest first."""
+        """Return the places that may have contained a span's sequences, the likeliest first."""
         numbers = list(range(int(span.begin), int(span.end) + 1))
         likely = [number for number in numbers if _may_publish(self.places[number])]
         queue_id = int(span.queue_id)
         named = [number for number in likely if queue_id in self._targets.get(number, [])]
         others = [number for number in likely if number not in named]
-        # A record whose queues are all known named these queues, and no other.
+        # A record whose queues are all known is not of another queue, so it comes last.
         known = [number for number in others if self._knows_queues(number, replay)]
         likely = named + [number for number in others if number not in known] + known
         return likely or [number for number in numbers if self.places[number].records == 1]
 
     def _knows_queues(self, number: int, replay: Replay) -> bool:
-        """Return whether a damaged record names only queues that exist."""
+        """Return whether all queues in a damaged record exist."""
         queues = self._targets.get(number, [])
         return bool(queues) and all(replay.state(queue_id) is not None for queue_id in queues)
 
 
 def _targets(damage: Damage, data: bytes) -> list[int]:
-    """Return the queues that a damaged record of a message seems to name."""
+    """Return the queues that a damaged record of a message seems to contain."""
     at: i64 = damage.position + RECORD_HEADER_BYTES
     end: i64 = min(damage.position + damage.size, len(data))
     if at + 4 > end:
@@ -186,7 +187,7 @@ def _targets(damage: Damage, data: bytes) -> list[int]:
 
 
 def _may_publish(damage: Damage) -> bool:
-    """Return whether a damaged place seems to have held messages."""
+    """Return whether a damaged place may have contained messages."""
     kind = damage.kind
     return (
         damage.records is None
@@ -196,5 +197,5 @@ def _may_publish(damage: Damage) -> bool:
 
 
 def _bound(damage: Damage) -> int | None:
-    """Return how many sequences of one queue a damaged place can have named; None if unknown."""
+    """Return the maximal number of a queue's sequences in a damaged place, or None if unknown."""
     return None if damage.records is None or damage.kind == TX else 1

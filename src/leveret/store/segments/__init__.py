@@ -1,1 +1,1 @@
-"""Segment files: chunks of messages, their places, and chunks that queues write early."""
+"""Segment files: references to chunks, spilled chunks, and the use of the files' space."""

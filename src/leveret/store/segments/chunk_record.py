@@ -1,10 +1,10 @@
 """The layout of a reference to a chunk in a record of a snapshot or the journal: 13 numbers.
 
 u64 file | u64 position | u64 size | u64 first sequence | u64 last | u64 count |
-i64 least timestamp | i64 greatest timestamp | u64 persistent ones | u64 their bytes |
+i64 least timestamp | i64 greatest timestamp | u64 number of persistent messages | u64 their bytes |
 u64 bytes of their bodies | i64 least expiry | u64 greatest delivery count
 
-The highest bit but one of the file's number marks an adopted chunk.
+The second-highest bit of the file's number marks an adopted chunk.
 """
 
 from __future__ import annotations

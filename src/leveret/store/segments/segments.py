@@ -1,12 +1,12 @@
-"""Segment files: the places of chunks, and how to find them.
+"""Segment files, and references to the chunks in them.
 
     segments/<number>.seg    chunks, one after the other, each beginning at a multiple of 8
-    segments/<number>.tmp    the same, of messages that do not outlive the process
+    segments/<number>.tmp    the same, for messages that end with the process
 
-A file has no header: each chunk names its owner and its size, so that a lost manifest can be
-rebuilt.  Chunks never change; a file is removed when no kept snapshot refers to it.
+A file has no header.  Each chunk contains its owner and its size, so that lost references can be
+rebuilt.  Chunks never change.  A file is removed when no remaining snapshot refers to it.
 
-Invariants: a reference describes bytes before they are written, and is used for reading only
+Invariants: a reference is created before its chunk is written, and is used for reading only
 afterwards.  A start never appends to a file of an earlier start, so bytes that a crash left after
 the last synced chunk are never mistaken for a chunk.
 """
@@ -37,7 +37,7 @@ def segment_path(number: int) -> str:
 
 
 def temporary_path(number: int) -> str:
-    """Return the path of the file `number` of messages that do not outlive the process."""
+    """Return the path of the temporary file `number`."""
     return f"{SEGMENTS_DIR}/{number:016d}.tmp"
 
 
@@ -58,7 +58,7 @@ def _number(name: str, suffix: str) -> int:
 
 @final
 class SegmentNumbers:
-    """Assigns the numbers of new files; none is used twice."""
+    """Assigns the numbers of new files, each once."""
 
     def __init__(self, first: i64) -> None:
         #: The lowest unused number.
@@ -74,12 +74,13 @@ class SegmentNumbers:
 @final
 @mypyc_attr(acyclic=True)
 class ChunkRef:
-    """The place and range of a chunk: sequences `first` to `last`, `count` messages.
+    """A reference to a chunk of `count` messages with sequences from `first` to `last`.
 
-    Of the persistent ones among them it has the number, the bytes and the bytes of the bodies;
-    `min_expiry` is the earliest deadline of a message, in ms or NEVER, `count_max` the highest
-    delivery count.  `temporary` means that the file ends with the process, `adopted` that the chunk
-    was written for another owner, at other sequences (`chunk.placed`).
+    `persistent`, `persistent_bytes` and `persistent_bodies` are the number, the bytes and the body
+    bytes of its persistent messages.  `min_expiry` is the earliest expiry of a message, in ms or
+    NEVER, and `count_max` the highest delivery count.  `temporary` means that the file ends with
+    the process.  `adopted` means that the chunk was written for another owner, with other sequences
+    (`chunk.placed`).
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class ChunkRef:
 def chunk_ref(
     builder: ChunkBuilder, file_number: i64, position: i64, size: i64, temporary: bool = False
 ) -> ChunkRef:
-    """Return the reference to the chunk of `builder`, `size` bytes at that place."""
+    """Return the reference to a builder's chunk, with `size` bytes at that position."""
     return ChunkRef(
         file_number,
         position,
@@ -149,12 +150,12 @@ def chunk_ref(
 
 
 def moved_ref(ref: ChunkRef, file_number: i64, position: i64) -> ChunkRef:
-    """Return the reference to a copy of the same chunk at another place."""
+    """Return the reference to a copy of a chunk at another position."""
     return _changed_ref(ref, file_number, position, ref.first, False)
 
 
 def adopted_ref(ref: ChunkRef, first: i64) -> ChunkRef:
-    """Return the reference of another owner, who has the same chunk from `first` on."""
+    """Return the reference for another owner, in which the chunk's sequences begin at `first`."""
     return _changed_ref(ref, ref.file_number, ref.position, first, True)
 
 
@@ -183,7 +184,7 @@ def _changed_ref(
 def read_chunk_bytes(disk: Disk, ref: ChunkRef) -> bytes:
     """Return the bytes at `ref`, fewer if the file ends before.
 
-    Raises: StorageFailure: the disk failed, or the file does not exist.
+    Raises: StorageFailure if the disk fails or the file does not exist.
     """
     file = disk.open(ref.path)
     try:
@@ -193,9 +194,9 @@ def read_chunk_bytes(disk: Disk, ref: ChunkRef) -> bytes:
 
 
 def read_part_if_readable(disk: Disk, ref: ChunkRef, at: int, size: int) -> bytes:
-    """Return `size` bytes from `at` on of the chunk at `ref`, fewer if it ends before.
+    """Return `size` bytes of the chunk at `ref` from `at` on, fewer if the file ends before.
 
-    Returns nothing if the disk fails to read, or the file does not exist.
+    Return b"" if the disk fails or the file does not exist.
     """
     try:
         file = disk.open(ref.path)
@@ -208,10 +209,10 @@ def read_part_if_readable(disk: Disk, ref: ChunkRef, at: int, size: int) -> byte
 
 
 def read_if_readable(disk: Disk, ref: ChunkRef) -> bytes:
-    """Return the bytes at `ref`, or nothing if the disk fails to read them.
+    """Return the bytes at `ref`, or b"" if the disk fails to read them.
 
-    A failed read loses the chunk, as damage does, and does not stop the broker: it cannot break a
-    promise made since.
+    A failed read loses the chunk, as damage does.  It does not stop the broker, because unlike a
+    failed write it affects no later confirm.
     """
     try:
         return read_chunk_bytes(disk, ref)
@@ -220,9 +221,9 @@ def read_if_readable(disk: Disk, ref: ChunkRef) -> bytes:
 
 
 def placed_chunk(data: bytes, ref: ChunkRef, owner: i64) -> bytes:
-    """Return the chunk that begins in `data`, which was read at `ref`, as one of its owner.
+    """Return the bytes read at `ref`, with the header changed to its owner if it is adopted.
 
-    Raises: ChunkDamaged: an adopted chunk has no intact header.
+    Raises: ChunkDamaged if an adopted chunk has no intact header.
     """
     return placed(data, owner, ref.first) if ref.adopted else data
 
@@ -230,34 +231,34 @@ def placed_chunk(data: bytes, ref: ChunkRef, owner: i64) -> bytes:
 def check_chunk(data: bytes, ref: ChunkRef, owner: i64) -> Chunk:
     """Return the chunk in `data`, which was read at `ref`.
 
-    Raises: ChunkDamaged: it fails its check, or is not the one that `ref` means.
+    Raises: ChunkDamaged if it is damaged, or is not the chunk to which `ref` refers.
     """
     chunk = Chunk(placed_chunk(data, ref, owner))
     if chunk.owner != owner or chunk.first != ref.first or chunk.last != ref.last:
-        raise ChunkDamaged("another chunk lies here")
+        raise ChunkDamaged("another chunk is at this position")
     return chunk
 
 
 def check_chunk_head(data: bytes, ref: ChunkRef, owner: i64) -> None:
-    """Check only that `data` begins with the header of the chunk that `ref` means.
+    """Check only that `data` begins with the header of the chunk to which `ref` refers.
 
-    Raises: ChunkDamaged: it does not, or the header is incomplete.
+    Raises: ChunkDamaged if it does not, or the header is incomplete.
     """
     head = placed_chunk(data[:CHUNK_HEADER_BYTES], ref, owner)
     if not is_chunk_head(head):
-        raise ChunkDamaged("a chunk's header does not check")
+        raise ChunkDamaged("a chunk's header is damaged")
     if (
         read_i64_le(head, 8) != owner
         or read_i64_le(head, 16) != ref.first
         or read_i64_le(head, 24) != ref.last
         or read_i64_le(head, 96) != ref.size
     ):
-        raise ChunkDamaged("another chunk lies here")
+        raise ChunkDamaged("another chunk is at this position")
 
 
 def read_chunk(disk: Disk, ref: ChunkRef, owner: i64) -> Chunk:
-    """Return the chunk of the queue `owner` that `ref` points at.
+    """Return the chunk of the queue `owner` at `ref`.
 
-    Raises: ChunkDamaged: it fails its check.  StorageFailure: the disk failed.
+    Raises: ChunkDamaged if it is damaged; StorageFailure if the disk fails.
     """
     return check_chunk(read_chunk_bytes(disk, ref), ref, owner)

@@ -1,14 +1,14 @@
-"""Chunks that queues write when their memory is full: their places are assigned at once.
+"""Spilled chunks, which queues write when their memory is full.
 
-A chunk has its reference as soon as it is added; its bytes wait here until the event loop passes
-them to the thread that writes and, if they must survive, syncs them (`spill_files.py`).  Then their
-owner is notified.  Checkpoints write files of their own (`checkpoint/`).
+A chunk gets its position and reference as soon as it is added.  Its bytes are queued until the
+event loop passes them to the thread that writes and, unless they are temporary, syncs them
+(`spill_files.py`).  Then the owner is notified.  Checkpoints write their own files (`checkpoint/`).
 
 This module does no I/O.
 
-Invariants: one thread writes a file from front to back; `temporary` chunks are in separate files,
-which are removed when nothing in them is used.  `submitted` and `completed` count batches: all
-chunks that were added before `submit` are durable when `completed` has reached its result.
+Invariants: one thread writes a file from front to back.  `temporary` chunks are in separate files,
+which are removed when none of their chunks is used.  `submitted` and `completed` count batches: all
+chunks added so far are durable when `completed` reaches the current value of `submitted`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from leveret.limits import SPILL_BATCH_BYTES, SPILL_BYTES_MAX
 from leveret.store.segments.segments import ChunkRef, SegmentNumbers, chunk_ref, moved_ref
 from leveret.store.segments.use import SegmentUse
 
-#: A segment file of this size takes no more chunks.
+#: The size from which on no more chunks are added to a segment file.
 SEGMENT_FILE_BYTES: Final = 64 * 1024 * 1024
 
 
@@ -38,7 +38,7 @@ class SpillOwner:
 
 @final
 class SpillBatch:
-    """Chunks to be appended to one file."""
+    """Chunks to append to one file in one write."""
 
     def __init__(self, number: i64, file_number: i64, temporary: bool) -> None:
         self.number: Final[i64] = number
@@ -51,18 +51,18 @@ class SpillBatch:
 
 @final
 class Spill:
-    """The chunks that wait to be written, and the files being written."""
+    """The chunks to be written, and their files."""
 
     def __init__(self, numbers: SegmentNumbers) -> None:
         self.numbers = numbers
         self.use = SegmentUse()
-        #: Bytes that were added and are not written yet.
+        #: The number of bytes that were added but are not written yet.
         self.unwritten_bytes: i64 = 0
         self.submitted: i64 = 0
         self.completed: i64 = 0
         #: Files that contain chunks added since the last call of `take_files`.
         self.files: set[int] = set()
-        #: Files with chunks that a checkpoint has assigned and not written yet.
+        #: Files with chunks of a checkpoint that are not written yet.
         self.checkpointed: set[int] = set()
         #: Temporary files that are no longer used.
         self.unused: list[int] = []
@@ -77,7 +77,7 @@ class Spill:
         self._used: dict[int, int] = {}
 
     def add(self, builder: ChunkBuilder, owner: SpillOwner, temporary: bool) -> ChunkRef:
-        """Assign a place to the chunk in `builder`; `owner` is notified when it is written."""
+        """Assign a position to a builder's chunk; `owner` is notified when it is written."""
         parts = builder.parts()
         size: i64 = 0
         for part in parts:
@@ -88,7 +88,7 @@ class Spill:
         return ref
 
     def copy(self, ref: ChunkRef, data: bytes, owner: SpillOwner) -> ChunkRef:
-        """Assign another place to a chunk's bytes; `owner` is notified when they are written."""
+        """Assign another position to a chunk; `owner` is notified when the copy is written."""
         file_number, position = self._place(len(data), False)
         copied = moved_ref(ref, file_number, position)
         self._queue(copied, [data], owner)
@@ -104,7 +104,7 @@ class Spill:
         self.unwritten_bytes += ref.size
 
     def _place(self, size: i64, temporary: bool) -> tuple[i64, i64]:
-        """Return the file and the position for a chunk of that size."""
+        """Return the file and the position for a chunk of `size` bytes."""
         if temporary:
             if self._temporary < 0 or self._temporary_position >= SEGMENT_FILE_BYTES:
                 self._temporary = self.numbers.take()
@@ -140,22 +140,22 @@ class Spill:
 
     @property
     def overfull(self) -> bool:
-        """Return whether even a checkpoint waits, at twice the bytes that block publishers."""
+        """Whether checkpoints must wait, at twice the unwritten bytes that block publishers."""
         return self.unwritten_bytes > 2 * SPILL_BYTES_MAX
 
     @property
     def waits(self) -> bool:
-        """Return whether there is a batch to write."""
+        """Whether there is a batch to write."""
         return bool(self._waiting)
 
     def take(self) -> SpillBatch:
-        """Return the next batch to write; call `written` after it."""
+        """Return the next batch to write, after which the caller must call `written`."""
         batch = self._waiting.pop(0)
         self._under_way = batch.file_number
         return batch
 
     def written(self, batch: SpillBatch) -> None:
-        """Record that a batch is written, and notify the owners."""
+        """Mark a batch as written, and notify the owners."""
         self.completed = batch.number
         self._under_way = -1
         self.unwritten_bytes -= batch.size
@@ -163,7 +163,7 @@ class Spill:
             owner.spilled(ref)
 
     def release(self, ref: ChunkRef) -> None:
-        """Record that a chunk is no longer used."""
+        """Mark a chunk as no longer used."""
         if not ref.temporary:
             return
         number = int(ref.file_number)
@@ -172,7 +172,7 @@ class Spill:
             self._used[number] = left
             return
         if number == self._temporary:
-            # Later chunks go to another file, so that this one can be removed soon.
+            # Later chunks are written to another file, so that this one can be removed soon.
             self._temporary = -1
         self._forget(number)
 
@@ -181,13 +181,13 @@ class Spill:
         self.unused.append(number)
 
     def take_files(self) -> set[int]:
-        """Return the files written to since the last call; later chunks begin a new one."""
+        """Return the files used since the last call; the next chunk begins a new file."""
         files, self.files = self.files, set()
         self._file = -1
         return files
 
     def take_unused(self) -> list[int]:
-        """Return the temporary files to remove: those with no chunks left to write."""
+        """Return the unused temporary files that have no chunks to be written."""
         waiting = {int(batch.file_number) for batch in self._waiting}
         if self._under_way >= 0:
             waiting.add(int(self._under_way))

@@ -1,7 +1,7 @@
-"""The disk's side of spilled chunks: it appends them to files, and syncs those that must survive.
+"""The files of spilled chunks, which are appended and, unless they are temporary, synced.
 
-Its methods run in a separate thread, in addition to the one that syncs the journal, so that no
-confirm waits for megabytes of chunks.  Like the journal's files it stops for good at the first
+The methods run in a separate thread, not in the one that syncs the journal, so that no confirm
+waits for megabytes of chunks.  Like the journal's files, they stop permanently at the first
 failure, except for a lack of space (`DiskFull`), after which the same batch may be written again.
 
 Invariant: when `write` returns, the chunks and their file's name are durable, or temporary.
@@ -21,7 +21,7 @@ from leveret.store.segments.spill import SpillBatch
 
 @final
 class SpillFiles:
-    """Writes chunks.  Only one thread at a time may call it."""
+    """Writes chunks to files; only one thread at a time may call it."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -33,8 +33,8 @@ class SpillFiles:
     def write(self, batch: SpillBatch) -> None:
         """Append the chunks of a batch to their file, and sync it unless it is temporary.
 
-        Raises: DiskFull: try again with the same batch.  StorageFailure: nothing that depends on
-        the chunks may be confirmed.
+        Raises: DiskFull, after which the caller may try again with the same batch; StorageFailure,
+        after which nothing that depends on the chunks may be confirmed.
         """
         if self._failure is not None:
             raise StorageFailure(
@@ -52,7 +52,7 @@ class SpillFiles:
             raise
 
     def _file_for(self, batch: SpillBatch) -> StoreFile:
-        """Return the file of a batch; the name of a new file is made durable."""
+        """Return the file of a batch, and make the name of a new file durable."""
         kind = batch.temporary
         file = self._files.get(kind)
         if file is not None and self._numbers[kind] == batch.file_number:

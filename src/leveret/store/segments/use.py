@@ -1,9 +1,9 @@
-"""How much of the segment files is still used, in bytes: compaction depends on it.
+"""Counts of the live and total bytes in segment files, by which compaction selects files.
 
-A message that is gone counts as an even share of its chunk, so the figures are estimates.  Files of
-temporary chunks are not counted: they are removed without compaction.
+A removed message counts as an average share of its chunk, so the figures are estimates.  Files of
+temporary chunks are not counted, because they are removed without compaction.
 
-Invariant: what `wrote` or `found` added is subtracted by `removed`, file by file.
+Invariant: `removed` subtracts for each file the bytes that `wrote` added.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from mypy_extensions import i64, mypyc_attr
 
 from leveret.store.segments.segments import ChunkRef
 
-#: Dead bytes for which a file with fewer messages than `compact_records_min` is compacted too.
+#: From this number of dead bytes on, a file with fewer messages than `compact_records_min` is
+#: compacted too.
 _COMPACT_DEAD_BYTES_MIN: Final = 4 * 1024 * 1024
 
 
@@ -26,7 +27,7 @@ def row_bytes(ref: ChunkRef) -> i64:
 @final
 @mypyc_attr(acyclic=True)
 class FileUse:
-    """One file: its bytes, the messages written to it, and the bytes that were found live."""
+    """The counts of one file: its bytes, its messages, and its live bytes."""
 
     def __init__(self) -> None:
         self.size: i64 = 0
@@ -41,7 +42,7 @@ class FileUse:
 
 @final
 class SegmentUse:
-    """The bytes in segment files, and how many of them live messages take."""
+    """The bytes in all segment files, and the bytes of live messages in them."""
 
     def __init__(self) -> None:
         self.bytes_total: i64 = 0
@@ -49,7 +50,7 @@ class SegmentUse:
         self._files: dict[int, FileUse] = {}
 
     def wrote(self, ref: ChunkRef) -> None:
-        """Count the bytes of a chunk; its owner counts which of them are live."""
+        """Count the bytes of a chunk; its owner counts live messages."""
         if ref.temporary:
             return
         use = self.file(ref)
@@ -59,7 +60,7 @@ class SegmentUse:
         self.bytes_total += use.size - before
 
     def file(self, ref: ChunkRef) -> FileUse:
-        """Return the figures of the file that contains a chunk."""
+        """Return the counts of the file that contains a chunk."""
         number = int(ref.file_number)
         use = self._files.get(number)
         if use is None:
@@ -68,17 +69,17 @@ class SegmentUse:
         return use
 
     def lives(self, ref: ChunkRef, messages: i64) -> None:
-        """Count messages of a chunk as live, or as gone if the number is negative."""
+        """Count messages of a chunk as live, or as removed if the number is negative."""
         if not ref.temporary:
             self.bytes_live += messages * row_bytes(ref)
 
     def removed(self, numbers: list[int]) -> None:
-        """Subtract files that were removed."""
+        """Subtract the bytes of removed files."""
         for number in numbers:
             use = self._files.pop(number, None)
             if use is not None:
                 self.bytes_total -= use.size
 
     def dead(self) -> i64:
-        """Return the approximate number of bytes that nothing needs any more."""
+        """Return the approximate number of bytes that are no longer needed."""
         return max(self.bytes_total - self.bytes_live, 0)

@@ -1,10 +1,10 @@
-"""Walking over a segment file: its chunks in order, and the damage between them.
+"""A walk over the chunks of a segment file in order, and over the damage between them.
 
-It uses the chunks' own headers, so it needs no manifest.  If a header is damaged it continues at
-the next intact one: it tries the places that a manifest knows, and searches for the magic.
+It uses the chunks' own headers, so it needs no snapshot.  If a header is damaged, it continues at
+the next intact one, which it finds at a known position or by the magic.
 
-Invariants: it only reads, one chunk at a time; every byte of the file is in a chunk or in a place
-that is reported as damaged.
+Invariants: the walk only reads, one chunk at a time.  Every byte of the file is in a chunk or in a
+place that is reported as damaged.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ _SIZE_AT: Final = 96
 
 _SEARCH_BYTES: Final = 1024 * 1024
 
-#: The unit in which a failed read is repeated, which limits the loss.
+#: The unit in which a failed read is repeated, to limit the loss.
 _SECTOR_BYTES: Final = 4096
 
 
 @final
 class SegmentWalk:
-    """Walks over the segment file `number`.
+    """A walk over the segment file `number`.
 
-    After `next` returned True, `position` and `size` describe a place; `chunk` is its chunk, or
-    None, and then `what` says why.  `tail` means that nothing intact follows the place.
+    After `next` returns True, the current place is `size` bytes at `position`.  `chunk` is the
+    chunk there, or None if it is damaged, which `what` describes.  `tail` means that no intact
+    chunk follows.
     """
 
     def __init__(self, disk: Disk, number: i64, known: list[int]) -> None:
@@ -46,7 +47,7 @@ class SegmentWalk:
         self._known = sorted(known)
 
     def next(self) -> bool:
-        """Move to the next place; return False at the end of the file, which closes it."""
+        """Move to the next place; at the end of the file, close it and return False."""
         at: i64 = self.position + self.size
         self.position = at
         self.chunk = None
@@ -65,7 +66,7 @@ class SegmentWalk:
         return True
 
     def _size_at(self, at: i64) -> i64:
-        """Return the size of the chunk whose intact header is at a position, or -1."""
+        """Return the size of the chunk at a position, or -1 if its header is not intact."""
         head = read_what_can_be(self._file, at, CHUNK_HEADER_BYTES)
         if not is_chunk_head(head):
             return -1
@@ -73,11 +74,11 @@ class SegmentWalk:
         return size if size >= CHUNK_HEADER_BYTES and at + size <= self.bytes else -1
 
     def _pass_by(self, at: i64) -> None:
-        """Skip everything up to the next chunk as damaged."""
+        """Make the bytes up to the next chunk the current place, as damaged."""
         found = self._find(at + 8)
         self.tail = found < 0
         self.size = (self.bytes if found < 0 else found) - at
-        self.what = "no chunk lies here"
+        self.what = "no chunk is at this position"
 
     def _find(self, start: i64) -> i64:
         """Return the position of the next intact header, or -1."""
@@ -87,7 +88,7 @@ class SegmentWalk:
         return self._search(start, -1)
 
     def _search(self, start: i64, end: i64) -> i64:
-        """Return the next intact header between `start` and `end`, or `end` without one."""
+        """Return the position of the first intact header from `start` to `end`, or `end`."""
         limit: i64 = self.bytes if end < 0 else end
         at: i64 = start
         while at < limit:
@@ -114,7 +115,7 @@ def read_what_can_be(file: StoreFile, position: i64, size: i64) -> bytes:
     left: i64 = min(size, file.size() - position)
     parts: list[bytes] = []
     while left > 0:
-        # Up to the end of the sector, so that each one is read once.
+        # Read up to the end of the sector, so that each sector is read once.
         part: i64 = min(left, _SECTOR_BYTES - position % _SECTOR_BYTES)
         try:
             parts.append(file.read(int(position), int(part)))

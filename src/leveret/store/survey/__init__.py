@@ -1,1 +1,1 @@
-"""Data directories read without a broker: surveyed, printed, and salvaged."""
+"""Tools that read data directories without a broker: survey, dump, and salvage."""

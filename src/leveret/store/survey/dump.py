@@ -1,9 +1,9 @@
-"""Records for people and programs: each as a plain dictionary, in the order of the files.
+"""The dump of all records as plain dictionaries, in the order of the files.
 
-It shows the records, intact or damaged, and draws no conclusions: the survey does.  Bytes stay
-bytes; the caller that prints them chooses their form.
+It contains all records, intact or damaged, without the conclusions of a survey.  Bytes stay bytes,
+and the caller chooses how to print them.
 
-Invariant: it only reads, one file of journal or snapshot or one chunk at a time.
+Invariant: a dump only reads, one file of journal or snapshot or one chunk at a time.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Collector(Replay):
         self.operations.append({"delete": kind, "definition": definition})
 
     def publish(self, message: Message, targets: list[tuple[int, int]]) -> None:
-        """Add a message and its places."""
+        """Add a message and its targets."""
         self.operations.append(
             {"targets": [list(target) for target in targets], **_message_fields(message)}
         )
@@ -79,7 +79,7 @@ class _Collector(Replay):
         self.operations.append({"queue": int(queue_id), "first": int(first), "last": int(last)})
 
     def requeue(self, queue_id: i64, sequence: i64, delivery_count: i64) -> None:
-        """Add a count."""
+        """Add a delivery count."""
         fields: Fields = {"queue": int(queue_id), "sequence": int(sequence)}
         self.operations.append(fields | _count_fields(delivery_count))
 
@@ -92,19 +92,19 @@ class _Collector(Replay):
         self.operations.append({"queue": int(queue_id), "first_offset": int(first_offset)})
 
     def consumer_offset(self, queue_id: i64, consumer: bytes, offset: i64) -> None:
-        """Add an offset."""
+        """Add a consumer's offset."""
         self.operations.append(
             {"queue": int(queue_id), "consumer": consumer, "offset": int(offset)}
         )
 
     def consumer_forgotten(self, queue_id: i64, consumer: bytes) -> None:
-        """Add a forgotten name as recorded."""
+        """Add the recorded offset of a forgotten consumer."""
         self.consumer_offset(queue_id, consumer, FORGOTTEN)
 
     def publisher_sequence(
         self, queue_id: i64, publisher: bytes, sequence: i64, time_ms: i64
     ) -> None:
-        """Add a sequence."""
+        """Add a publisher's sequence."""
         fields: Fields = {"queue": int(queue_id), "publisher": publisher, "sequence": int(sequence)}
         self.operations.append(fields | {"time_ms": int(time_ms)})
 
@@ -129,22 +129,22 @@ class _Collector(Replay):
         self.operations.append({"queue": int(queue_id), "next_sequence": int(next_sequence)})
 
     def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
-        """Add the place of a chunk."""
+        """Add the reference to a chunk."""
         self.operations.append(_placed(queue_id, ref))
         return False
 
     def spill(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> None:
-        """Add the place of earlier messages."""
+        """Add the reference to a chunk of earlier messages, and its removed sequences."""
         ranges = [list(span) for span in gone.ranges()]
         self.operations.append({**_placed(queue_id, ref), "gone": ranges})
 
 
 @final
 class Dump:
-    """Yields records as dictionaries.  Each has `file`, `position` and `kind`.
+    """Yields records as dictionaries, each with `file`, `position` and `kind`.
 
-    A record of several operations has them in `operations`.  Damage comes after its file's records
-    as `kind` `damage`.
+    A record of several operations has them in `operations`.  Damaged places follow their file's
+    records, with the `kind` `damage`.
     """
 
     def __init__(self, disk: Disk, seed: int) -> None:
@@ -183,7 +183,7 @@ class Dump:
             group = scan.group
 
     def segments(self) -> Iterator[Fields]:
-        """Yield each chunk and after it each of its messages.  Raises: StorageFailure."""
+        """Yield each chunk, followed by each of its messages.  Raises: StorageFailure."""
         for path in paths_in(self._disk, SEGMENTS_DIR):
             number = segment_number(path.rpartition("/")[2])
             if number < 0:
@@ -285,7 +285,7 @@ def _chunk(chunk: Chunk) -> Iterator[Fields]:
         try:
             row.update(_message_fields(chunk.message(index)))
         except RecordDamaged:
-            row["damaged"] = "it does not check"
+            row["damaged"] = "its digest does not match"
         row.update(_count_fields(chunk.delivery_count(index)))
         row["priority"] = int(chunk.priority(index))
         if chunk.expiry_ms(index) != NEVER:
@@ -294,7 +294,7 @@ def _chunk(chunk: Chunk) -> Iterator[Fields]:
 
 
 def _count_fields(count: i64) -> Fields:
-    """Return the number of returns of a message, or that it is kept after its ack."""
+    """Return how often a message was returned, or that it is retained after its ack."""
     if is_retained(count):
         return {"retained": True}
     return {"acquired_count": int(acquisitions(count)), "delivery_count": int(failures(count))}
@@ -315,7 +315,7 @@ def _message_fields(message: Message) -> Fields:
 
 
 def _placed(queue_id: i64, ref: ChunkRef) -> Fields:
-    """Return the place of a chunk."""
+    """Return the reference to a chunk."""
     return {
         "queue": int(queue_id),
         "segment": int(ref.file_number),

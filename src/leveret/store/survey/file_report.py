@@ -1,4 +1,4 @@
-"""The result of a survey for one file of a data directory."""
+"""The report of a survey on one file of a data directory."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from leveret.store.damage import Damage
 
 @final
 class FileReport:
-    """One file.  `kind` is `format`, `state`, `journal` or `segments`.
+    """The report on one file.  `kind` is `format`, `state`, `journal` or `segments`.
 
-    `records` counts intact records, or messages in chunks; `live` those of them that are live in
-    this file, for a journal those that are in no chunk; `dead` the messages in chunks that no queue
-    needs.  `needed` is true if the next start needs the file.
+    `records` counts intact records, or messages in chunks.  `live` counts live messages, for a
+    journal only those in no chunk.  `dead` counts messages in chunks that no queue needs.  `needed`
+    is true if the next start needs the file.
     """
 
     def __init__(self, path: str, kind: str, size: i64) -> None:

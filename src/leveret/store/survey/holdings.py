@@ -1,13 +1,13 @@
-"""What each queue holds according to a snapshot and the journal: the replay of the offline tools.
+"""The contents of each queue according to a snapshot and the journal, for the offline tools.
 
-Unlike the restore of a broker, this replay keeps the place of every message and the sequences that
-are gone, and keeps messages of the journal that are in a chunk too.  If such a chunk turns out to
-be damaged, its messages can be taken from the journal.
+Unlike the replay of a broker, this one stores the journal file of every message and the removed
+sequences, and also stores messages of the journal that are in a chunk.  If such a chunk is damaged,
+its messages can be taken from the journal.
 
-`queue_state.py` defines what a record means for a queue, both for a start and for the tools, so
-that a survey predicts what a start does.
+`queue_state.py` applies records to a queue, both for a start and for the tools, so that a survey
+predicts the result of a start.
 
-Invariant: this module reads and writes no file.
+Invariant: this module does no I/O.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from leveret.wire.numbered import read_numbered
 @final
 @mypyc_attr(acyclic=True)
 class Held:
-    """A message and its journal file (-1 if a copy was found): its bytes; itself if it is kept."""
+    """A message's size and journal file (-1 for a copy), and the message itself if it is kept."""
 
     def __init__(self, message: Message | None, size: i64, file_number: i64) -> None:
         self.message: Final = message
@@ -39,14 +39,14 @@ class Held:
 
 @final
 class Holding(QueueState[Held]):
-    """The state of one queue or stream from its records, and from a survey of the segments.
+    """The state of a queue or stream from its records, and from a survey of the segments.
 
-    A message that is in a chunk stays in `messages`, because the chunk may be damaged.
+    A message in a chunk remains in `messages`, because the chunk may be damaged.
     """
 
     def __init__(self, queue_id: i64) -> None:
         super().__init__(queue_id)
-        #: The highest number of each publisher's messages, and the time of its last one.
+        #: The highest message number of each publisher, and the time of its last message.
         self.publishers: dict[bytes, tuple[int, int]] = {}
         # The results of surveying the segments.
         self.in_chunks = RangeSet()
@@ -56,19 +56,19 @@ class Holding(QueueState[Held]):
         self.lost: i64 = 0
 
     def sent(self, publisher: bytes, sequence: i64, time_ms: i64) -> None:
-        """Record that a publisher's message of that number was received."""
+        """Record the number and the time of a publisher's message."""
         known, last_ms = self.publishers.get(publisher, (0, 0))
         self.publishers[publisher] = (max(known, int(sequence)), max(last_ms, int(time_ms)))
 
     @property
     def title(self) -> str:
-        """Return the queue's name for people."""
+        """The queue's name in descriptions."""
         if self.definition is None:
             return f"the unexplained queue {self.queue_id}"
         return f"{self.name!r} in {self.vhost!r}"
 
     def found_in_chunk(self, sequence: i64, size: i64) -> bool:
-        """Count a live message of a chunk; return False if another chunk had it before."""
+        """Count a live message of a chunk; return False if another chunk already had it."""
         if self.in_chunks.has(sequence):
             return False
         self.in_chunks.add(sequence, sequence)
@@ -95,7 +95,7 @@ class Holding(QueueState[Held]):
 class Holdings(Replay):
     """All queues by id, and the definitions.
 
-    `keep` is true if messages are kept; `file_number` is set to the journal file being replayed.
+    `keep` is true if messages are kept.  `file_number` is the journal file being replayed.
     """
 
     def __init__(self, keep: bool) -> None:
@@ -103,12 +103,12 @@ class Holdings(Replay):
         self.queues: dict[i64, Holding] = {}
         self.counters: dict[str, int] = {}
         self.file_number: i64 = 0
-        #: True while records add nothing and only remove existing messages.
+        #: True while records must not add data, but only remove existing messages.
         self.closed = False
         self._keep = keep
 
     def of(self, queue_id: i64) -> Holding:
-        """Return the state of a queue, a new one for an unknown queue."""
+        """Return the state of a queue, which is created if unknown."""
         queue = self.queues.get(queue_id)
         if queue is None:
             queue = Holding(queue_id)
@@ -116,7 +116,7 @@ class Holdings(Replay):
         return queue
 
     def living(self) -> list[Holding]:
-        """Return the queues that were not deleted, by id, without empty unexplained ones."""
+        """Return the existing queues by id, except empty ones without a definition."""
         found: list[Holding] = []
         for queue_id in sorted(self.queues):
             queue = self.queues[queue_id]
@@ -157,7 +157,7 @@ class Holdings(Replay):
     # -- messages ----------------------------------------------------------------------------------
 
     def publish(self, message: Message, targets: list[tuple[int, int]]) -> None:
-        """Put a message into its queues."""
+        """Add a message to its queues."""
         if self.closed:
             return
         held = Held(message if self._keep else None, message.size, self.file_number)
@@ -176,7 +176,7 @@ class Holdings(Replay):
         self.of(queue_id).ack(first, last)
 
     def requeue(self, queue_id: i64, sequence: i64, delivery_count: i64) -> None:
-        """Set how often a message was delivered."""
+        """Set a message's delivery count."""
         queue = self.of(queue_id)
         if not queue.deleted:
             queue.counts[sequence] = delivery_count
@@ -194,7 +194,7 @@ class Holdings(Replay):
         self.of(queue_id).offsets[consumer] = int(offset)
 
     def consumer_forgotten(self, queue_id: i64, consumer: bytes) -> None:
-        """Forget a named consumer and its owner."""
+        """Remove a named consumer and its owner."""
         self.of(queue_id).offsets.pop(consumer, None)
         gone: dict[str, object] = {"id": int(queue_id), "name": consumer}
         self.catalog.delete("stream_consumer", gone)
@@ -221,11 +221,11 @@ class Holdings(Replay):
         self.of(queue_id).took(next_sequence - 1)
 
     def acked(self, queue_id: i64, first: i64, last: i64) -> None:
-        """Record sequences that are gone from a queue's chunks."""
+        """Add removed sequences of a queue's chunks."""
         self.of(queue_id).dead.add(first, last)
 
     def chunk(self, queue_id: i64, ref: ChunkRef) -> bool:
-        """Record the place of messages of a queue, which are examined later."""
+        """Add a chunk of a queue, whose messages are examined later."""
         if self.closed:
             return False
         queue = self.of(queue_id)
@@ -235,7 +235,7 @@ class Holdings(Replay):
         return False
 
     def spill(self, queue_id: i64, ref: ChunkRef, gone: RangeSet) -> None:
-        """Record the chunk of earlier messages; they are kept, as the chunk may be damaged."""
+        """Add a chunk of earlier messages, which remain because the chunk may be damaged."""
         queue = self.of(queue_id)
         for first, last in gone.ranges():
             queue.dead.add(first, last)
@@ -248,13 +248,13 @@ class Holdings(Replay):
         return self.queues.get(queue_id)
 
     def queue_ids(self) -> list[int]:
-        """Return the ids of all queues that records name."""
+        """Return the ids of all queues in the records."""
         return [int(queue_id) for queue_id in self.queues]
 
     def chunk_message(
         self, queue_id: i64, sequence: i64, message: Message, delivery_count: i64
     ) -> None:
-        """Keep the copy of a damaged message that was found elsewhere."""
+        """Add a copy of a damaged message that was found elsewhere."""
         queue = self.of(queue_id)
         queue.took(sequence)
         queue.messages[sequence] = Held(message if self._keep else None, message.size, -1)

@@ -1,11 +1,13 @@
-"""The identity of a directory: the seed of its digests, found even if the file `format` is lost.
+"""The search for a directory's identity, which succeeds even if the file `format` is lost.
 
-Without the seed, no record of the journal or of a snapshot can be checked; chunks do not need it.
-The seed is in both copies of `format`, in each snapshot (counter `seed`), and in the journal at
-each start and checkpoint (field `uuid` of the definition `start`; the checkpoint's record).  A
-candidate is accepted if the header of a journal file or of a snapshot matches it: a digest of 64
-bits does not match by chance.  So a damaged `format`, a missing one and one from another store are
-handled alike: the next candidate is tried.
+The identity is the seed of the directory's digests.
+
+Without the seed, the records of the journal and of snapshots cannot be verified; chunks do not need
+it.  The seed is in both copies of `format`, in each snapshot (counter `seed`), and in the journal
+at each start and checkpoint (field `uuid` of the definition `start`; the checkpoint's record).  A
+candidate is accepted if the header of a journal file or of a snapshot matches it.  A digest of 64
+bits does not match by chance.  If `format` is damaged, missing or from another store, the next
+candidate is tried.
 
 This module only reads.  It cannot find a seed that is in none of these places.
 """
@@ -29,19 +31,20 @@ from leveret.store.records.record import GROUP_HEADER_BYTES, SEED_MASK, is_group
 from leveret.store.snapshot import snapshot_seed, state_generation
 from leveret.wire.buffer import read_i64_le
 
-#: How much of each file is searched for the seed: a start writes its own record first.
+#: The number of bytes of each file that are searched.  A start writes its record first.
 _SEARCHED_BYTES: Final = 4 * 1024 * 1024
 
 #: The bytes that precede the seed in a snapshot.
 _COUNTER: Final = b"\x04seed"
-#: The bytes before the uuid in the record of a start; in a checkpoint's, 8 bytes lie between.
+#: The bytes before the uuid in a start's record, and in a checkpoint's record, where 8 more bytes
+#: precede the uuid.
 _FIELD: Final = b"\x04uuidx\x00\x00\x00\x10"
 _CHECKPOINT: Final = b"\x18\x00\x00\x00\x0c"
 
 
 @final
 class Witness:
-    """The group header at the start of a file, against which a candidate seed is checked.
+    """The group header at the start of a file, against which candidates are checked.
 
     The digests of a snapshot use a seed derived from the journal's.
     """
@@ -59,10 +62,10 @@ class Witness:
 
 @final
 class Identity:
-    """The result of the search: `seed` is None if not found; `source` says where it was found.
+    """The result of the search: `seed` is None if not found, and `source` is the place of the seed.
 
-    `uuid` is empty if only the seed is known.  `faults` has the offset and the description of each
-    fault of the format file.
+    `uuid` is empty if only the seed is known.  `faults` has the position and the description of
+    each fault of the format file.
     """
 
     def __init__(self) -> None:
@@ -76,7 +79,7 @@ class Identity:
 def identify(disk: Disk, given: bytes = b"") -> Identity:
     """Find the seed of the directory on `disk`; `given` is a known uuid.
 
-    Raises: UnknownFormat: this release does not know the layout.  StorageFailure.
+    Raises: UnknownFormat if this release does not support the layout; StorageFailure.
     """
     found = Identity()
     witnesses = _witnesses(disk)
@@ -85,7 +88,7 @@ def identify(disk: Disk, given: bytes = b"") -> Identity:
         found.faults.append((0, "the file is missing"))
     for index, copy in enumerate(copies):
         if copy is None:
-            found.faults.append((index * SECOND_AT, f"copy {index + 1} of 2 does not check"))
+            found.faults.append((index * SECOND_AT, f"copy {index + 1} of 2 is damaged"))
         elif found.seed is None and _believed(copy.seed, witnesses):
             found.seed = copy.seed
             found.uuid = copy.uuid
@@ -107,7 +110,7 @@ def seed_of(uuid: bytes) -> int:
 
 
 def _believed(seed: int, witnesses: list[Witness]) -> bool:
-    """Return whether a seed matches any file, or there is no file to check."""
+    """Return whether a seed matches any header, or there is none to check."""
     for witness in witnesses:
         if witness.speaks_for(seed):
             return True
@@ -115,7 +118,7 @@ def _believed(seed: int, witnesses: list[Witness]) -> bool:
 
 
 def _try_uuid(found: Identity, uuid: bytes, witnesses: list[Witness], source: str) -> bool:
-    """Accept a uuid if it matches; return whether it does."""
+    """Accept a uuid if its seed matches, and return whether it does."""
     if len(uuid) != 16 or not _believed(seed_of(uuid), witnesses):
         return False
     found.seed = seed_of(uuid)
@@ -162,7 +165,7 @@ def _search_uuid(
     before: bytes,
     between: int,
 ) -> bool:
-    """Try each uuid that follows the bytes `before`, with `between` other bytes in the middle."""
+    """Try each uuid that follows the bytes `before` and `between` further bytes."""
     at = data.find(before)
     while at >= 0:
         first = at + len(before) + between
@@ -173,7 +176,7 @@ def _search_uuid(
 
 
 def _neighbours(uuid: bytes) -> list[bytes]:
-    """Return a uuid, and every variant with one other byte among those that determine the seed."""
+    """Return a uuid, and all variants with one changed byte among those of the seed."""
     if len(uuid) != 16:
         return []
     found = [uuid]
@@ -206,7 +209,7 @@ def paths_in(disk: Disk, folder: str) -> list[str]:
 
 
 def _raw_copies(disk: Disk) -> list[bytes]:
-    """Return both blocks of the format file as they are."""
+    """Return both blocks of the format file, even if they are damaged."""
     try:
         file = disk.open(FORMAT_PATH)
     except StorageFailure:

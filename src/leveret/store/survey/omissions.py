@@ -1,12 +1,12 @@
-"""What the newest snapshot lacks, found by comparison with the snapshot before it.
+"""A search for data missing in the newest snapshot, by comparison with the previous one.
 
 A directory has two snapshots, each with the journal that follows it.  A definition or message of
-the older one is in the newer one too, unless a record of the journal between them removes it.  A
+the older one is also in the newer one, unless a journal record between them removes it.  A
 checkpoint that continued after an exception could write a snapshot without some of them.  A start
-uses the newest snapshot alone, and the next checkpoint but one removes the older snapshot, which is
-the only evidence.
+uses only the newest snapshot, and the second checkpoint after it removes the older snapshot, which
+is the only evidence.
 
-Invariants: this module changes nothing on the disk, and reports nothing as missing that may have
+Invariants: this module does not change the disk, and does not report data as missing that may have
 been removed.
 """
 
@@ -21,16 +21,16 @@ from leveret.store.recovery.copies import readable_chunk
 from leveret.store.segments.segments import ChunkRef
 from leveret.store.survey.holdings import Holding, Holdings
 
-#: The number of definitions that are named individually; the others are counted.
+#: The maximal number of definitions that are named individually; the others are counted.
 _NAMED_MAX: Final = 100
 
-#: The fields that identify a definition to people.
+#: The fields that identify a definition in descriptions.
 _NAMES: Final = ("vhost", "user", "component", "name", "source", "destination", "routing_key")
 
 
 @final
 class Omissions:
-    """What `earlier`, replayed up to the journal's end, has and `newest` lacks."""
+    """The data that `earlier`, replayed up to the journal's end, has and `newest` lacks."""
 
     def __init__(self, disk: Disk, earlier: Holdings, newest: Holdings) -> None:
         self._disk = disk
@@ -39,7 +39,7 @@ class Omissions:
         self._definitions = earlier.catalog.missing_in(newest.catalog)
 
     def adopt(self) -> None:
-        """Add the missing data to the newest; its messages follow in `found`."""
+        """Add the missing data to the newest; missing messages are added by `found`."""
         for kind, definition in self._definitions:
             self._newest.define(kind, definition)
         for old in self._earlier.living():
@@ -56,25 +56,25 @@ class Omissions:
                 new.sent(name, number, time_ms)
 
     def found(self, kept: bool) -> list[tuple[str, int]]:
-        """Return descriptions of the omissions, and the number of lost records or messages.
+        """Return each omission's description and its number of lost records or messages.
 
-        Call it when all chunks were read.  Adopted data (`kept`) is not lost.
+        Call this after all chunks were read.  Adopted data (`kept`) is not lost.
         """
         found: list[tuple[str, int]] = []
         for kind, definition in self._definitions[:_NAMED_MAX]:
-            found.append((f"the {kind} {_named(definition)} is left out", 0 if kept else 1))
+            found.append((f"the {kind} {_named(definition)} is missing", 0 if kept else 1))
         more = len(self._definitions) - _NAMED_MAX
         if more > 0:
-            found.append((f"{more} more definitions are left out", 0 if kept else more))
+            found.append((f"{more} more definitions are missing", 0 if kept else more))
         for queue in self._earlier.living():
             missing = self._missing(queue, kept)
             if missing:
-                what = f"{missing} messages of {queue.title} are left out"
+                what = f"{missing} messages of {queue.title} are missing"
                 found.append((what, 0 if kept else missing))
         return found
 
     def _missing(self, queue: Holding, kept: bool) -> int:
-        """Return how many messages of a queue are neither gone nor present; adopt them."""
+        """Return how many messages of a queue are missing; adopt them if `kept`."""
         new = self._newest.of(queue.queue_id)
         if new.deleted or new.lost:
             return 0
@@ -90,7 +90,7 @@ class Omissions:
         return int(missing)
 
     def _missing_in(self, queue: Holding, new: Holding, place: ChunkRef, kept: bool) -> int:
-        """Return how many messages of a chunk only in the older snapshot live nowhere else."""
+        """Return how many messages of a chunk are missing, if only the older snapshot has it."""
         if queue.dead.count(place.first, place.last) == place.last - place.first + 1:
             return 0
         chunk = readable_chunk(self._disk, queue.queue_id, place)
@@ -110,7 +110,7 @@ class Omissions:
 
 
 def take_over(queue: Holding, old: Holding, sequence: i64) -> None:
-    """Give a queue a message of an older journal, unless it is gone or present."""
+    """Add a message of an older journal to a queue, unless it is removed or present."""
     if queue.is_gone(sequence) or queue.is_held(sequence):
         return
     queue.messages[sequence] = old.messages[sequence]
@@ -119,6 +119,6 @@ def take_over(queue: Holding, old: Holding, sequence: i64) -> None:
 
 
 def _named(definition: dict[str, object]) -> str:
-    """Return the identity of a definition for display."""
+    """Return the identity of a definition for descriptions."""
     names = [f"{field} {definition[field]!r}" for field in _NAMES if field in definition]
     return ", ".join(names)

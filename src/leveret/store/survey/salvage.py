@@ -1,15 +1,14 @@
-"""Salvage: everything that a survey found, written as a new complete directory.
+"""Salvage, which writes all data found by a survey to a new, complete directory.
 
-The new directory is one that a broker leaves after its first checkpoint: format, one snapshot,
-segments, and a journal without further records.  It is a new store with its own uuid, so nothing of
-the old one is ever mistaken for a part of it.  Everything is synced at the end.
+The new directory is like that of a broker after its first checkpoint: format, one snapshot,
+segments, and a journal without further records.  It is a new store with its own uuid, so no data of
+the old one is mistaken for a part of it.  All files are synced at the end.
 
-Messages that no record explains become a separate queue in the vhost `/`, as after a start.  The
-survey reports what was lost.  Keys of deduplication that only consumed messages had are not carried
-over.
+Messages of unknown queues are written to a separate queue in the vhost `/`, as after a start.  The
+survey reports losses.  Deduplication keys of consumed messages are not written.
 
-Invariants: the source is only read; a message is written only if its digest matched; each queue
-keeps its order; memory is limited by what the journal alone holds.
+Invariants: the source is only read.  A message is written only if its digest matches.  Each queue
+keeps its order.  Memory is limited by the data that is only in the journal.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ from leveret.store.segments.segments import ChunkRef
 from leveret.store.survey.holdings import Holding
 from leveret.store.survey.survey import Survey
 
-#: The queue for messages that no record explains, as at a start: this prefix and the queue's id.
+#: The name of a queue for messages of an unknown queue, followed by the unknown queue's id.
 ORPHANS: Final = "leveret.recovered."
 
-#: Kinds of definitions that are written with the queue that they are of.
+#: Kinds of definitions that are written together with their queue.
 _OF_QUEUES: Final = ("redelivered", "levels", "deduplication", "retry")
 
 
 @final
 class Row:
-    """A live message to be written."""
+    """A live message to write."""
 
     def __init__(
         self, sequence: i64, message: Message, count: i64, expiry_ms: i64, priority: i64
@@ -64,7 +63,7 @@ class Row:
 
 @final
 class Salvage(CheckpointSource):
-    """The state found by a survey (one that keeps messages); `orphans` names its added queues.
+    """The state found by a survey with `keep`.  `orphans` are the names of added queues.
 
     `messages` and `bytes` count the passed messages.
     """
@@ -77,13 +76,13 @@ class Salvage(CheckpointSource):
         self._own: dict[i64, list[tuple[str, dict[str, object]]]] = {}
 
     def begin(self, group: i64) -> None:
-        """Do nothing: the state does not change any more."""
+        """Do nothing, because the state does not change."""
 
     def chunked(self, chunk: NewChunk) -> None:
-        """Do nothing: there is no later checkpoint."""
+        """Do nothing, because there is no later checkpoint."""
 
     def hand_over(self, out: CheckpointOutput) -> Iterator[int]:
-        """Pass everything; yield at each item."""
+        """Pass the whole state; yield after each item."""
         holdings = self._survey.holdings
         highest = holdings.counters.get("queue_id", 0)
         for queue_id in holdings.queues:
@@ -121,7 +120,7 @@ class Salvage(CheckpointSource):
         strict = any(kind == "levels" for kind, _ in own)
         for row in rows_of(self._survey.disk, queue, STRICT if strict else _levels(queue)):
             if stream and last >= 0 and row.sequence != last + 1:
-                # A stream counts its offsets by the ends of a chunk.
+                # A chunk of a stream must not have gaps between its offsets.
                 out.close_chunk()
             last = row.sequence
             message = row.message
@@ -132,11 +131,11 @@ class Salvage(CheckpointSource):
         out.close_chunk()
 
     def _definition(self, queue: Holding) -> dict[str, object]:
-        """Return a queue's definition, a new one for a queue that no record explains."""
+        """Return a queue's definition, or a new one for a queue without a definition."""
         if queue.definition is not None:
             definition = {**queue.definition, "stream_id": queue.stream_id}
             if not queue.stream_id:
-                # Its offsets may be used again: it gets another id at its first start.
+                # Offsets may be reused, so the stream gets another id at its first start.
                 del definition["stream_id"]
             return definition
         name = f"{ORPHANS}{queue.queue_id}"
@@ -187,7 +186,7 @@ class _Cursor:
 def rows_of(disk: Disk, queue: Holding, levels: i64) -> Iterator[Row]:
     """Yield the live messages of a queue in order, each once, from chunks and journal.
 
-    `levels` are the queue's, as `levels.py` knows them.
+    `levels` are the queue's levels as in `levels.py`.
     """
     places = sorted(queue.chunks.values(), key=_first_of, reverse=True)
     waiting = sorted(queue.messages, reverse=True)
@@ -225,7 +224,7 @@ def _open(
     cursors: dict[int, _Cursor],
     heap: list[tuple[int, int]],
 ) -> None:
-    """Open a chunk if it is intact; the survey has reported any that is not."""
+    """Open a chunk if it is readable; the survey has reported unreadable ones."""
     chunk = readable_chunk(disk, queue.queue_id, place)
     if chunk is not None:
         slot = max(cursors, default=-1) + 1
@@ -234,7 +233,7 @@ def _open(
 
 
 def _push(cursors: dict[int, _Cursor], heap: list[tuple[int, int]], slot: int) -> None:
-    """Add the next row of a chunk to the heap; a chunk without further rows is released."""
+    """Add the next row of a chunk to the heap, or release a chunk without further rows."""
     sequence = cursors[slot].next()
     if sequence >= 0:
         heapq.heappush(heap, (int(sequence), slot))
@@ -243,7 +242,7 @@ def _push(cursors: dict[int, _Cursor], heap: list[tuple[int, int]], slot: int) -
 
 
 def _levels(queue: Holding) -> i64:
-    """Return the highest level of a queue with priorities, else 0."""
+    """Return the highest level of a queue with priorities, or 0 for other queues."""
     arguments = None if queue.definition is None else queue.definition.get("arguments")
     most = arguments.get("x-max-priority") if isinstance(arguments, dict) else None
     return most if isinstance(most, int) else 0
@@ -254,11 +253,11 @@ def _first_of(place: ChunkRef) -> int:
 
 
 def write_salvage(disk: Disk, salvage: Salvage, uuid: bytes, now_ms: i64) -> Iterator[None]:
-    """Write the state of a salvage to a new directory; yield now and then.
+    """Write the state of a salvage to a new directory; yield regularly.
 
-    The format file is written last: without it no broker accepts an incomplete directory.
+    The format file gets its name last, because no broker accepts a directory without it.
 
-    Raises: UnknownFormat: the directory is not empty.  StorageFailure: the disk failed.
+    Raises: UnknownFormat if the directory is not empty; StorageFailure if the disk fails.
     """
     format_ = open_format(disk, uuid, now_ms)
     disk.rename(FORMAT_PATH, f"{FORMAT_PATH}.new")

@@ -1,11 +1,11 @@
-"""The survey of the segments: which chunks and messages are live, dead or lost.
+"""The survey of the segments, which finds live, dead and lost chunks and messages.
 
-A chunk that a living queue refers to is live, except for messages that its queue's records remove
-and for transient messages of a queue that is no stream; any other chunk is dead.  If no snapshot
-is intact, `untold` are the damaged places that may have contained a chunk.
+A chunk to which an existing queue refers is live, except for messages that the queue's records
+remove and for transient messages of a queue that is not a stream.  Any other chunk is dead.  If no
+snapshot is intact, `untold` are the damaged places that may have contained a chunk.
 
-Invariants: it only reads, one chunk at a time.  A loss is decided at the end, when all chunks and
-the journal were read: a message that exists in any of them is not lost.
+Invariants: the survey only reads, one chunk at a time.  Losses are determined at the end, after
+all chunks and the journal were read, because a message that exists in any of them is not lost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from leveret.store.survey.identity import paths_in
 @final
 @mypyc_attr(acyclic=True)
 class ReferencedChunk:
-    """A chunk that a queue refers to."""
+    """A chunk to which a queue refers."""
 
     def __init__(self, queue: Holding, ref: ChunkRef) -> None:
         self.queue: Final = queue
@@ -51,7 +51,7 @@ class Loss:
         self._report: Final = report
 
     def settle(self, copies: Copies) -> None:
-        """Restore messages found elsewhere, and record the damage and its final cost."""
+        """Restore messages found elsewhere, and report the damage with the final loss."""
         queue = self.queue
         lost = self.rows.settle(copies, self._holdings)
         queue.lost += lost
@@ -76,7 +76,7 @@ class Loss:
 
 @final
 class SegmentSurvey:
-    """One survey; step through `run`, then call `settle`."""
+    """A survey of all segments, done by iterating over `run`; the caller settles `losses`."""
 
     def __init__(self, disk: Disk, holdings: Holdings, untold: set[tuple[int, int]] | None) -> None:
         self.files: list[FileReport] = []
@@ -118,17 +118,17 @@ class SegmentSurvey:
             elif one is not None and (same := _as_wanted(chunk, one)) is not None:
                 self._survey_chunk(same, one, report)
             elif one is not None:
-                self._lose(one, "another chunk lies here", report)
+                self._lose(one, "another chunk is at this position", report)
             else:
                 self._survey_dead(chunk, walk.position, report)
             self.bytes_done += walk.size
             yield
-        self._lose_all(wanted, "no chunk begins here", report)
+        self._lose_all(wanted, "no chunk begins at this position", report)
 
     def _judge_place(
         self, walk: SegmentWalk, one: ReferencedChunk | None, report: FileReport
     ) -> None:
-        """Record a place without an intact chunk: lost, harmless damage, or torn."""
+        """Add a place without an intact chunk as lost, damaged without loss, or torn."""
         if one is not None:
             self._lose(one, walk.what, report)
             return
@@ -144,7 +144,7 @@ class SegmentSurvey:
             report.damages.append(damage)
 
     def _survey_chunk(self, chunk: Chunk, one: ReferencedChunk, report: FileReport) -> None:
-        """Examine all messages of a chunk that its queue refers to."""
+        """Examine all messages of a chunk to which its queue refers."""
         queue = one.queue
         report.needed = True
         report.chunks += 1
@@ -153,7 +153,7 @@ class SegmentSurvey:
         for index in range(chunk.count):
             sequence = chunk.sequence(index)
             if not chunk.persistent(index) and not queue.keeps_transient():
-                # A start does not restore it.
+                # A start does not restore the message.
                 queue.dead.add(sequence, sequence)
             try:
                 message = chunk.message(index)
@@ -168,23 +168,23 @@ class SegmentSurvey:
                 report.live_bytes += message.size
         if broken:
             rows = LostRows(queue.queue_id, one.ref, chunk, broken)
-            self.losses.append(Loss(self._holdings, rows, "it does not check", report))
+            self.losses.append(Loss(self._holdings, rows, "the digest does not match", report))
 
     def _lose_all(
         self, wanted: dict[i64, ReferencedChunk], reason: str, report: FileReport
     ) -> None:
-        """Record missing chunks."""
+        """Add losses for missing chunks."""
         for position in sorted(wanted):
             self._lose(wanted[position], reason, report)
 
     def _lose(self, one: ReferencedChunk, reason: str, report: FileReport) -> None:
-        """Record a damaged or missing chunk that its queue refers to."""
+        """Add a loss for a damaged or missing chunk to which its queue refers."""
         report.needed = True
         rows = LostRows(one.queue.queue_id, one.ref, None, [])
         self.losses.append(Loss(self._holdings, rows, reason, report))
 
     def _survey_dead(self, chunk: Chunk, position: i64, report: FileReport) -> None:
-        """Examine the messages of a chunk that no queue refers to."""
+        """Examine the messages of a chunk to which no queue refers."""
         report.chunks += 1
         report.records += chunk.count
         report.dead += chunk.count
@@ -192,12 +192,12 @@ class SegmentSurvey:
             try:
                 chunk.message(index)
             except RecordDamaged as error:
-                what = f"message {error.sequence} of a chunk that nobody refers to"
+                what = f"message {error.sequence} of an unreferenced chunk"
                 report.damages.append(Damage(report.path, position, chunk.size, what, 0))
 
 
 def _as_wanted(chunk: Chunk, one: ReferencedChunk) -> Chunk | None:
-    """Return a chunk as its owner's, or None if it is not the wanted one."""
+    """Return a chunk with its owner's sequences, or None if it is not the wanted chunk."""
     try:
         return check_chunk(chunk.data, one.ref, one.queue.queue_id)
     except ChunkDamaged:

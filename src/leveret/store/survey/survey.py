@@ -1,21 +1,20 @@
-"""A survey of a data directory: it verifies every checksum and lists the contents of queues.
+"""The survey of a data directory, which verifies every digest and lists the contents of queues.
 
     identity    finds the seed of the digests (`identity.py`)
-    snapshots   verifies all of them, and replays the newest one that is intact
+    snapshots   verifies all snapshots, and replays the newest intact one
     journal     verifies all files, and replays those from that snapshot on
-    segments    verifies every chunk and its messages: each is live, dead or lost
-    earlier     replays the snapshot before the newest and the journal after it: definitions
-                that no record removes must also be in the newest snapshot, or that is incomplete
+    segments    verifies every chunk and its messages, each of which is live, dead or lost
+    earlier     replays the previous snapshot and the journal after it, because definitions that no
+                record removes must also be in the newest snapshot if that is complete
     repair      searches for other copies of damaged messages (`recovery/copies.py`)
 
-A survey follows the rules of recovery, which alone decides what is recoverable, and reports more.
-If no snapshot is intact and the journal does not go back to its first file, both replay all
-snapshots and assign every chunk to its owner.  Then messages in those chunks come back that were
-consumed before the journal's first record.
+A survey follows the rules of recovery, but reports more.  If no snapshot is intact and the journal
+does not have its first file, both replay all snapshots and assign every chunk to its owner.  Then
+messages in those chunks that were consumed before the journal's first record are restored too.
 
-Invariants: a survey changes nothing on the disk.  It has one file of the journal, one snapshot or
-one chunk in memory at a time.  Of a message that is only in the journal it keeps the place and the
-size, and with `keep` the message itself.
+Invariants: a survey does not change the disk.  It has one journal file, one snapshot or one chunk
+in memory at a time.  For messages that are only in the journal it stores the journal file and the
+size, and with `keep` also the message.
 """
 
 from __future__ import annotations
@@ -62,9 +61,9 @@ from leveret.wire.buffer import read_i64_le
 
 @final
 class Survey:
-    """One survey; step through `run`, after which the other attributes are complete.
+    """A survey, done by iterating over `run`; after that, the other attributes are complete.
 
-    `bytes_done` of `bytes_total` were examined.  Damage without loss has 0 `records`.
+    `bytes_done` of `bytes_total` bytes are examined.  Damage without loss has 0 `records`.
     """
 
     def __init__(self, disk: Disk, keep: bool = False, uuid: bytes = b"") -> None:
@@ -82,22 +81,22 @@ class Survey:
         self._given = uuid
         self._applier = Applier(self.holdings)
         self._durable: i64 = 0
-        #: True after a damaged place of the journal, until the next record is replayed.
+        #: True after a damaged place in the journal, until the next record is replayed.
         self._records_lost = False
-        #: Of each journal file that a snapshot begins with, the group it begins with.
+        #: The first group of each journal file with which a snapshot begins.
         self._first_groups: dict[i64, i64] = {}
         #: Messages in files with lower numbers have no other copies.
         self._verified_from: i64 = 0
-        #: The intact snapshots, the newest first, and the report of that one.
+        #: The intact snapshots, newest first, and the report on the newest one.
         self._whole: list[str] = []
         self._newest: FileReport | None = None
-        #: The data of the earlier generation that the newest snapshot lacks, if they can be
-        #: compared.
+        #: The data of the previous generation that the newest snapshot lacks, or None if they
+        #: cannot be compared.
         self._earlier: Omissions | None = None
 
     @property
     def _seed(self) -> int:
-        """The seed of the digests, if it was found."""
+        """The seed of the digests, which must have been found."""
         seed = self.identity.seed
         assert seed is not None
         return seed
@@ -109,7 +108,7 @@ class Survey:
 
     @property
     def costly(self) -> bool:
-        """Return whether damage lost anything."""
+        """Whether any damage lost data."""
         for damage in self.damages:
             if damage.records != 0:
                 return True
@@ -121,9 +120,11 @@ class Survey:
         return sum(damage.lost for damage in self.damages)
 
     def replay(self) -> Iterator[None]:
-        """Replay snapshots and journal, without the segments; yield now and then.
+        """Replay snapshots and journal, without the segments; yield regularly.
 
-        Raises: as `run`, which does this first.
+        `run` does this first.
+
+        Raises: as `run`.
         """
         self._identify()
         for folder in (STATE_DIR, JOURNAL_DIR, SEGMENTS_DIR):
@@ -137,10 +138,10 @@ class Survey:
                 yield
 
     def run(self) -> Iterator[None]:
-        """Survey; yield now and then.
+        """Do the survey; yield regularly.
 
-        Raises: UnknownFormat: it is not a store's directory, or of an unknown layout.
-        StorageFailure: the disk failed.
+        Raises: UnknownFormat if the directory is not a store's or has an unknown layout;
+        StorageFailure if the disk fails.
         """
         for _ in self.replay():
             yield
@@ -173,14 +174,14 @@ class Survey:
         """Find the seed, and report the faults of the format file."""
         names = self.disk.list("")
         if not {FORMAT_PATH, STATE_DIR, JOURNAL_DIR, SEGMENTS_DIR} & set(names):
-            raise UnknownFormat("there is no store here")
+            raise UnknownFormat("the directory does not contain a store")
         self.identity = identify(self.disk, self._given)
         report = FileReport(FORMAT_PATH, "format", self._size_of(FORMAT_PATH))
         report.needed = True
         for position, fault in self.identity.faults:
             report.damages.append(Damage(FORMAT_PATH, position, 0, fault, 0))
         if self.identity.seed is None:
-            what = "no seed holds: journal and snapshots cannot be read"
+            what = "no seed matches, so the journal and snapshots cannot be read"
             report.damages.append(Damage(FORMAT_PATH, 0, 0, what))
         self.files.append(report)
 
@@ -219,17 +220,17 @@ class Survey:
         self._miss(STATE_DIR, NO_STATE)
 
     def _miss(self, folder: str, what: str, records: int | None = None) -> None:
-        """Record that something is missing in a folder."""
+        """Add damage for data that is missing in a folder."""
         report = self._report(folder, folder, 0)
         report.needed = True
         report.damages.append(Damage(folder, 0, 0, what, records))
 
     def _scan_snapshot(self, path: str) -> JournalScan:
-        """Return a scan over a snapshot."""
+        """Return a scan of a snapshot."""
         return scan_snapshot(self._read(path), self._seed, path)
 
     def _look_at_snapshot(self, scan: JournalScan, report: FileReport) -> Iterator[None]:
-        """Read all records of a snapshot without replaying them."""
+        """Verify all records of a snapshot without replaying them."""
         whole = False
         while scan.next():
             report.records += 1
@@ -247,7 +248,7 @@ class Survey:
         self.bytes_done += len(scan.data)
 
     def _replay_snapshot(self, scan: JournalScan) -> Iterator[None]:
-        """Replay the records of a snapshot, whose head is the one in use."""
+        """Replay the records of a snapshot, and use its head."""
         replayed: i64 = 0
         while scan.next():
             if scan.kind == SNAPSHOT:
@@ -271,7 +272,7 @@ class Survey:
         elif scan.kind == CHUNK:
             queue_id = read_i64_le(scan.data, scan.start)
             ref = read_chunk_ref(scan.data, scan.start + 8)
-            # If no snapshot is intact, another one may name the chunk, or a copy of it.
+            # If no snapshot is intact, another one may refer to the chunk, or to a copy of it.
             if self.state_whole or holdings.of(queue_id).covered.count(ref.first, ref.last) == 0:
                 holdings.chunk(queue_id, ref)
         elif scan.kind != END:
@@ -280,7 +281,7 @@ class Survey:
     # -- journal -----------------------------------------------------------------------------------
 
     def _survey_journal(self) -> Iterator[None]:
-        """Examine all files of the journal; replay those from the snapshot's on."""
+        """Examine all journal files, and replay those from the snapshot's first one on."""
         reports: list[FileReport] = []
         group: i64 = 0
         begun = False
@@ -308,13 +309,13 @@ class Survey:
         self._judge_journal(reports)
 
     def _group_before(self, data: bytes, number: i64, group: i64) -> i64:
-        """Return the group before a file's first one, if it is known."""
+        """Return the group before a file's first group, or `group` if unknown."""
         if number in self._first_groups:
             return self._first_groups[number] - 1
         return max(group, group_before(data, self._seed, number, 0))
 
     def _survey_journal_file(self, scan: JournalScan, report: FileReport) -> Iterator[None]:
-        """Examine one file and replay it if it is needed."""
+        """Examine one file, and replay it if it is needed."""
         damages: i64 = 0
         while scan.next():
             report.records += 1
@@ -339,7 +340,7 @@ class Survey:
         scan.data = b""
 
     def _judge_journal(self, reports: list[FileReport]) -> None:
-        """Separate torn places from damaged ones; report a missing journal."""
+        """Separate torn places from damaged ones, and report a missing journal."""
         for report in reports:
             self.torn += [damage for damage in report.damages if damage.group > self._durable]
             report.damages = [found for found in report.damages if found.group <= self._durable]
@@ -349,9 +350,9 @@ class Survey:
             self._miss(JOURNAL_DIR, what)
 
     def _doubt_ends(self, reports: list[FileReport]) -> None:
-        """Treat every queue's end as uncertain if the journal's own end is damaged, or no state is.
+        """Treat every queue's end as uncertain if the journal's end or the state is incomplete.
 
-        Damage elsewhere is reported at its place.
+        Earlier damage in the journal is handled during the replay.
         """
         lost = self._records_lost and any(report.damages for report in reports if report.needed)
         if lost or not self.state_whole or (self.head.generation > 0 and not _any_needed(reports)):
@@ -360,9 +361,9 @@ class Survey:
     # -- the generation before the newest ----------------------------------------------------------
 
     def _replay_earlier(self) -> Iterator[None]:
-        """Replay the snapshot before the newest and the journal after it, for comparison.
+        """Replay the previous snapshot and the journal after it, for comparison.
 
-        If a part of that is damaged or missing, nothing is compared.
+        If a part of them is damaged or missing, nothing is compared.
         """
         if self._newest is None:
             return
@@ -398,7 +399,7 @@ class Survey:
                 self._earlier.adopt()
 
     def _journal_from(self, first: i64) -> list[str]:
-        """Return the paths of the journal's files from one on, in order."""
+        """Return the paths of the journal files from number `first` on, in order."""
         return [
             path
             for path in paths_in(self.disk, JOURNAL_DIR)
@@ -406,7 +407,7 @@ class Survey:
         ]
 
     def _judge_snapshot(self) -> None:
-        """Report the omissions of the newest snapshot, and the queues that no record explains."""
+        """Report the omissions of the newest snapshot, and queues without a definition."""
         newest = self._newest
         if newest is not None and self._earlier is not None:
             for what, records in self._earlier.found(self.keep):
@@ -415,12 +416,12 @@ class Survey:
             return
         for queue in self.holdings.living():
             if queue.definition is None:
-                self._miss(STATE_DIR, f"{queue.title} has messages and no definition", 1)
+                self._miss(STATE_DIR, f"{queue.title} has messages but no definition", 1)
 
     # -- repair ------------------------------------------------------------------------------------
 
     def _places(self) -> list[Damage]:
-        """Return the damaged places of the journal that a start replays."""
+        """Return the damaged places in the part of the journal that a start replays."""
         return [
             damage
             for report in self.files
@@ -431,7 +432,7 @@ class Survey:
     def _adopt(
         self, strays: list[tuple[int, ChunkRef]], untold: set[tuple[int, int]] | None
     ) -> Iterator[None]:
-        """Add the chunks that damaged records referred to to their queues."""
+        """Add stray chunks, to which damaged records referred, to their queues."""
         copies = self._copies()
         for _ in copies.search():
             yield
@@ -448,7 +449,7 @@ class Survey:
     def _mend(
         self, losses: list[Loss], places: list[Damage], strays: list[tuple[int, ChunkRef]]
     ) -> Iterator[None]:
-        """Search for copies of damaged messages, and record the lost ones."""
+        """Search for copies of damaged messages, and count the lost ones."""
         copies = self._copies()
         for owner, ref in strays:
             copies.refer(owner, ref)
@@ -470,7 +471,7 @@ class Survey:
         return Copies(self.disk, self.identity.seed or 0, self.head.journal_file, self._durable)
 
     def _count_journal(self) -> None:
-        """Count for each journal file the live messages that are only in it."""
+        """Count the live messages that are only in the journal, by file."""
         reports: dict[i64, FileReport] = {}
         for report in self.files:
             if report.kind == "journal":
@@ -485,7 +486,7 @@ class Survey:
     # -- inside ------------------------------------------------------------------------------------
 
     def _report(self, path: str, kind: str, size: i64) -> FileReport:
-        """Return the report of a file, which is kept."""
+        """Add a report on a file, and return it."""
         report = FileReport(path, kind, size)
         self.files.append(report)
         return report
@@ -499,7 +500,7 @@ class Survey:
             file.close()
 
     def _size_of(self, path: str) -> i64:
-        """Return the size of a file, 0 if it does not exist."""
+        """Return the size of a file, or 0 if it does not exist."""
         try:
             file = self.disk.open(path)
         except StorageFailure:
@@ -510,7 +511,7 @@ class Survey:
 
 
 def _any_needed(reports: list[FileReport]) -> bool:
-    """Return whether one of some files is needed."""
+    """Return whether any of the files is needed."""
     for report in reports:
         if report.needed:
             return True
