@@ -114,7 +114,7 @@ def test_a_fault_of_the_listener_is_an_interruption(listener: Listener, status: 
 def test_too_many_streams_are_an_error(listener: Listener) -> None:
     many = [{"name": str(number)} for number in range(1001)]
     listener.answers["/api/streams/my%2Fhost"] = json.dumps(many).encode()
-    with pytest.raises(OptionError, match="1001 streams are too many"):
+    with pytest.raises(OptionError, match="1001 streams exceed the limit"):
         find(listener, ".*")
 
 

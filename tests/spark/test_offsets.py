@@ -38,7 +38,7 @@ def test_the_ids_of_the_streams_stand_beside_the_offsets() -> None:
     ],
 )
 def test_the_checkpoint_of_another_source_is_refused(stored: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="the checkpoint is not one of streams"):
+    with pytest.raises(ValueError, match="the checkpoint is not of streams"):
         from_json(stored)
 
 

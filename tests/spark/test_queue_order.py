@@ -330,7 +330,7 @@ def test_a_task_that_does_not_see_the_spool_is_told_and_nothing_is_taken(
     run = StreamingRun(options(queue, spool, "spool"), Checkpoint())
     assert run.plan()
     spool.rename(tmp_path / "elsewhere")
-    with pytest.raises(SpoolError, match="on a cluster spoolDir must lie on storage"):
+    with pytest.raises(SpoolError, match="on a cluster spoolDir must be on storage"):
         run.run_planned()
     (tmp_path / "elsewhere").rename(spool)
     run.planner.stop()
@@ -349,7 +349,7 @@ def test_two_queries_do_not_share_a_spool(queue: LiveQueue, spool: Path, name: s
 
 def test_a_checkpoint_of_something_else_is_refused(queue: LiveQueue, spool: Path) -> None:
     run = StreamingRun(options(queue, spool, "spool"), Checkpoint([{"other": 3}], 1))
-    with pytest.raises(ValueError, match="is not one of queue"):
+    with pytest.raises(ValueError, match="is not of queue"):
         run.batch()
     run.planner.stop()
 
@@ -413,7 +413,7 @@ def test_the_columns_of_a_row(queue: LiveQueue, spool: Path) -> None:
     ("given", "message"),
     [
         ({}, "'spoolDir' is missing"),
-        ({"spoolDir": "x", "ackMode": "none"}, "none only looks"),
+        ({"spoolDir": "x", "ackMode": "none"}, "none only browses"),
         ({"spoolDir": "x"}, "an absolute path"),
         ({"spoolDir": "s3://bucket/x"}, "an absolute path"),
         ({"spoolDir": "/x", "transport": "bulk"}, "belongs to streams"),
@@ -428,7 +428,7 @@ def test_wrong_streaming_options_are_refused(given: dict[str, str], message: str
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"ackMode": "spool"}, "only looks"),
+        ({"ackMode": "spool"}, "only browses"),
         ({"spoolDir": "x"}, "belongs to a streaming read"),
         ({"maxOffsetsPerTrigger": "3"}, "belongs to a streaming read"),
     ],

@@ -259,7 +259,7 @@ def test_a_stream_made_anew_is_noticed(memory: MemoryStream, name: str) -> None:
 
 def test_the_checkpoint_of_another_stream_is_refused(memory: MemoryStream, name: str) -> None:
     run = StreamingRun(options(name), Checkpoint(offsets=[{"other": 3}], commits=1))
-    with pytest.raises(ValueError, match="is not one of stream"):
+    with pytest.raises(ValueError, match="is not of stream"):
         run.batch()
 
 

@@ -206,7 +206,7 @@ def test_a_stream_taken_from_the_names_is_data_loss(orders: Orders) -> None:
 def test_the_checkpoint_of_other_streams_is_refused(orders: Orders, is_committed: bool) -> None:
     checkpoint = Checkpoint()
     StreamingRun(super_stream(), checkpoint).batch(crash=not is_committed)
-    with pytest.raises(ValueError, match=r"not one of stream other: it holds .*orders-0"):
+    with pytest.raises(ValueError, match=r"not of stream other: it contains .*orders-0"):
         StreamingRun({"uri": URI, "stream": "other"}, checkpoint).batch()
 
 

@@ -195,7 +195,7 @@ def test_it_is_one_queues(tmp_path: Path) -> None:
 
 def test_a_directory_of_something_else_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
-    with pytest.raises(SpoolError, match="holds other files"):
+    with pytest.raises(SpoolError, match="contains other files"):
         opened(tmp_path)
     assert files(tmp_path) - {"lock"} == {"precious"}
 
@@ -238,7 +238,7 @@ def test_every_flipped_byte_of_a_segment_is_told(tmp_path: Path) -> None:
 def test_a_task_tells_what_it_sees(tmp_path: Path) -> None:
     spool = opened(tmp_path / "spool")
     check_sight(spool.directory, spool.id, "here")
-    with pytest.raises(SpoolError, match=r"cannot be seen on here \(No such file"):
+    with pytest.raises(SpoolError, match=r"cannot be read on here \(No such file"):
         check_sight(tmp_path / "nowhere", spool.id, "here")
     with pytest.raises(SpoolError, match="is another spool"):
         check_sight(spool.directory, "0" * 16, "here")

@@ -74,7 +74,7 @@ def test_names_come_in_any_case_and_sparks_own_are_passed_over() -> None:
         ({"publisherName": ""}, "option 'publisherName': a name of 1 to 128 bytes"),
         ({"maxInFlight": "0"}, "is not a number from 1 to 1000000"),
         ({"stagingExpiryMs": "1000"}, "is not a number from 60000"),
-        ({"uri": "amqp://u:p@h", "passwordEnv": "P"}, "the URI holds a password already"),
+        ({"uri": "amqp://u:p@h", "passwordEnv": "P"}, "the URI already contains a password"),
     ],
 )
 def test_what_contradicts_itself_is_refused(more: dict[str, str], text: str) -> None:

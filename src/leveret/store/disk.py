@@ -7,9 +7,9 @@ subclassed and can release the GIL around each call.
 
 Invariants: a write is complete or raises.  After an exception the contents of the disk are unknown,
 and the caller stops using the file.  A failed sync is never repeated, because the kernel marks the
-lost pages clean.  The exception is a write that finds no space (`full`): it changes only the end of
-the file, so a caller that truncates the file there may try again.  Files are created with mode 0600
-and directories with 0700, even if the umask allows more.
+lost pages clean.  Only a write that finds no space (`full`) may be repeated: it changes no more
+than the end of the file, at which the caller must truncate the file before.  Files are created with
+mode 0600 and directories with 0700, even if the umask allows more.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class StorageFailure(Exception):
 
     @property
     def full(self) -> bool:
-        """Return whether there is no space left."""
+        """Whether there is no space left."""
         return self.errno in (errno.ENOSPC, errno.EDQUOT)
 
     @classmethod

@@ -1,6 +1,7 @@
 """The file `format`: the product, the layout version, and the identity of the data directory.
 
-It contains a block of 64 bytes twice, at 0 and at 4096, so that no torn page damages both copies:
+It contains a block of 64 bytes twice, at 0 and at 4096, so that no torn page or damaged byte
+affects both copies:
 
      0  8    magic "LEVERET" and a zero
      8  u32  version of the layout of everything in the directory
@@ -114,7 +115,7 @@ def check_directory(disk: Disk) -> None:
             if disk.list(name):
                 raise UnknownFormat(f"{name}/ has files, but the format file is missing")
         elif name not in _MAY_BE_THERE and name != QUARANTINE_DIR and not name.startswith("."):
-            raise UnknownFormat(f"not a broker's directory: it contains {name}, and no format file")
+            raise UnknownFormat(f"not a broker's directory: it contains {name}, but no format file")
 
 
 def _blocks(disk: Disk) -> tuple[bytes, bytes, i64]:
@@ -129,10 +130,10 @@ def _blocks(disk: Disk) -> tuple[bytes, bytes, i64]:
 def _version(block: bytes) -> None:
     """Refuse a damaged block, or a block of another layout.  Raises: UnknownFormat."""
     if not _is_block(block):
-        raise UnknownFormat("both copies of the format file are damaged, or it is not ours")
+        raise UnknownFormat("both copies of the format file are damaged, or it is not a store's")
     version = read_i32_le(block, 8)
     if version != FORMAT_VERSION:
-        raise UnknownFormat(f"layout {version} is not known to this release")
+        raise UnknownFormat(f"layout {version} is not supported by this release")
 
 
 def _block(uuid: bytes, created_ms: i64) -> bytes:

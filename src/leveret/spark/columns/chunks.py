@@ -88,7 +88,7 @@ class ColumnChunk:
         self.address_indexes = self._numbers("<u4", count, at + 2 * width)
         self.addresses = [address.wire for address in layout.read_addresses()]
         if count and int(self.address_indexes.max()) >= len(self.addresses):
-            raise ChunkDamaged("a chunk's message has an address that is not there")
+            raise ChunkDamaged("a chunk's message refers to a missing address")
         if count and not bool((self.offsets[1:] > self.offsets[:-1]).all()):
             raise ChunkDamaged("a chunk's sequences do not ascend")
         #: The indexes of the intact rows, or None if all rows are intact.

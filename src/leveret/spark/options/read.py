@@ -236,7 +236,7 @@ def parse_options(raw: Mapping[str, str]) -> Options:
     if "provider" in raw:
         # Spark 4.3.0 passes these options when a table is created, and none when it is read.
         raise OptionError(
-            "CREATE TABLE makes no table that Spark could read: it keeps no options for a Python "
+            "CREATE TABLE makes no readable table, because Spark stores no options for a Python "
             "source. Use CREATE TEMPORARY VIEW … USING leveret OPTIONS (…)"
         )
     texts = by_name(raw, _PARSERS)
@@ -301,7 +301,7 @@ def connection_parameters(
 def check_password(uri: str, password_env: str | None) -> None:
     """Check that at most one password is given.  Raises: OptionError."""
     if password_env is not None and urlsplit(uri).password is not None:
-        raise OptionError("option 'passwordEnv': the URI holds a password already")
+        raise OptionError("option 'passwordEnv': the URI already contains a password")
 
 
 def _check_together(texts: Mapping[str, str]) -> None:
@@ -344,9 +344,9 @@ def _check_values(options: Options) -> None:
     if options.transport == "files" and not is_directory:
         raise OptionError("option 'transport': files reads a data directory: uri file:///path")
     if isinstance(options.columns, tuple) and options.headers_wanted is not None:
-        raise OptionError("option 'includeHeaders': columns says whether there are headers")
+        raise OptionError("option 'includeHeaders': the option columns already names the columns")
     if options.copy and options.columns == "kafka":
-        raise OptionError("option 'copy': Kafka's columns do not hold all of a message")
+        raise OptionError("option 'copy': Kafka's columns do not contain a whole message")
     for name in _OF_BROKERS if is_directory else ():
         if name in options.given:
             raise OptionError(f"option {name!r} belongs to a broker, not to a directory")

@@ -65,8 +65,8 @@ class QueueBatchReader(DataSourceReader):
         self._options = options.for_batch()
         if "ackMode" in options.given and options.ack_mode != "none":
             raise OptionError(
-                "option 'ackMode': a batch read of a queue only looks (none): to take messages, "
-                "use a streaming read, if need be with trigger(availableNow=True)"
+                "option 'ackMode': a batch read of a queue only browses (none): to consume "
+                "messages, use a streaming read, for example with trigger(availableNow=True)"
             )
         if options.spool_dir is not None:
             raise OptionError("option 'spoolDir' belongs to a streaming read")
@@ -142,7 +142,7 @@ class QueueBatchReader(DataSourceReader):
             if message is not None or self._ready(channel) == 0:
                 return message
             if time.monotonic() >= until:
-                raise Interrupted("the broker counts messages and sends none")
+                raise Interrupted("the broker counts messages but sends none")
 
     @contextlib.contextmanager
     def _channel(self) -> Iterator[Channel]:

@@ -79,7 +79,7 @@ def is_a_stream(queue: str) -> OptionError:
 
 
 class QueueFeed:
-    """Consumes a queue's messages into a spool; only the reader's thread calls its methods."""
+    """Consumes a queue's messages into a spool; only one thread may call its methods."""
 
     def __init__(self, options: Options, spool: Spool) -> None:
         assert options.queue is not None
@@ -115,7 +115,7 @@ class QueueFeed:
             return self._count()
 
     def begin(self, number: int, ready: int | None) -> None:
-        """Start consuming after the batch that ends at `number`; with `ready`, only so many."""
+        """Consume after the batch that ends at `number`; with `ready`, only that many messages."""
         with self._lock:
             self.handed = number
             self.spool.cut(number)
@@ -127,7 +127,7 @@ class QueueFeed:
             self._awaited = self.spool.end + ready
 
     def committed(self, number: int) -> None:
-        """Ack the messages below a number, which are committed.  Raises: Interrupted; OSError."""
+        """Commit the messages below a number, and ack them.  Raises: Interrupted; OSError."""
         with self._lock, self._interruptible():
             self.spool.commit(number)
             self._ack(number)
@@ -178,7 +178,7 @@ class QueueFeed:
                 return
 
     def _reach_awaited(self, number: int) -> None:
-        """Wait for the messages of `wait_for`, or less if another consumer takes some."""
+        """Wait for the messages of `wait_for`, or fewer if another consumer takes some."""
         empty = True
         with suppress(Interrupted):
             empty = self._empties(min(number, self._awaited))
@@ -220,7 +220,7 @@ class QueueFeed:
         count = self._count()
         if count and silence > self._options.poll_timeout_ms / 1000:
             raise Interrupted(
-                f"the broker counts {count} messages and sent none in {silence:.1f} s"
+                f"the broker counts {count} messages but sent none in {silence:.1f} s"
             )
         return count == 0
 

@@ -33,7 +33,7 @@ def ready_count(channel: Channel, queue: str, seconds: float) -> int:
             return count
         if answered >= until:
             raise Interrupted(
-                f"the broker says that queue {queue!r} has no messages, but takes"
-                f" {answered - asked:.1f} s to say so, as RabbitMQ does when the leader of a quorum"
-                " queue does not answer: look at the broker's load"
+                f"the broker reports that queue {queue!r} has no messages, but needed"
+                f" {answered - asked:.1f} s, as RabbitMQ does when the leader of a quorum queue"
+                " does not answer: check the broker's load"
             )

@@ -243,7 +243,9 @@ class Spool:
         if not path.exists():
             strangers = [p.name for p in self.directory.iterdir() if p.name != LOCK]
             if any(not name.endswith(ASIDE) for name in strangers):
-                raise SpoolError(f"{self.directory} holds other files: a spool needs its own place")
+                raise SpoolError(
+                    f"{self.directory} contains other files: a spool needs its own directory"
+                )
             made = {"version": VERSION, "id": secrets.token_hex(8), **owner}
             self._write(IDENTITY, json.dumps(made).encode())
         identity = read_identity(self.directory)
@@ -305,7 +307,7 @@ def read_identity(directory: Path) -> dict[str, Any]:
     except ValueError:
         raise SpoolError(f"{directory / IDENTITY} is damaged") from None
     if not isinstance(identity, dict) or identity.get("version") != VERSION:
-        raise SpoolError(f"{directory / IDENTITY} is not of a spool that this version reads")
+        raise SpoolError(f"{directory / IDENTITY} has a format that this version does not read")
     return identity
 
 
@@ -315,9 +317,9 @@ def check_sight(directory: Path, spool: str, host: str) -> None:
         seen = read_identity(directory)["id"]
     except OSError as error:
         raise SpoolError(
-            f"the spool {directory} cannot be seen on {host} ({error.strerror}): on a cluster "
-            "spoolDir must lie on storage that the driver and every executor share, under one "
-            "path. Nothing was acknowledged that the spool does not hold."
+            f"the spool {directory} cannot be read on {host} ({error.strerror}): on a cluster "
+            "spoolDir must be on storage that the driver and every executor share, with the same "
+            "path. All acknowledged messages are in the spool."
         ) from None
     if seen != spool:
         raise SpoolError(

@@ -254,7 +254,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if isinstance(number, int) and isinstance(spool, str):
                 return SpoolOffset(spool, number)
         raise OffsetsError(
-            f"the checkpoint is not one of queue {self._queue!r}: it holds {json.dumps(stored)}; "
+            f"the checkpoint is not of queue {self._queue!r}: it contains {json.dumps(stored)}; "
             "for another source, use another checkpointLocation"
         )
 
@@ -286,18 +286,18 @@ def _checked(options: Options) -> Options:
             raise OptionError(f"option {name!r} belongs to streams")
     if options.ack_mode == "none":
         raise OptionError(
-            "option 'ackMode': none only looks, and every look would show the same messages: a "
-            "streaming read takes them (afterBatch or spool)"
+            "option 'ackMode': none only browses, so that every batch would have the same "
+            "messages: a streaming read consumes them (afterBatch or spool)"
         )
     if options.spool_dir is None:
         raise OptionError(
-            "option 'spoolDir' is missing: the directory that keeps a queue's messages until their "
-            "batch is committed, of this query alone; on a cluster on shared storage"
+            "option 'spoolDir' is missing: set the directory that stores a queue's messages until "
+            "their batch is committed, for this query alone; on a cluster, on shared storage"
         )
     if not options.spool_dir.startswith("/"):
         raise OptionError(
-            "option 'spoolDir': an absolute path, which means the same to driver and executors; "
-            "other storage than a mounted one cannot be locked and synced"
+            "option 'spoolDir': not an absolute path, which is the same for driver and executors; "
+            "only mounted storage can be locked and synced"
         )
     return options.for_stream()
 

@@ -77,7 +77,7 @@ def find_streams(options: Options) -> tuple[str, ...]:
 
 def _limited(names: list[str]) -> tuple[str, ...]:
     if len(names) > SPARK_STREAMS_MAX:
-        raise OptionError(f"{len(names)} streams are too many for one read: {SPARK_STREAMS_MAX}")
+        raise OptionError(f"{len(names)} streams exceed the limit of a read, {SPARK_STREAMS_MAX}")
     return tuple(names)
 
 

@@ -32,8 +32,8 @@ def report_data_loss(options: Options, stream: str, what: str) -> None:
     if options.fail_on_data_loss:
         raise DataLossError(
             f"{text}. Messages were removed by retention or damaged on disk, the stream was "
-            "deleted and declared again, or the options name offsets that it does not have. To go "
-            "on without these messages, set failOnDataLoss to false."
+            "deleted and declared again, or the options name offsets that it does not have. To "
+            "continue without these messages, set failOnDataLoss to false."
         )
     log.warning("%s; failOnDataLoss is false, so reading continues", text)
 

@@ -163,7 +163,7 @@ class SparkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         named = self._options.names
         if named is not None and offsets and not set(named).intersection(offsets):
             raise OffsetsError(
-                f"the checkpoint is not one of {self._options.title}: it holds {dict(offsets)}; "
+                f"the checkpoint is not of {self._options.title}: it contains {dict(offsets)}; "
                 "for another source, use another checkpointLocation"
             )
 

@@ -136,7 +136,7 @@ class Streams:
     # -- positions ---------------------------------------------------------------------------------
 
     def starts(self, default: int, bounds: Mapping[str, Bounds]) -> dict[str, int]:
-        """Return the starting offset of each stream by the options, or by `default` without any.
+        """Return the starting offset of each stream, from the options or else from `default`.
 
         `default` is `EARLIEST` or `LATEST`.
 
@@ -148,7 +148,7 @@ class Streams:
         return {name: self._start(name, positions.of(name), ends) for name, ends in bounds.items()}
 
     def ends(self, bounds: Mapping[str, Bounds]) -> dict[str, int]:
-        """Return the ending offset of each stream by the options, or its current end without any.
+        """Return the ending offset of each stream, from the options or else its current end.
 
         Raises: OptionError if the options name other streams; Interrupted; NotFound (404).
         """

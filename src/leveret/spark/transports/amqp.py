@@ -125,7 +125,7 @@ class AmqpTransport(Transport):
         consumer = self._attach(channel, where, prefetch, seconds)
         message = next(consumer, None)
         if message is None and count > 0:
-            raise Interrupted(f"the broker counts {count} messages and sent none in {seconds} s")
+            raise Interrupted(f"the broker counts {count} messages but sent none in {seconds} s")
         if message is not None and message.headers.get(STREAM_NAME, self._stream) != self._stream:
             # Leveret would send the messages of all partitions, with offsets of different streams.
             raise OptionError(

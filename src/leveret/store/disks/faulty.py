@@ -1,8 +1,9 @@
 """A disk that fails on command, with an error, a short write or a wait at a chosen operation.
 
 It wraps another disk, and numbers the operations that change or sync data, from 1 on.  A fault
-occurs once, or permanently from its operation on.  Kernels fail a sync once and then succeed, which
-the store must not trust.  A wait calls a function of the caller before the operation.
+occurs once, or permanently from its operation on.  As in a kernel, a sync may succeed after a
+failed one, which the store must not trust.  A wait calls a function of the caller before the
+operation.
 """
 
 from __future__ import annotations

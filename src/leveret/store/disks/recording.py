@@ -314,7 +314,7 @@ class _Keep:
 
 
 def _kept_changes(folder: str, changes: list[Operation], keep: _Keep) -> list[Operation]:
-    """Return the changes of a folder's names that a crash keeps, by chance not in order."""
+    """Return the changes of a folder's names that a crash keeps: the first few, or random ones."""
     if keep.names != "some":
         return changes if keep.names == "all" else []
     if keep.draw(4) == 0:

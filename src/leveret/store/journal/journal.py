@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 ACK_RANGES_PER_RECORD_MAX: Final = 512
 
 
-#: From this size on, hashing a body in place is cheaper than copying it to its record's head.
+#: From this size on, hashing a body in place is cheaper than copying it after its record's head.
 _HASH_APART_BYTES: Final = 1024
 
 #: The payload of a publish record begins with the number of targets, which is written last.
@@ -420,7 +420,7 @@ class Journal:
         self._out = BytesWriter()
 
     def _append_message(self, kind: i64, body: bytes) -> None:
-        """Frame the message in `_publish`; a small body is copied to its head."""
+        """Frame the message in `_publish`; a small body is copied after its head."""
         writer = self._publish
         if len(body) < _HASH_APART_BYTES:
             writer.write(body)

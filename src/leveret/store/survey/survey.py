@@ -4,8 +4,8 @@
     snapshots   verifies all snapshots, and replays the newest intact one
     journal     verifies all files, and replays those from that snapshot on
     segments    verifies every chunk and its messages, each of which is live, dead or lost
-    earlier     replays the previous snapshot and the journal after it, because definitions that no
-                record removes must also be in the newest snapshot if that is complete
+    earlier     replays the previous snapshot and the journal after it, to find data that is missing
+                in the newest snapshot although no record removes it
     repair      searches for other copies of damaged messages (`recovery/copies.py`)
 
 A survey follows the rules of recovery, but reports more.  If no snapshot is intact and the journal
