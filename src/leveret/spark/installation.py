@@ -62,15 +62,15 @@ def class_data_path(spark_home: Path, java_home: Path) -> Path:
 
 def class_data_options(path: Path) -> str:
     """Return JVM options to use the class data at a path, or "" if the file does not exist."""
-    # Spark splits its options at blanks.
+    # Spark splits its options at spaces.
     if not path.is_file() or " " in str(path):
         return ""
     return f" -XX:SharedArchiveFile={path} -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def no_log_options(cache: Path) -> str:
-    """Return JVM options that disable Spark's log, or "" if the path has a blank."""
-    # Spark splits its options at blanks.
+    """Return JVM options that disable Spark's log, or "" if the path contains a space."""
+    # Spark splits its options at spaces.
     if " " in str(cache):
         return ""
     path = cache / "no-log.properties"

@@ -187,7 +187,7 @@ def _load_silently(spark: SparkSession) -> None:
 def _prepare_environment(local: bool, quiet: bool) -> str:
     """Set the environment variables that Spark reads, unless the user has set them.
 
-    Return options for the JVM that is going to start on this machine, each after a blank.
+    Return options for the JVM that is going to start on this machine, each after a space.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has started the JVM
     if local and not submitted:

@@ -1,9 +1,9 @@
 """The retry policy after interruptions, for driver and tasks, reads and writes.
 
 Retries follow after 0.5, 1, 2 and 4 seconds and then every 5, until `retryTimeoutMs` have passed
-since the first interruption without progress after it.  A broker takes 7 seconds or more to start
-after a kill, and a machine some minutes to restart.  `numRetries` limits consecutive attempts
-instead; then there is no time limit unless `retryTimeoutMs` is also given.
+since the first of the consecutive interruptions.  A broker takes 7 seconds or more to start after a
+kill, and a machine some minutes to restart.  `numRetries` limits consecutive attempts instead; then
+there is no time limit unless `retryTimeoutMs` is also given.
 
 Invariants: no attempt begins after the time limit.  If a nested retry gives up, the outer one gives
 up too.

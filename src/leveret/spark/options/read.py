@@ -159,7 +159,7 @@ class Options:
 
     @property
     def include_headers(self) -> bool:
-        """Whether to include the column `headers`; the default excludes Kafka's columns, copies."""
+        """Whether to include the column `headers`; by default not for `kafka` columns or copies."""
         return (
             self.columns != "kafka" and not self.copy
             if self.headers_wanted is None

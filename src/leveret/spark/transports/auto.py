@@ -57,7 +57,10 @@ class AutoTransport(Transport):
         self._until = math.inf
 
     def chosen(self) -> Transport:
-        """Choose a transport if necessary.  Raises: Interrupted; NotFound; AccessRefused (403)."""
+        """Return the transport, choosing it if necessary.
+
+        Raises: Interrupted; NotFound (404); AccessRefused (403).
+        """
         if self._now() >= self._until:
             self.close()
         if self._transport is None:

@@ -3,7 +3,8 @@
     string kind | table of the fields that are not tables | n times (string name | table)
 
 Fields that are themselves tables (a queue's arguments, a policy's definition) are written
-separately, because nested in another table they could exceed its limits on depth and entries.
+separately, as the client sent them, because nested in another table they could exceed its limits on
+depth and entries.
 
 A new definition is created as a `Definition`, which encodes it, and refuses it if the journal, a
 snapshot or a definitions file could not store all its values.  So code that changes the broker

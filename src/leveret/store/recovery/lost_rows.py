@@ -87,7 +87,7 @@ class LostRows:
         return lost
 
     def settle(self, copies: Copies, replay: Replay) -> int:
-        """Add the messages found elsewhere to the chunk's, and return how many are lost."""
+        """Keep the chunk and add messages found elsewhere; return how many are lost."""
         state = replay.state(self.queue_id)
         for sequence, copy in self.found(copies, state):
             replay.chunk_message(self.queue_id, sequence, copy.message, max(copy.count, 0))

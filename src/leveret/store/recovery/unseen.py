@@ -1,9 +1,9 @@
 """The number of messages lost by damage to the journal, from the sequences without a record.
 
 Each recorded message of a queue has one record, in the order of sequences.  So the record of an
-unseen sequence was at a damaged place between the records of its neighbors.  The message is lost
-only if it is neither removed nor in a chunk.  A damaged record with such a sequence causes no other
-loss.
+unseen sequence, which is in no intact record, was at a damaged place between the records of its
+neighbors.  The message is lost only if it is neither removed nor in a chunk.  A damaged record with
+such a sequence causes no other loss.
 
 Invariant: transient messages have sequences but no records, so some may be counted as lost, but at
 most one for each damaged record.

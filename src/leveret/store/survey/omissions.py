@@ -3,8 +3,8 @@
 A directory has two snapshots, each with the journal that follows it.  A definition or message of
 the older one is also in the newer one, unless a journal record between them removes it.  A
 checkpoint that continued after an exception could write a snapshot without some of them.  A start
-uses only the newest snapshot, and the second checkpoint after it removes the older snapshot, which
-is the only evidence.
+uses only the newest snapshot, and the next checkpoint removes the older one, which is the only
+evidence.
 
 Invariants: this module does not change the disk, and does not report data as missing that may have
 been removed.
