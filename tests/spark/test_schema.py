@@ -79,7 +79,9 @@ def test_an_option_names_columns() -> None:
             schema_of(columns=wrong)
     with pytest.raises(OptionError, match="option 'columns': given twice: body"):
         schema_of(columns="body,body")
-    with pytest.raises(OptionError, match="option 'includeHeaders': columns says whether"):
+    with pytest.raises(
+        OptionError, match="option 'includeHeaders': the option columns already names"
+    ):
         schema_of(columns="body", includeHeaders="true")
 
 

@@ -78,7 +78,7 @@ def test_a_directory_of_someone_else_is_refused(path: str) -> None:
 def test_what_is_refused_is_not_touched(path: str) -> None:
     folders = {path.partition("/")[0]} if "/" in path else set()
     disk = RecordingDisk(Image({path: b"theirs"}, folders))
-    with pytest.raises(UnknownFormat, match=r"not a broker's directory|not ours"):
+    with pytest.raises(UnknownFormat, match=r"not a broker's directory|not a store's"):
         Store(disk)
     assert disk.trace == []
     assert disk.image() == Image({path: b"theirs"}, folders)
