@@ -64,7 +64,7 @@ from leveret.wire.buffer import (
     write_i32_le,
     write_i64_le,
 )
-from leveret.wire.message_batch import MessageBatch
+from leveret.wire.content.message_batch import MessageBatch
 from leveret.wire.trail import TRAIL_FIXED_BYTES, has_trail, trail_place, trailed, with_trail
 
 #: The prefix of both magics, and the magics of chunks with relative and with absolute sequences.

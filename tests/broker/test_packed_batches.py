@@ -10,7 +10,7 @@ import pytest
 from leveret.errors import AmqpError
 from leveret.limits import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX
 from leveret.store.disks.recording import RecordingDisk
-from leveret.wire.message_batch import BATCH_PROPERTIES, MessageBatch
+from leveret.wire.content.message_batch import BATCH_PROPERTIES, MessageBatch
 from support.node.core import Node, Peer
 from support.node.staged import bodies, commit, packed, stage_packed
 from support.wire.raw_codec import method, properties, publish

@@ -24,7 +24,6 @@ MOST: Final = {
 SINGLE_BASES: Final[dict[str, str]] = {
     "app.parts.Parts": "the broker's own parts; those of an embedded broker differ in a few",
     "broker.backlog.owner.BacklogOwner": "the pages are below the queues that have them",
-    "broker.backlog.page.Page": "a page of a queue without levels; one with levels keeps them",
     "broker.backlog.ready.Ready": "for a queue without levels",
     "broker.scheduler.cancels.Cancellable": "the core is below the consumers that it cancels",
     "broker.scheduler.effects.ChunkReader": "reading files is the server's business",

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 QUOTA_SLACK_MESSAGES: Final = 4096
 _QUOTA_SLACK_BYTES: Final = 64 * 65_536
 
-#: How many queues are counted again, per round of the scheduler, before a quota refuses publishes,
-#: which takes 0.7 ms.  With more queues or more refusals, some publishes may still be refused after
-#: messages have left.
+#: How many queues are counted again, each time the scheduler runs, before a quota refuses
+#: publishes, which takes 0.7 ms.  With more queues or more refusals, some publishes may still be
+#: refused after messages have left.
 QUOTA_RECOUNT_QUEUES: Final = 4096
 
 

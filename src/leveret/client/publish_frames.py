@@ -22,6 +22,7 @@ from leveret.client.names import checked
 from leveret.client.session.output import BASIC, ClientOutput
 from leveret.limits import FRAME_OVERHEAD_BYTES
 from leveret.wire.buffer import BytesWriter
+from leveret.wire.content.message_batch import BATCH_PROPERTIES
 from leveret.wire.edit import edit_headers, without_property
 from leveret.wire.frames import (
     CONTENT_HEAD_BYTES,
@@ -32,7 +33,6 @@ from leveret.wire.frames import (
     write_frame_head,
     write_header,
 )
-from leveret.wire.message_batch import BATCH_PROPERTIES
 from leveret.wire.methods.basic import BasicPublish
 from leveret.wire.properties import HEADERS, find_property, skim_properties
 
@@ -114,7 +114,10 @@ class PublishFrames:
         )
 
     def batch(self, queue: str, body: bytes) -> bytes:
-        """Return the publish of many messages to a staging queue (`leveret.wire.message_batch`)."""
+        """Return the publish of many messages to a staging queue.
+
+        `body` is as described in `leveret.wire.content.message_batch`.
+        """
         return self.publish("", queue, True, BATCH_PROPERTIES, body)
 
 

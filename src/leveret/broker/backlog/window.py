@@ -161,7 +161,7 @@ class Window:
         return found
 
     def part(self) -> WindowPart:
-        """Return a copy of the waiting messages, for a reader that reads it in several steps."""
+        """Return a copy of the waiting messages, for a reader that reads it in parts."""
         return WindowPart(self.head_sequence, self.items[self.head :])
 
 

@@ -64,7 +64,7 @@ from leveret.message import Address, Message
 from leveret.names import cleaned
 from leveret.store.journal.journal import Journal, LateRecord
 from leveret.store.segments.segments import ChunkRef
-from leveret.wire.message_batch import MessageBatch
+from leveret.wire.content.message_batch import MessageBatch
 from leveret.wire.properties import HEADERS, find_property
 from leveret.wire.staged import StagedDestination, read_staged
 

@@ -1,4 +1,4 @@
-"""Totals over all queues for metrics, collected in steps.
+"""Totals over all queues for metrics, collected in parts.
 
 The counters never decrease.  `counters` explains how a walk counts each queue once, even if queues
 are deleted during the walk.  The levels (`QueueLevels`) are those of each queue at the time of its
@@ -24,7 +24,7 @@ from leveret.wire.properties import property_timestamp
 #: The latest timestamp shown, in the year 9999.
 TIMESTAMP_MAX: Final = 253_402_300_799
 
-#: The stream reader names that cost a walk as much as a queue, and the queues visited in one step.
+#: The stream reader names that cost a walk as much as a queue, and the queues visited at once.
 _NAMES_LIKE_QUEUE: Final = 4
 _SEEN_AT_ONCE: Final = 8
 
@@ -178,7 +178,7 @@ class QueueWalk:
         self._seen: Final[dict[str, QueueCounts]] = {}
 
     def see_all(self) -> Iterator[int]:
-        """Visit all queues; yield the number of queues visited in each step."""
+        """Visit all queues; yield the number of queues visited at once."""
         left = self._left
         seen = 0
         while left:
@@ -262,7 +262,7 @@ class QueueRows:
                         self._left.append((vhost.name, queue))
 
     def take_all(self) -> Iterator[int]:
-        """Add all queues; yield the number added in each step."""
+        """Add all queues; yield the number added at once."""
         for vhost, queue in self._left:
             taken = 1
             if not queue.deleted:

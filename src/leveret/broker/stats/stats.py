@@ -34,7 +34,7 @@ from leveret.message import Message
 #: The most delayed messages looked up at once.
 _DELAYED_AT_ONCE: Final = 100
 
-#: The staging queues of a sink examined in one step.
+#: The staging queues of a sink examined at once.
 _STAGED_AT_ONCE: Final = 8
 
 

@@ -443,7 +443,7 @@ class Exchanges:
         """
         binding = self._binding(source, destination_name, to_queue, binding_key, arguments, owner)
         self._add_binding(binding)
-        # No client is connected yet, so this need not be done in slices.
+        # No client is connected yet, so this may take long.
         for cost in source.index_on():
             self._core.scheduler.spent += cost
         return binding

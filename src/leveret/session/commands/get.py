@@ -18,7 +18,7 @@ from leveret.store.records.returns import is_redelivered
 from leveret.wire.content.output import content_cost
 from leveret.wire.methods import BasicGet, BasicGetEmpty, BasicGetOk
 
-#: The number of steps in which a task drops messages before it may have to wait for dead letters,
+#: The number of parts in which a task drops messages before it may have to wait for dead letters,
 #: which may be those of other queues.
 _PREPARED_BEFORE_WAITING: Final = 64
 

@@ -36,7 +36,7 @@ from leveret.session.publish.inspect import Inspected, inspect, inspected_messag
 from leveret.session.publish.returns import return_message
 from leveret.session.publish.route import Route, check_copies, from_utf8, writable
 from leveret.session.publish.topic_permissions import check_way
-from leveret.wire.message_batch import BATCH_PROPERTIES, MessageBatch
+from leveret.wire.content.message_batch import BATCH_PROPERTIES, MessageBatch
 
 #: The prefix of the names of Spark's staging queues; the name of the sink follows it.
 _SPARKS_STAGING: Final = "leveret.staging."

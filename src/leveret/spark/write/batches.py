@@ -1,4 +1,4 @@
-"""Rows as batches: many messages in the body of one publish (`leveret.wire.message_batch`).
+"""Rows as batches: many messages in the body of one publish (`leveret.wire.content.message_batch`).
 
 The rows of a task that all go to one place are staged so, if the broker needs no look at any of
 them.  The broker stores each batch as one chunk.

@@ -40,10 +40,7 @@ class MessageBatch:
         size: i64 = len(data)
         self.count: Final[i64] = i64(read_i32_le(data, 0)) if size >= _HEAD_BYTES else 0
         if not 1 <= self.count <= CHUNK_RECORDS_MAX or size > CHUNK_BYTES_MAX:
-            raise PreconditionFailed(
-                f"invalid batch: it must have 1 to {CHUNK_RECORDS_MAX} messages, and at most "
-                f"{CHUNK_BYTES_MAX} bytes"
-            )
+            raise PreconditionFailed("invalid batch: it is empty, or larger than a chunk may be")
         at: i64 = _HEAD_BYTES + _SIZES_BYTES * self.count
         end: i64 = at + i64(read_i32_le(data, 4))
         if not at <= end <= size:
