@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Callable
 
 import pytest
 
@@ -12,7 +13,7 @@ from leveret.limits import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX
 from leveret.store.disks.recording import RecordingDisk
 from leveret.wire.content.message_batch import BATCH_PROPERTIES, MessageBatch
 from support.node.core import Node, Peer
-from support.node.staged import bodies, commit, packed, stage_packed
+from support.node.staged import bodies, checkpointed, commit, killed, packed, stage_packed
 from support.wire.raw_codec import method, properties, publish
 
 PLACE = {"x-staging-exchange": "", "x-staging-routing-key": "t"}
@@ -78,6 +79,21 @@ def test_messages_keep_their_place_among_others() -> None:
     commit(peer, "a")
     node.sync()
     assert bodies(node, "t") == expected
+
+
+@pytest.mark.parametrize("end", [None, killed, checkpointed])
+def test_a_queue_with_rules_judges_each_message(end: Callable[[Node], Node] | None) -> None:
+    node = Node()
+    peer = node.connect()
+    peer.declare("t", arguments={"x-max-length": 250})
+    peer.declare("a", arguments=TOLD | PLACE)
+    stage_packed(peer, "a", packed(*BODIES))
+    node.sync()
+    if end is not None:
+        node = end(node)
+    commit(node.connect(), "a")
+    node.sync()
+    assert bodies(node, "t") == BODIES[-250:]
 
 
 @pytest.mark.parametrize("request_name", ["queue.delete", "queue.purge"])
