@@ -16,6 +16,7 @@ property test compares them).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from leveret.client.names import checked
@@ -29,7 +30,6 @@ from leveret.wire.frames import (
     FRAME_BODY,
     FRAME_END,
     FRAME_HEAD_BYTES,
-    write_body,
     write_frame_head,
     write_header,
 )
@@ -92,11 +92,15 @@ class PublishFrames:
 
     def long_body(self, body: bytes) -> bytes:
         """Return the bytes between the properties and the end octet, for a body of any size."""
-        w = BytesWriter()
-        w.write(FRAME_END_OCTET)
-        write_body(w, self.channel, body, self.frame_max)
-        w.truncate(len(w) - 1)
-        return w.getvalue()
+        return b"".join(self._body(body))
+
+    def _body(self, body: bytes) -> Iterator[bytes | memoryview]:
+        """Yield the parts of `long_body`."""
+        view = memoryview(body)
+        for start in range(0, len(body), self.body_bytes_max):
+            piece = view[start : start + self.body_bytes_max]
+            yield self.body_start(len(piece))
+            yield piece
 
     def publish(
         self, exchange: str, routing_key: str, mandatory: bool, properties: bytes, body: bytes
@@ -108,7 +112,7 @@ class PublishFrames:
                 self.header_start(len(properties)),
                 self.body_size(len(body)),
                 properties,
-                self.long_body(body),
+                *self._body(body),
                 FRAME_END_OCTET,
             )
         )
