@@ -276,7 +276,7 @@ def test_a_silent_broker_is_left_asyncio(proxy: CutProxy, name: str) -> None:
 
     run(test)
     assert isinstance(events.all[0], Disconnected)
-    assert "nothing heard" in str(events.all[0].error)
+    assert "no data" in str(events.all[0].error)
 
 
 # -- blocking --------------------------------------------------------------------------------------

@@ -138,7 +138,7 @@ def test_a_delivery_tag_of_2_to_the_63_is_one_that_nobody_gave_out() -> None:
 )
 def test_what_does_not_fit_is_not_written(legal: Method, beyond: Method) -> None:
     assert decode(payload(legal)) == legal
-    with pytest.raises(ValueError, match=r"is no (long|short)|at most 255 bytes"):
+    with pytest.raises(ValueError, match=r"is not a (long|short)|at most 255 bytes"):
         payload(beyond)
 
 

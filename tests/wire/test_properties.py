@@ -218,7 +218,7 @@ def test_a_property_that_there_is_not_is_named() -> None:
         (BasicProperties(priority=300), "property priority: 300 is not an octet"),
         (BasicProperties(message_id="m" * 256), "property message_id: a short string holds"),
         (BasicProperties(timestamp=-1), "property timestamp: -1 is not a timestamp"),
-        (BasicProperties(headers={"a": {"b": 1j}}), "property headers: a: b: .* no complex"),
+        (BasicProperties(headers={"a": {"b": 1j}}), "property headers: a: b: .* complex"),
         (BasicProperties(headers={"n": 2**63}), "property headers: n: .*64 bits"),
     ],
 )
