@@ -27,6 +27,7 @@ from leveret.broker.scheduler.link import Link
 from leveret.clock import NO_DEADLINE, LivedClock
 from leveret.server.chunk_files import ChunkFiles
 from leveret.server.client_socket import ClientSocket
+from leveret.server.journal_sync import JournalSync
 from leveret.store.checkpoint.checkpoint import Checkpoint, CheckpointWork
 from leveret.store.disk import DiskFull, StorageFailure
 from leveret.store.journal.journal import JournalGroup
@@ -60,9 +61,11 @@ class DiskThread:
         name: str = "sync",
     ) -> None:
         self._loop = loop
-        self._failed = failed
+        self.failed = failed
         self._broken = broken
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._submitted = 0
+        self._ended = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -71,7 +74,13 @@ class DiskThread:
 
     def submit(self, task: Task) -> None:
         """Run `task` in the thread."""
+        self._submitted += 1
         self._tasks.put(task)
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether all submitted tasks have ended."""
+        return self._submitted == self._ended
 
     def stop(self) -> None:
         """Finish the submitted tasks and end the thread."""
@@ -84,11 +93,12 @@ class DiskThread:
                 done = task()
             except StorageFailure as failure:
                 # Not retried, because the contents of the disk are unknown after a failed sync.
-                self._loop.call_soon_threadsafe(self._failed, failure)
+                self._loop.call_soon_threadsafe(self.failed, failure)
                 return
             except BaseException as error:  # noqa: BLE001 (a broker without syncs must stop)
                 self._loop.call_soon_threadsafe(self._broken, error)
                 return
+            self._ended += 1
             self._loop.call_soon_threadsafe(done)
 
 
@@ -186,13 +196,15 @@ class Runner:
         #: The connections that the current tick has yet to check, the next one last.
         self._unticked: list[ClientSocket] = []
         self._threads = threads
-        self._write_group = write_group
         self._chunks = chunks
         self._spilling = False
         #: True while spilled chunks wait for disk space; callers do not wait for these.
         self._spill_waits = False
         self._shells: dict[Link, ClientSocket] = {}
-        self._syncing = False
+        sync = threads.sync
+        self._sync = JournalSync(
+            loop, broker.core, sync, write_group, partial(self._do, sync), self._synced
+        )
         self._resuming = False
         #: The deadline that the timer is set for.
         self._armed_ms = int(NO_DEADLINE)
@@ -213,6 +225,7 @@ class Runner:
         """Stop running effects because the broker failed, and wake waiting callers."""
         self.failed = True
         self._disarm()
+        self._sync.stop_waiting()
         _resolve(self._idle)
 
     # -- connections ------------------------------------------------------------------------------
@@ -254,8 +267,8 @@ class Runner:
                 shell.flush()
         if core.needs_files():
             self._use_files()
-        if not self._syncing and self._journal.has_records():
-            self._sync()
+        if self._sync.is_due:
+            self._sync.begin()
         self._arm()
         if not self._resuming and core.scheduler.must_go_on():
             self._resuming = True
@@ -321,13 +334,6 @@ class Runner:
         self.now()
         self.run(new_round=True)
 
-    def _sync(self) -> None:
-        group = self._journal.seal()
-        if group is not None:
-            self._syncing = True
-            write = partial(self._write_group, group)
-            self._do(self._threads.sync, write, partial(self._synced, int(group.number)))
-
     def _do(self, thread: DiskThread, work: Callable[[], None], done: Callable[[], None]) -> None:
         """Run `work` in `thread`, repeat it as long as the disk is full, then call `done`."""
         if not self.failed:
@@ -353,7 +359,6 @@ class Runner:
             self._rest()
 
     def _synced(self, number: int) -> None:
-        self._syncing = False
         if self.failed:
             return
         self.now()
@@ -366,7 +371,7 @@ class Runner:
     @property
     def busy(self) -> bool:
         """Return whether a write to the disk is in progress, except one that waits for space."""
-        return self._syncing or (self._spilling and not self._spill_waits)
+        return self._sync.is_busy or (self._spilling and not self._spill_waits)
 
     def _rest(self) -> None:
         if not self.busy:
@@ -463,14 +468,16 @@ class Runner:
         """
         journal = self._journal
         group = int(journal.group) if journal.has_records() else int(journal.group) - 1
+        waiter = _GroupWaiter(self._loop.create_future())
+        if group > journal.durable_group or self.failed:
+            self._core.syncs.wait(waiter, group)
+        else:
+            waiter.synced(group)
         try:
             self.run()
         except Exception as bug:  # noqa: BLE001 (the effects are not those of a single request)
             self.broken(bug)
-        if group > journal.durable_group or self.failed:
-            waiter = _GroupWaiter(self._loop.create_future())
-            self._core.syncs.wait(waiter, group)
-            await waiter.future
+        await waiter.future
 
     def submit(self, task: Task) -> None:
         """Run `task` in the sync thread after the queued tasks."""

@@ -90,6 +90,10 @@ class Syncs:
             self._ready, self._waiting = self._waiting, self._ready
         self.call(SLICE)
 
+    def waiters(self, most: int) -> list[SyncWaiter]:
+        """Return the first `most` objects that wait for a sync."""
+        return self._waiting[:most]
+
     def has_ready(self) -> bool:
         """Return whether waiters are still to be called for a synced group."""
         return len(self._ready) > 0
