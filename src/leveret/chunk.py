@@ -43,8 +43,9 @@ A reader checks one digest for all properties and bodies.  Only if it does not m
 each message shows the damaged messages.
 
 Invariants: a digest is the 8 bytes of `xxh3_64_digest`.  A damaged header or array makes the whole
-chunk unreadable; damaged properties or a damaged body only that message.  Hostile bytes raise only
-`ChunkDamaged` or `RecordDamaged`.  Memory is never allocated for an unchecked length.
+chunk unreadable; damaged properties or a damaged body make only that message unreadable.  Hostile
+bytes raise only `ChunkDamaged` or `RecordDamaged`.  Memory is never allocated for an unchecked
+length.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def _memory() -> int:
 
 def memory_share(total: int) -> int:
     """Return the default of `memory_bytes_max` for a process that may use `total` bytes."""
-    # With little more memory than the program's own, use a share of a quarter of all memory.
+    # If most of the memory is the program's own, use a share of a quarter of all memory.
     return int(max(total - limits.PROGRAM_BYTES, total // 4) * MEMORY_SHARE)
 
 

@@ -43,14 +43,14 @@ _TERMS: Final = (
 )
 
 
-#: The maximum length of a text with a term: three short strings and a few words.
+#: The maximum length of a reply text with a term: three short strings and a few words.
 _EXPLAINED_CHARACTERS_MAX: Final = 1024
 
 
 def in_plain_words(text: str) -> str:
     """Return an error's text, with the meaning of an Erlang term in it appended in brackets.
 
-    A text longer than `_EXPLAINED_CHARACTERS_MAX`, which quotes a client's input, is returned
+    A reply text longer than `_EXPLAINED_CHARACTERS_MAX`, which quotes a client's input, is returned
     unchanged, because a search for terms can take time quadratic in its length.
     """
     if len(text) > _EXPLAINED_CHARACTERS_MAX:

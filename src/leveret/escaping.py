@@ -1,6 +1,6 @@
 """Escapes control characters in untrusted text for terminals and logs.
 
-Names, routing keys, error texts and bodies come from clients, and may contain any character.  A
+Names, routing keys, error messages and bodies come from clients, and may contain any character.  A
 line feed could forge a line of the log, and an escape sequence could move the cursor of a user who
 lists the queues.  Therefore text is escaped on output, by the renderer of the log (`server/log.py`)
 and by the print functions of the commands (`cli/printing/output.py`).  All other code has the
@@ -28,7 +28,7 @@ _CALLS_SHOWN: Final = 4
 
 
 def escaped(text: str) -> str:
-    r"""Return a text with control characters escaped as in Python: `\n`, `\x1b`, `\u202e`."""
+    r"""Return `text` with control characters escaped as in Python: `\n`, `\x1b`, `\u202e`."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
@@ -47,9 +47,9 @@ def unquoted(fault: BaseException) -> str:
 
 
 def escaped_json(text: str) -> str:
-    """Return a JSON text with control characters escaped as in JSON, and with the same value.
+    """Return JSON with control characters escaped as in JSON, and with the same value.
 
-    Line feeds and tabs are not escaped, because in a valid JSON text they are only between values.
+    Line feeds and tabs are not escaped, because in valid JSON they occur only between values.
     """
     return _CONTROLS.sub(_in_json, text)
 

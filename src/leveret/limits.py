@@ -68,7 +68,7 @@ LINGER_SECONDS_MAX: Final = 30
 #: A header of the PROXY protocol: 52 bytes of addresses, and some hundreds for further fields.
 PROXY_HEADER_BYTES_MAX: Final = 4096
 
-#: A file with certificates or a key.  A bundle of all public authorities has 230 kB.
+#: A file with certificates or a key.  A bundle of all public authorities takes 230 kB.
 CERTIFICATE_FILE_BYTES_MAX: Final = 1024 * 1024
 
 #: Certificates that are selected by the name that a client requests (SNI).
@@ -100,12 +100,12 @@ OUTPUT_BYTES_MAX: Final = 4 * 1024 * 1024
 INPUT_BYTES_HELD_MAX: Final = 262_144
 
 #: The announced size of a HareMQ frame, with the limits of HareMQ's own programs.  The smallest
-#: frame contains a name of one byte; the largest has 64 MiB.
+#: frame contains a name of one byte; the largest is 64 MiB long.
 HAREMQ_FRAME_BYTES_MIN: Final = 10
 HAREMQ_FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 
-#: The name of a HareMQ request with its package and a NUL.  The longest of HareMQ's own names has
-#: 31 bytes.  Each answer repeats the package.
+#: The name of a HareMQ request with its package and a NUL.  The longest of HareMQ's own names is 31
+#: bytes long.  Each answer repeats the package.
 HAREMQ_NAME_BYTES_MAX: Final = 128
 
 #: The frame of a HareMQ request other than a publish: the default size of an AMQP frame, for
@@ -188,8 +188,8 @@ STORE_FILES_MAX: Final = 18
 OPERATOR_CONNECTIONS_MAX: Final = 256
 
 #: Passwords that wait for verification: of one user from one address, from one address, and of each
-#: kind (known pairs, known addresses, others).  One more makes the broker reject one.  Even a
-#: single thread verifies all of them before their clients give up.
+#: kind (known pairs, known addresses, others).  If one more arrives, the broker rejects one of
+#: them.  Even a single thread verifies all of them before their clients give up.
 LOGINS_WAITING_PER_USER_MAX: Final = 16
 LOGINS_WAITING_PER_NETWORK_MAX: Final = 64
 LOGINS_WAITING_MAX: Final = 256
@@ -237,7 +237,7 @@ USERS_MAX: Final = 100_000
 USER_TAGS_MAX: Final = 64
 TOPIC_PERMISSIONS_MAX: Final = 1024
 
-#: A password hash; an Argon2 hash with a long salt has some 150 bytes.
+#: A password hash; an Argon2 hash with a long salt takes some 150 bytes.
 PASSWORD_HASH_BYTES_MAX: Final = 1024
 
 #: Vhosts of a broker.
@@ -569,7 +569,7 @@ HTTP_CHUNKS_BYTES: Final = 16 * 1024 * 1024
 HTTP_CHUNKS_BYTES_MAX: Final = 1024 * 1024 * 1024
 
 #: The size of the parts in which a chunk is read and written; an answer has one in memory.  A full
-#: block of small messages has 0.4 MB, and so is one part (two parts cost the broker a quarter
+#: block of small messages takes 0.4 MB, and so is one part (two parts cost the broker a quarter
 #: more).
 HTTP_WRITE_BYTES_MAX: Final = 524_288
 

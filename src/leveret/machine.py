@@ -136,8 +136,8 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
         if not hierarchy or (controllers and controller not in controllers.split(",")):
             continue
         for top, shown in _mounted(mounts, controller if controllers else ""):
-            # In a container, the top of the mount may be the container's group, and the path of
-            # the process may lead out of it with "..".
+            # In a container, the top of the mount may be the container's group, and the path of the
+            # process may point outside it with "..".
             inside = PurePosixPath(path)
             within = inside.relative_to(shown) if inside.is_relative_to(shown) else PurePosixPath()
             place = root / top.relative_to("/")

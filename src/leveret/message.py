@@ -102,7 +102,7 @@ class Message:
         numbered: bool = False,
         died: bool = False,
     ) -> Message:
-        """Return a message with the same body, and another address, other properties and time.
+        """Return a message with the same body but the given address, properties and time.
 
         The copy has its publisher's publishing id only if `numbered` is set, because each queue
         counts an id once.  It counts as dead-lettered if this message does, or if `died` is set.

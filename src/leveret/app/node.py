@@ -1,8 +1,8 @@
 """Starts and stops one broker.
 
-The start locks and recovers the data directory, restores the state, loads definitions, journals new
-records, syncs and listens.  The stop ends listening, closes connections, syncs and marks the stop
-as clean.
+A start locks and recovers the data directory, restores the state, loads the definitions, journals
+new records, syncs them and listens for clients.  A stop closes the listeners and the connections,
+syncs, and marks the stop as clean in the journal.
 
 A broker does not change its process.  Garbage collection, signals, limits and the allocator are set
 by the program that runs the process (`cli.serving`), which may run several brokers.

@@ -39,7 +39,7 @@ class SystemClock(Clock):
         self._offset_ns = time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
     def wall_ms(self) -> int:
-        """Return milliseconds since the Unix epoch.
+        """Return the time in milliseconds since the Unix epoch.
 
         It is the wall time at the start plus the elapsed time, including suspensions of the
         machine, so that messages do not expire when the machine's clock is set.
@@ -47,12 +47,12 @@ class SystemClock(Clock):
         return (time.clock_gettime_ns(time.CLOCK_BOOTTIME) + self._offset_ns) // 1_000_000
 
     def monotonic_ms(self) -> int:
-        """Return milliseconds of a monotonic clock."""
+        """Return the time of a monotonic clock in milliseconds."""
         return time.monotonic_ns() // 1_000_000
 
 
 class SystemTokens(Tokens):
-    """Tokens from the system's source of randomness."""
+    """Tokens from the operating system's random number generator."""
 
     def token(self) -> str:
         """Return 16 random bytes as URL-safe base 64."""
@@ -60,7 +60,7 @@ class SystemTokens(Tokens):
 
 
 class RandomStreamIds(StreamIds):
-    """Ids of streams from the system's source of randomness."""
+    """Stream ids from the operating system's random number generator."""
 
     def new_id(self) -> str:
         """Return 8 random bytes as hexadecimal digits."""

@@ -41,7 +41,8 @@ from leveret.limits import (
 from leveret.store.journal.journal import Journal
 
 #: While connections exceed their memory limit, the connection that uses the most memory in addition
-#: to messages is closed if it uses more than this.  No honest client does when memory is short.
+#: to messages is closed if it uses more than this.  No well-behaved client does so when memory is
+#: short.
 _GREEDY_CONNECTION_BYTES: Final = 65_536
 
 #: The fraction of `memory_bytes_max` that retained acked messages of queues and the histories of
@@ -130,8 +131,8 @@ class Broker:
     ) -> Vhost:
         """Create or change the vhost `name` by one record, and return it.
 
-        Fields that `metadata` does not name stay, and so do the limits if `limits` is empty.  The
-        user `maker` gets all permissions in a new vhost, as in RabbitMQ.
+        Fields that `metadata` does not name keep their values, and so do the limits if `limits` is
+        empty.  The user `maker` gets all permissions in a new vhost, as in RabbitMQ.
 
         Raises: PreconditionFailed (406) for an invalid name, metadata or limits, or too many
         vhosts; then nothing is changed.
@@ -387,7 +388,7 @@ class Broker:
                 link.alarm(blocked, self.blocked_reason)
 
     def _close_greediest(self) -> None:
-        """Close the connection with the most memory, if that is much; the next tick continues."""
+        """Close the connection with the most memory if it uses much; the next tick continues."""
         greediest = max(self.links, key=lambda link: link.account.bytes, default=None)
         if greediest is not None and greediest.account.bytes > _GREEDY_CONNECTION_BYTES:
             greediest.force(

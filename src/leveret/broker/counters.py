@@ -126,7 +126,7 @@ class Counts:
     """The counters of one broker."""
 
     def __init__(self) -> None:
-        # Client connections count from their connection.open on.
+        # Client connections count once they have sent connection.open.
         self.connections_opened: i64 = 0
         self.connections_closed: i64 = 0
         self.channels_opened: i64 = 0
@@ -157,8 +157,8 @@ class Counts:
         #: The counters of deleted queues, by their type, and of closed connections.
         self.gone_queues: dict[str, QueueCounts] = {}
         self.gone_links = LinkCounts()
-        #: The number of the current or last walk, and the counters of objects that it counted and
-        #: that are gone since.
+        #: The number of the current or last walk, and the counters of objects that were removed
+        #: after it counted them.
         self.walk: i64 = 0
         self.seen_queues: dict[str, QueueCounts] = {}
         self.seen_links = LinkCounts()

@@ -133,7 +133,7 @@ class RuntimeParameters:
         self._core.journal.delete("parameter", _key_record(vhost_name, component, name))
 
     def find(self, vhost_name: str, component: str, name: str) -> object:
-        """Return the value of a parameter, or None.  Raises: NotFound (404) if no such vhost."""
+        """Return the value of a parameter, or None.  Raises: NotFound (404) for no such vhost."""
         vhost = self._vhost(vhost_name)
         if component == OPERATOR_POLICY:
             policy = vhost.policies.operator_by_name.get(name)
@@ -143,7 +143,7 @@ class RuntimeParameters:
         return self.values.get((vhost_name, component, name))
 
     def of_vhost(self, vhost_name: str) -> list[tuple[str, str, object]]:
-        """Return component, name and value of each parameter.  Raises: NotFound (404).
+        """Return the component, name and value of each parameter.  Raises: NotFound (404).
 
         This walks over the parameters of all vhosts.
         """
@@ -251,7 +251,7 @@ class RuntimeParameters:
     # -- records ----------------------------------------------------------------------------------
 
     def records(self) -> list[tuple[str, dict[str, object]]]:
-        """Return kind and record of each value, for a checkpoint."""
+        """Return the kind and the record of each value, for a checkpoint."""
         found: list[tuple[str, dict[str, object]]] = []
         for (vhost, component, name), value in self.values.items():
             record = _key_record(vhost, component, name)
@@ -361,7 +361,7 @@ def policy_value(policy: Policy) -> Arguments:
 
 
 def as_table(value: object, what: str) -> Arguments:
-    """Return a JSON object, also from a list of pairs: RabbitMQ exports an empty object as [].
+    """Return an object; a list of pairs counts as one: RabbitMQ exports an empty object as [].
 
     Raises: PreconditionFailed (406) for anything else.
     """

@@ -305,7 +305,7 @@ class Use:
             share.count()
 
     def _fits(self, messages: i64, size: i64) -> bool:
-        """Return whether `messages` of `size` bytes fit into the quota; none always do."""
+        """Return whether `messages` of `size` bytes fit into the quota; 0 messages always do."""
         if messages > 0 and 0 <= self.messages_max < self.messages + messages:
             return False
         return messages + size == 0 or not 0 <= self.bytes_max < self.bytes + size

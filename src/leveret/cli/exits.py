@@ -48,7 +48,7 @@ class Failure(Exception):
     def __init__(self, text: str, code: int, *more: str) -> None:
         super().__init__(text)
         self.code = code
-        #: A text is printed as one line, even if it contains line feeds from outside.
+        #: The text is printed as one line, even if it contains line feeds from outside.
         self.lines: Final = [line for line in (text, *more) if line]
 
 

@@ -17,7 +17,7 @@ from leveret.errors import in_plain_words
 from leveret.management.unix_socket import ForeignSocket, connect
 
 #: The largest answer that a command reads, since the server may not be a broker.  A list of 100,000
-#: queues has some 200 MB.
+#: queues is some 200 MB long.
 CLI_ANSWER_BYTES_MAX: Final = 512 * 1024 * 1024
 
 

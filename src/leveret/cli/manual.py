@@ -96,7 +96,7 @@ def page_of(path: str, command: Any) -> str:
 
 
 def roff(text: str) -> str:
-    """Return a text escaped so that man(7) shows it unchanged."""
+    """Return `text` escaped so that man(7) shows it unchanged."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     # By code point, so that the encoding of the page does not matter.
     escaped = _FOREIGN.sub(lambda found: f"\\[u{ord(found[0]):04X}]", escaped)
@@ -120,7 +120,7 @@ def _synopsis(path: str, command: Any) -> Iterator[str]:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Yield the paragraphs of a text, which are separated by empty lines."""
+    """Yield the paragraphs of `text`, which are separated by empty lines."""
     for place, paragraph in enumerate(text.strip().split("\n\n")):
         if place:
             yield ".PP"

@@ -87,7 +87,7 @@ TIME_FORM: Final = "a time such as 2026-01-31T12:00:00Z, 1970 or later (local wi
 
 
 def read_time(text: str) -> datetime | None:
-    """Return the time in a text, in UTC, or None if it is invalid or before 1970.
+    """Return the time in `text`, in UTC, or None if it is invalid or before 1970.
 
     A time without a zone is local.
     """
@@ -116,7 +116,7 @@ def read_file(path: Path, bytes_max: int) -> str:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a text to a file; only its owner can read a new file.  Raises: Failure."""
+    """Write `text` to a file; only its owner can read a new file.  Raises: Failure."""
     try:
         path.touch(mode=0o600)
         path.write_text(text, encoding="utf-8")
@@ -136,7 +136,7 @@ def need_empty(path: Path) -> None:
 
 
 def read_json(text: str) -> object:
-    """Return the value of a JSON text.  Raises: ValueError."""
+    """Return the value of a JSON document.  Raises: ValueError."""
     try:
         found: object = json.loads(text)
     except RecursionError:
@@ -155,11 +155,11 @@ def read_uri(uri: str) -> Parameters:
 
 
 def read_pairs(pairs: list[str], option: str, *, texts: bool = False) -> dict[str, object]:
-    """Return `KEY=VALUE` texts as a table; a value is parsed as JSON if valid, otherwise text.
+    """Return `KEY=VALUE` strings as a table; a value is parsed as JSON if valid, otherwise text.
 
     With `texts`, every value is text.
 
-    Raises: Failure for a text without `=`, or for a repeated key.
+    Raises: Failure for a string without `=`, or for a repeated key.
     """
     table: dict[str, object] = {}
     for pair in pairs:

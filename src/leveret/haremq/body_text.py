@@ -1,7 +1,7 @@
 """Checks the body of a push in pieces, computes its checksum, and converts invalid UTF-8.
 
-A body may have 64 MiB.  Checking it takes 0.1 s, or five times as long if it is not UTF-8.  A valid
-body is not copied.
+A body may be as long as 64 MiB.  Checking it takes 0.1 s, or five times as long if it is not UTF-8.
+A valid body is not copied.
 """
 
 from __future__ import annotations

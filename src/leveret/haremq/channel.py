@@ -64,8 +64,8 @@ _PUSH_BODY_BYTES_MAX: Final = HAREMQ_FRAME_BYTES_MAX - 16_384
 _MADE: Final = b"leveret-"
 
 
-#: The time from writing an answer to the first push, in ms: 1 until the write is certainly done,
-#: and 2 more, of which at least one full ms passes.
+#: The time from writing an answer to the first push, in ms: 1 ms, after which the write is
+#: certainly done, and 2 more, of which at least one passes in full.
 WRITTEN_MS: Final = 1
 _PUSH_DELAY_MS: Final = 2
 
@@ -311,7 +311,7 @@ class HareChannel(DeliveryChannel):
             self._connection.writable = False
 
     def _push_text(self, delivery: HareDelivery, message_id: bytes) -> Iterator[int]:
-        """Convert a long body to text and push it, unless it is requeued or acked before.
+        """Convert a long body to text and push it, unless it has been requeued or acked.
 
         The connection's account includes the memory of the text until the text is in the output.
         """

@@ -274,11 +274,11 @@ def _name(text: str) -> Name:
 def _arguments_of(args: dict[str, str]) -> Arguments:
     """Return the arguments of a declare, which a client can only send as text.
 
-    A text is converted to a number or a boolean if the argument has this type.  The checks for AMQP
-    clients refuse a text that could not be converted.
+    A string is converted to a number or a boolean if the argument has this type.  The checks for
+    AMQP clients refuse a string that could not be converted.
 
-    Raises: PreconditionFailed (406) for more arguments than fit in an AMQP frame, for a too long
-    name, and for a super stream, which this protocol cannot declare.
+    Raises: PreconditionFailed (406) for more arguments than fit in an AMQP frame, for a name that
+    is too long, and for a super stream, which this protocol cannot declare.
     """
     if len(args) > TABLE_ENTRIES_MAX:
         raise PreconditionFailed(f"a declare can have at most {TABLE_ENTRIES_MAX} arguments")

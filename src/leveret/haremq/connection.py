@@ -163,7 +163,7 @@ class HareConnection(ClientSession):
                 raise
             self.finish()
         if self.finished:
-            # Free the input, which may have 64 MB and is not counted any more; references to the
+            # Free the input, which may be 64 MB long and is not counted any more; references to the
             # connection could keep it in memory.
             self.reader.forget()
         self._book_memory()

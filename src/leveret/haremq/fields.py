@@ -86,7 +86,8 @@ class PublishFields(FieldScan):
         self.body = self.first
         self.body_end = self.last
         if at == end:
-            # Without properties, unlike empty ones, only the queue decides about durability.
+            # If the properties are absent, and not just empty, the queue alone determines
+            # durability.
             self.id = self.id_end = self.routing_key = self.routing_key_end = end
             self.delivery_mode = DURABLE
             return True

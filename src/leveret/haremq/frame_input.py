@@ -86,7 +86,7 @@ class HareInput:
                 connection.wake()
 
     def _take_publish(self, data: bytes) -> None:
-        """Handle the publish in `_publish_fields`.  Raises: FrameError (501) if it is not UTF-8."""
+        """Handle the publish in `_publish_fields`.  Raises: FrameError (501) for invalid UTF-8."""
         fields = self._publish_fields
         body = data[fields.body : fields.body_end]
         if not is_text(body):
@@ -133,7 +133,7 @@ class HareInput:
         )
 
     def _take_ack(self, data: bytes) -> None:
-        """Handle the ack in `_ack_fields`.  Raises: FrameError (501) if it is not UTF-8."""
+        """Handle the ack in `_ack_fields`.  Raises: FrameError (501) for invalid UTF-8."""
         fields = self._ack_fields
         rid = data[fields.rid : fields.rid_end]
         cid = data[fields.cid : fields.cid_end]
@@ -147,7 +147,7 @@ class HareInput:
     def _refuse_unknown(self, message: bytes) -> None:
         """Refuse an unknown request, because without an answer the client would wait for ever.
 
-        Raises: FrameError (501) for malformed fields, or too long ids.
+        Raises: FrameError (501) for malformed fields, or ids that are too long.
         """
         # Every request begins with the fields of openChannelRequest.
         request = self._codec.decode(OPEN_CHANNEL, message)
@@ -162,7 +162,7 @@ class HareInput:
         self._connection.spend(DEFINING_METHOD + len(message) // TABLE_BYTES_PER_COST)
 
     def _take(self, request: HareRequest) -> None:
-        """Handle a decoded request.  Raises: FrameError (501) for too long ids."""
+        """Handle a decoded request.  Raises: FrameError (501) for ids that are too long."""
         _check_ids(request.rid, request.cid)
         if isinstance(request, Publish):
             self._publisher.take(
@@ -223,6 +223,6 @@ class HareInput:
 
 
 def _check_ids(rid: bytes, cid: bytes) -> None:
-    """Check the lengths of ids, which answers contain.  Raises: FrameError (501)."""
+    """Check the lengths of ids, because the answers repeat them.  Raises: FrameError (501)."""
     if len(rid) > HAREMQ_ID_BYTES_MAX or len(cid) > HAREMQ_ID_BYTES_MAX:
         raise FrameError(f"an id can have at most {HAREMQ_ID_BYTES_MAX} bytes")

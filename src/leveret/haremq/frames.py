@@ -192,8 +192,8 @@ class HareFrameReader(PieceReader):
     def next(self) -> bool:
         """Move to the next frame if it is complete, and return whether it is.
 
-        Raises: FrameError (501) for impossible lengths, as soon as they have arrived; for a too
-        long request, as soon as its name has arrived; for a wrong checksum; or for an invalid
+        Raises: FrameError (501) for impossible lengths, as soon as they have arrived; for a request
+        that is too long, as soon as its name has arrived; for a wrong checksum; or for an invalid
         protobuf name.  Also as `LongPublish.take`.
         """
         if self._missing > 0:
@@ -224,7 +224,7 @@ class HareFrameReader(PieceReader):
             )
         size = length + _LENGTH_BYTES
         if length > HAREMQ_REQUEST_BYTES_MAX:
-            # Refuse a too long request before it is buffered.
+            # Refuse a request that is too long before it is buffered.
             if there < _HEAD_BYTES + name_size:
                 self.wait_for(_HEAD_BYTES + name_size - there, there)
                 return False

@@ -1,8 +1,8 @@
 """A HareMQ publish whose frame arrives in many pieces, processed on arrival.
 
-A frame may have 64 MiB.  Joining its pieces, verifying its checksum and its text, and copying the
-body would each take up to 0.1 s when it is complete.  Therefore each piece is checked, added to the
-checksum, and copied to its place on arrival.
+A frame may be as long as 64 MiB.  Joining its pieces, verifying its checksum and its text, and
+copying the body would each take up to 0.1 s when it is complete.  Therefore each piece is checked,
+added to the checksum, and copied to its place on arrival.
 
 The fields may be in any order, but the body must occur once, and only known fields may precede it.
 The protobuf package decodes the other fields if they are not in the usual order.

@@ -113,7 +113,7 @@ def _declare_queue(found: Any, rid: bytes, cid: bytes) -> HareRequest:
 
 def _publish(found: Any, rid: bytes, cid: bytes) -> HareRequest:
     properties = found.properties
-    # Without properties, unlike empty ones, only the queue decides about durability.
+    # If the properties are absent, and not just empty, the queue alone determines durability.
     mode = int(properties.delivery_mode) if found.HasField("properties") else DURABLE
     return Publish(
         rid,

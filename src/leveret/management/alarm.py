@@ -35,7 +35,7 @@ class Alarm:
 
 @contextlib.asynccontextmanager
 async def timeout(clock: Clock, seconds: float) -> AsyncIterator[None]:
-    """Raise TimeoutError in the body after `seconds`, not counting suspensions."""
+    """Raise TimeoutError in the `with` block after `seconds`, not counting suspensions."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(None) as limit:
         alarm = Alarm(clock, seconds, lambda: limit.reschedule(loop.time()))

@@ -42,7 +42,7 @@ def time_text(wall_ms: int) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Return whether a text can be encoded as UTF-8."""
+    """Return whether `text` can be encoded as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -51,7 +51,7 @@ def is_unicode(text: str) -> bool:
 
 
 def as_unicode(text: str) -> str:
-    """Return a text with each byte of invalid UTF-8 replaced."""
+    """Return `text` with each byte of invalid UTF-8 replaced."""
     if is_unicode(text):
         return text
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -2,8 +2,8 @@
 
 Users and passwords are those of AMQP, as Basic credentials with each request (RFC 7617).  A correct
 password costs a slow hash once every few minutes, because the result is cached.  The refusal of a
-wrong one is delayed as over AMQP, which slows down guessing.  A browser sends the password once, to
-`LOGIN`, and uses the cookie of a session after that (`login.sessions`).
+wrong password is delayed as over AMQP, which slows down guessing.  A browser sends the password
+once, to `LOGIN`, and uses the cookie of a session after that (`login.sessions`).
 
 The right that a route declares (`api_route`) is checked before its handler runs.  A handler checks
 permissions on a queue or an exchange with `may_read`, `may_write`, `may_configure` or `may_see`,
@@ -11,9 +11,9 @@ before it looks the object up, and filters lists with `seen_vhosts` and `only_of
 allow everything to the operator, on the Unix socket.
 
 A request is allowed only as long as its credentials and permissions are valid.  When the user, the
-password or the permissions change so that the request would now be refused, it ends at once, even
-if it waits or its answer has begun (`Visit`).  A request that has begun to change the broker is not
-interrupted.
+password or the permissions change so that the request would now be refused, the request ends at
+once, even if it waits or its answer has begun (`Visit`).  A request that has begun to change the
+broker is not interrupted.
 
 Invariants: loopback users can connect only from the broker's own machine; a refusal does not
 reveal whether the user exists.
@@ -166,7 +166,7 @@ class Gate(RightsWatcher):
     ) -> None:
         super().__init__()
         self._broker = broker
-        #: The admitted requests, and their number by user.
+        #: The admitted requests, and the number of them by user.
         self.visits: set[Visit] = set()
         self._visits_of: Counter[str] = Counter()
         #: The number of admitted requests that require a tag, by user.
@@ -314,7 +314,7 @@ class Gate(RightsWatcher):
         return user not in self._keeper.loopback_users or self._keeper.is_local(peer)
 
     def _check_host(self, request: web.Request, user: str) -> None:
-        """Check that the host in a request of a loopback user is this machine.
+        """Check that the `Host` in a loopback user's request is this machine.
 
         Raises: Misdirected (421).
         """
@@ -400,7 +400,7 @@ class Gate(RightsWatcher):
             raise Barred(right.lacking or "Not management user")
 
     def vhosts_of(self, user: str) -> list[str]:
-        """Return the vhosts that a user may enter."""
+        """Return the vhosts that a user has access to."""
         return [name for name in self._broker.vhosts if self.may_enter(user, name)]
 
     def may_enter(self, user: str, vhost: str) -> bool:
@@ -408,7 +408,7 @@ class Gate(RightsWatcher):
         return (user, vhost) in self._broker.users.permissions
 
     def check_vhosts(self, user: str, vhosts: list[str]) -> None:
-        """Check that a user may enter those of the vhosts that still exist.
+        """Check that a user has access to those of the vhosts that still exist.
 
         Raises: Barred (401).
         """
@@ -420,7 +420,7 @@ class Gate(RightsWatcher):
         return any(self._broker.users.has_tag(user, tag) for tag in tags)
 
     def check_vhost(self, user: str, vhost: str) -> None:
-        """Check that a user may enter a vhost.
+        """Check that a user has access to a vhost.
 
         Raises: AccessRefused (403), whether or not the vhost exists; NotFound (404) for an
         administrator if it does not exist.
@@ -534,9 +534,9 @@ def must_administer(request: web.Request) -> None:
 
 @contextlib.contextmanager
 def looking(request: web.Request) -> Iterator[None]:
-    """Allow a request to be cancelled in the body, while it only prepares a change.
+    """Allow the request to be cancelled in the `with` block, which only prepares a change.
 
-    Raises: Barred (401) if the user ceased to be an administrator during the body.
+    Raises: Barred (401) if the user ceased to be an administrator during the block.
     """
     visit: Visit | None = request.get(VISIT)
     if visit is None:

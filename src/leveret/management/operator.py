@@ -133,7 +133,7 @@ class Operator:
 
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[None]:
-        """Set the core's time, run the body, and wait until its changes are synced."""
+        """Set the core's time, run the `with` block, and wait until its changes are synced."""
         self.begin()
         yield
         await self.durable()
@@ -158,7 +158,7 @@ class Operator:
 
     @asynccontextmanager
     async def holding(self) -> AsyncIterator[None]:
-        """Prevent the removal of files of the data directory during the body."""
+        """Prevent the removal of files of the data directory during the `with` block."""
         try:
             await self.hold_files()
             yield

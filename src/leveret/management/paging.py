@@ -36,7 +36,7 @@ _NAMES_AT_ONCE: Final = 5_000
 #: Steps of a regex per slice (less than a millisecond in compiled code, 10 ms in plain Python).
 _STEPS_AT_ONCE: Final = 8_000
 
-#: The most digits of a page number or size.
+#: The maximum number of digits of a page number or size.
 _DIGITS_MAX: Final = 9
 
 

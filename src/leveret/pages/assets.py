@@ -1,7 +1,7 @@
 """Reads the files of the pages, and prepares the files that the broker serves over HTTP.
 
 Served files are in a table that is built once.  A request selects an entry of the table and never
-opens a file, so no path can lead out of the folder.
+opens a file, so no request path can reach a file outside the folder.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ INDEX: Final = "broker/index.html"
 
 @dataclass(frozen=True)
 class Asset:
-    """A file as it is served; `compressed` is the body compressed with gzip."""
+    """A served file; `compressed` is its body compressed with gzip."""
 
     body: bytes
     compressed: bytes

@@ -1,7 +1,7 @@
 """Matching of a message's headers against the arguments of headers-exchange bindings.
 
 `x-match` in the arguments selects the mode: `all` (the default) or `any` of the other arguments,
-without those that begin with `x-`.  `all-with-x` and `any-with-x` include these.  A void argument
+except those that begin with `x-`.  `all-with-x` and `any-with-x` include these.  A void argument
 requires only that the header is present.
 
 Values compare as in RabbitMQ: the AMQP type tag is ignored, and the value is compared strictly.  So
@@ -68,7 +68,7 @@ class HeadersMatcher:
         return self.fits(headers, {})
 
     def fits(self, headers: dict[str, object], normal: dict[str, object]) -> bool:
-        """Do as `matches`, and cache normal forms of the compared headers in `normal`."""
+        """Return what `matches` returns; cache normal forms of compared headers in `normal`."""
         wants_all = self.wants_all
         for name, wanted in self.wanted:
             fits = name in headers
@@ -86,7 +86,7 @@ class _Header:
     """The bindings found by one header: by its value, or by its presence."""
 
     def __init__(self) -> None:
-        # The matcher is None if finding the binding is already a match.
+        # The matcher is None if a binding found here matches without a comparison.
         self.present: dict[object, HeadersMatcher | None] = {}
         self.by_value: dict[object, dict[object, HeadersMatcher | None]] = {}
 
@@ -150,7 +150,7 @@ class HeadersIndex:
     def find(self, headers: dict[str, object], looks_max: i64) -> list[object]:
         """Return each target with matching headers once; add the cost to `looks`.
 
-        Stop after about `looks_max`, and return the targets found until then.
+        Stop after about `looks_max`, and return the targets found so far.
         """
         last = self.looks + looks_max
         found: dict[object, None] = dict(self._always)
@@ -231,12 +231,12 @@ class HeadersIndex:
 
 
 def is_looked_up(normal: object) -> bool:
-    """Return whether `by_value` can list a value, which is no array, table or void."""
+    """Return whether `by_value` can list a value: any but arrays, tables and void."""
     return normal is not None and not isinstance(normal, (list, dict))
 
 
 def is_exact(normal: object) -> bool:
-    """Return whether finding a condition by its value, or by its header, is already a match."""
+    """Return whether a binding found by value, or by header, matches without a comparison."""
     return not isinstance(normal, (list, dict))
 
 
@@ -275,7 +275,7 @@ def normal_value(value: object) -> object:
     if isinstance(value, dict):
         return {name: normal_value(item) for name, item in value.items()}
     if isinstance(value, Decimal):
-        # 1.0 and 1.00 are equal, but their texts are not.
+        # 1.0 and 1.00 are equal, but their strings are not.
         return ("decimal", str(value))
     # Only timestamps remain.  Recognise them by an attribute, as this package cannot import `wire`.
     return getattr(value, "seconds", value)

@@ -12,7 +12,7 @@ Matching follows all paths at once.  It advances the set of nodes reached so far
 by word.  A node occurs at most once in the states, so a match takes at most words x nodes steps,
 and no number of `#` causes backtracking.  Nodes that are not reached cost nothing.
 
-The trie does not store the arguments and the identity of bindings.  Targets are any hashable
+The trie stores neither the arguments nor the identity of bindings.  Targets are any hashable
 objects, which are returned and never called.
 
 Invariants: a leaf has a target, so a trie without targets consists of the root; the order of
@@ -28,7 +28,7 @@ from mypy_extensions import i64
 
 from leveret.routing.keys import ANY_WORDS, ONE_WORD, pattern_words, split_words
 
-#: Larger than the number of states of any match.
+#: A number larger than the states of any match.
 _NO_LIMIT: Final[i64] = 1 << 60
 
 
@@ -166,11 +166,11 @@ class TopicTrie:
         return _targets_of(states)
 
     def is_empty(self) -> bool:
-        """Return whether nothing is bound, so that only the root is left."""
+        """Return whether the trie has no bindings, and thus only its root."""
         return self._root.is_bare()
 
     def _prune(self, path: list[TrieNode], words: list[str]) -> None:
-        """Remove the nodes at the end of `path` that became bare."""
+        """Remove the nodes at the end of `path` that have neither targets nor children."""
         depth = len(words)
         while depth > 0 and path[depth].is_bare():
             depth -= 1
@@ -178,7 +178,7 @@ class TopicTrie:
             self.nodes -= 1
 
     def _first_states(self) -> list[TrieNode]:
-        """Return the states before the first word."""
+        """Return the nodes that are reached before the first word."""
         states: list[TrieNode] = []
         self._step += 1
         self._reach(self._root, states)
@@ -206,7 +206,7 @@ class TopicTrie:
         return following
 
     def _reach(self, node: TrieNode | None, states: list[TrieNode]) -> None:
-        """Add `node` and the nodes that its `#` edges reach without a word, each once a step."""
+        """Add `node` and the nodes that its `#` edges reach without a word, each once per step."""
         step = self._step
         while node is not None and node.step != step:
             node.step = step

@@ -49,7 +49,7 @@ THREADS: Final = max(1, min(2, machine.processors().amount // 2))
 _SALT_BYTES: Final = 16
 _HASH_BYTES: Final = 32
 
-#: A hash that no password has, verified for users without a slow hash.
+#: A hash that matches no password, verified for users without a slow hash.
 NOBODY: Final = (
     b"$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA"
     b"$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"

@@ -1,4 +1,4 @@
-"""Lengthens the delay of repeated refused logins, and remembers users and addresses that logged in.
+"""Increases the delay of repeated refused logins, and remembers who logged in, and from where.
 
 Each refusal counts for its address, and for its pair of address and user.  The counts halve every
 minute and lengthen the delay of the next refusal.  Refusals are never counted against a user alone,
@@ -16,8 +16,8 @@ from leveret.server.login_queue import NETWORK_KNOWN, PAIR_KNOWN, UNKNOWN
 #: The maximum factor of the delay of a refused login.
 LOGIN_BACKOFF_MAX: Final = 8
 
-#: The maximum numbers of addresses, and of pairs of address and user, that are counted or known,
-#: and how long a login is remembered.
+#: The maximum number of addresses, and of pairs of address and user, that are counted or known; and
+#: how long a login is remembered.
 LOGIN_NETWORKS_KNOWN_MAX: Final = 4096
 LOGIN_PAIRS_KNOWN_MAX: Final = 4096
 LOGINS_KNOWN_SECONDS: Final = 86_400
@@ -33,7 +33,7 @@ HALVES_SECONDS: Final = 60.0
 
 
 def _pair(network: str, user: str) -> str:
-    """Return the key of a pair of address and user; names of users cannot be longer."""
+    """Return the key of a pair of address and user; no user name is longer than the limit."""
     return f"{network} {user[:SHORT_STRING_BYTES_MAX]}"
 
 
@@ -96,7 +96,7 @@ class LoginThrottle:
         known[name] = self._now() + LOGINS_KNOWN_SECONDS
 
     def standing(self, network: str, user: str) -> int:
-        """Return whether the user, or any user, has logged in from an address in the last day."""
+        """Return whether this user, any user or none logged in from an address in the last day."""
         now = self._now()
         if self._known.get(_pair(network, user), 0.0) > now:
             return PAIR_KNOWN

@@ -10,7 +10,7 @@ queue for longer than any client waits.  A flood cannot block this queue:
   older.
 - Each user, each address and the whole queue have a limit.  Beyond the limit of a user, the oldest
   login of that user is rejected; beyond that of an address, the oldest login of its user with the
-  most; beyond that of the queue, the same at the address with the most.
+  most logins; beyond that of the queue, the same at the address with the most logins.
 
 So after a flood has arrived, a new login waits for a few hashes.  During a flood, it waits for one
 or two hashes per address of the flood.  A login with the same address and user as the flood cannot

@@ -38,7 +38,7 @@ from leveret.store.segments.spill import SpillBatch
 FLUSHES_PER_TURN: Final = 512
 
 
-#: The longest timer, since event loops do not accept years.  Later deadlines take several timers.
+#: The longest timer, because event loops do not accept years.  Later deadlines take several timers.
 TIMER_MS_MAX = 3_600_000
 
 #: The delay before a write that failed because the disk was full is repeated.
@@ -103,7 +103,7 @@ class DiskThread:
 
 
 class DiskThreads:
-    """The disk threads of a broker: for journal syncs, for chunk writes, and two for chunk reads.
+    """The disk threads of a broker: for journal syncs, chunk writes, chunk reads and bulk reads.
 
     Confirms do not wait for chunks, and consumers do not wait for slow syncs or bulk reads of
     streams.
@@ -161,7 +161,7 @@ class Observer:
         """Handle newly found damaged chunks (`core.damaged`)."""
 
     def no_room(self, full: DiskFull) -> None:
-        """Handle a full disk; called each time when a group or chunks could not be written."""
+        """Handle a full disk; called each time a group or chunks could not be written."""
 
 
 class Runner:
@@ -351,7 +351,7 @@ class Runner:
         return done
 
     def _found_no_room(self, full: DiskFull, again: Callable[[], None]) -> None:
-        """Repeat a write after a delay; until then nothing depends on it, and no other follows."""
+        """Repeat a write after a delay; nothing depends on it, and no other write begins before."""
         if not self.failed:
             self._observer.no_room(full)
             self._loop.call_later(NO_ROOM_SECONDS, again)
@@ -422,7 +422,7 @@ class Runner:
         self.run()
 
     def read_part(self, owner: int, ref: ChunkRef, at: int, size: int) -> asyncio.Future[bytes]:
-        """Read a part of a chunk; return fewer bytes if they cannot be read."""
+        """Read a part of a chunk; return fewer bytes if the rest cannot be read."""
         return self.in_bulk_thread(partial(self._chunks.read_part, owner, ref, at, size))
 
     def in_bulk_thread(self, call: Callable[[], T]) -> asyncio.Future[T]:

@@ -2,8 +2,8 @@
 
 Below the reserve, publishers are blocked (`Broker.judge_disk`) and checkpoints are taken, because
 acks and deletes free space only when old files are removed.  Above it, the ballast is created
-again.  If the disk is full despite the reserve, because other programs fill it too, the writing
-thread releases the ballast (`store/journal/files.py`), and this module logs that.
+again.  If the disk is full despite the reserve, because other programs fill it too, the sync thread
+releases the ballast (`store/journal/files.py`), and this module logs that.
 
 This module is deliberately not compiled, because it uses asyncio.
 """
@@ -23,12 +23,12 @@ from leveret.store.ballast import Ballast
 from leveret.store.disk import Disk, DiskFull
 from leveret.store.records.record import DIGEST_BYTES, GROUP_HEADER_BYTES, RECORD_HEAD_BYTES
 
-#: The free disk space is measured again after this many written bytes.  A measurement costs the
-#: sync thread a thread switch, so it is not made for each group.
+#: The free disk space is measured again after this many written bytes.  Measuring costs the sync
+#: thread a thread switch, so it does not measure after each group.
 _DISK_MEASURE_BYTES: Final = 1024 * 1024
 
 
-#: The number of checkpoints until an unused file is removed; the last two keep their files.
+#: An unused file is removed after this many checkpoints; the last two keep their files.
 CHECKPOINTS_TO_FREE: Final = 3
 
 #: The maximum size of the last records of a checkpoint.
@@ -39,7 +39,7 @@ _MARK_BYTES: Final = GROUP_HEADER_BYTES + DIGEST_BYTES + RECORD_HEAD_BYTES + 8
 
 
 class Space:
-    """Monitors the disk of one broker.  `measure` and `wrote` are for the writing thread."""
+    """Monitors the disk of one broker.  `measure` and `wrote` are called in the sync thread."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Space:
         self._checkpoints_left = 0
         self._chunks_wait = False
 
-    # -- in the thread that writes -----------------------------------------------------------------
+    # -- in the sync thread ------------------------------------------------------------------------
 
     def measure(self) -> None:
         """Measure the free space of the disk.  Raises: StorageFailure."""
@@ -80,8 +80,8 @@ class Space:
         """Check that a checkpoint may write `size` bytes.
 
         Half of the reserve is kept for acks and deletes, unless the rest of the checkpoint fits in
-        any case.  A checkpoint writes no more than the messages in memory, so it may fit later,
-        after consumers have received some.
+        any case.  A checkpoint writes no more than the messages in memory, so it may fit on the
+        disk later, when consumers have received and acked some of them.
 
         Raises: DiskFull if the write must be repeated later; StorageFailure.
         """

@@ -19,7 +19,7 @@ LINE_MS: Final = 2000
 
 _MIB: Final = 1024 * 1024
 
-#: Logs a text, with figures by name.
+#: Logs a message, with figures by name.
 Say = Callable[..., object]
 
 

@@ -1,11 +1,12 @@
-"""Limits the number of connections, and chooses the one to close for a new one at the limit.
+"""Limits the number of connections, and at the limit chooses one to close for a new one.
 
 A process has a limited number of file descriptors, and the store needs some of them, so the number
 of connections is limited.  At the limit, a new connection takes the slot of an existing one, in
 this order:
 
 - a closed connection whose socket lingers until the peer has sent the rest of its data;
-- the oldest connection that has not authenticated, preferably one that is not logging in just now;
+- the oldest connection that has not authenticated, preferably one that is not in the middle of a
+  login;
 - the HTTP connection that has been idle, or sending the body of a request, for the longest.
 
 HTTP connections that wait for an answer and authenticated AMQP connections are never closed for
@@ -38,7 +39,7 @@ FULL: Final = 2
 
 
 def network_of(host: str) -> str:
-    """Return the address by which limits count peers: for IPv6 the /64 network, of one owner."""
+    """Return the address that limits apply to: for IPv6 the /64 network, which has one owner."""
     if ":" not in host:
         return host
     try:
@@ -59,7 +60,7 @@ def never() -> bool:
 class Slot:
     """The slot of one connection.
 
-    `expel` closes the connection, `is_authenticated` returns whether it has authenticated by now,
+    `expel` closes the connection, `is_authenticated` returns whether it has authenticated, and
     `is_authenticating` whether its login is being verified or completed.
     """
 
@@ -212,7 +213,7 @@ class Admission:
             self._expel(victim)
 
     def relocate(self, slot: Slot, network: str) -> None:
-        """Count an unauthenticated connection under the address that its proxy sent."""
+        """Count an unauthenticated connection under the client address that its proxy sent."""
         if slot in self._unauthenticated:
             own = self._by_network[slot.network]
             own.pop(slot, None)

@@ -125,7 +125,7 @@ class Ends:
 
 @final
 class ChannelStats:
-    """One channel; `number` is its position if the protocol has no channel numbers."""
+    """One channel; `number` is its place among others if the protocol has no channel numbers."""
 
     def __init__(self, ends: Ends, number: i64, state: str, channel: DeliveryChannel) -> None:
         self.ends: Final = ends
@@ -189,7 +189,7 @@ class ConsumerStats:
 
 
 def _number(channel: DeliveryChannel, place: i64) -> i64:
-    """Return a channel's number, or its position among the others if it has none."""
+    """Return a channel's number, or its place among the others if it has none."""
     return channel.number if isinstance(channel, ServerChannel) else place
 
 
@@ -201,8 +201,8 @@ def channels(
 ) -> Iterator[ChannelStats | None]:
     """Yield a snapshot of each channel, of one vhost, user or connection if given.
 
-    Yields None before each connection, so that a caller can pause even among very many connections
-    without channels.
+    Yields None before each connection, so that a caller can pause even if very many connections
+    have no channels.
     """
     for session in sessions(broker, vhost, user, connection):
         yield None
@@ -217,8 +217,8 @@ def consumers(
 ) -> Iterator[ConsumerStats | None]:
     """Yield a snapshot of each consumer, of one vhost or one user if given.
 
-    Yields None before each channel, so that a caller can pause even among very many channels
-    without consumers.
+    Yields None before each channel, so that a caller can pause even if very many channels have no
+    consumers.
     """
     for session in sessions(broker, vhost, user):
         ends = Ends(session)

@@ -55,7 +55,7 @@ def make(path: Path) -> None:
 
 
 def _use(spark: SparkSession, scratch: str) -> None:
-    """Read, write and run small jobs, so that their classes are loaded."""
+    """Run small jobs that read, write and aggregate, so that the JVM loads their classes."""
     from pyspark.sql import functions as f
 
     def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

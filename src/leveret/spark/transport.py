@@ -1,7 +1,7 @@
 """The interface of a transport, which returns a stream's ends, and its messages as Arrow batches.
 
 A transport yields the messages that arrive.  `ranges.py` checks that none is missing, retries after
-an interruption, and decides about data loss.
+an interruption, and decides what counts as data loss.
 """
 
 from __future__ import annotations

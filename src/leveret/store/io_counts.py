@@ -1,7 +1,7 @@
 """Counts and durations of the journal's writes and syncs since the start.
 
-The writing thread updates them once per group and per sync; other threads only read them.  No limit
-or decision depends on these figures.
+The sync thread updates them once per group and per sync; other threads only read them.  No limit or
+decision depends on these figures.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ class StagedDestination:
 def read_staged(properties: bytes) -> StagedDestination:
     """Return the destination in the two headers.
 
-    Raises: PreconditionFailed (406) unless both are texts of at most 255 bytes, and for an exchange
-    name of line ends only.
+    Raises: PreconditionFailed (406) unless both are strings of at most 255 bytes, and for an
+    exchange name of line ends only.
     """
     exchange: bytes | None = None
     routing_key: bytes | None = None

@@ -89,7 +89,7 @@ KNOWN: Final = (
 #: Times in ms, which have a maximum.
 _TIMES: Final = ("x-expires", "x-message-ttl", "x-delayed-retry-min", "x-delayed-retry-max")
 
-#: The time for which a queue remembers a deduplication key: its window, or while its message is
+#: How long a queue remembers a deduplication key: for a time window, or while the message is
 #: queued.
 DEDUPLICATION_SCOPES: Final = ("window", "queued")
 

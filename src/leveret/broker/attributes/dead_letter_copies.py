@@ -36,7 +36,7 @@ class LettersDropped:
     """The number of copies that dead-lettering did not make, by reason."""
 
     def __init__(self) -> None:
-        #: The message already had the maximum of copies.
+        #: The message already had the maximum number of copies.
         self.copies: i64 = 0
         #: There was no memory for more than one copy of a dead letter.
         self.memory: i64 = 0

@@ -81,7 +81,8 @@ class QueueSettings:
         self.retry_min_ms: i64 = int_argument(merged, "x-delayed-retry-min")
         self.retry_max_ms: i64 = int_argument(merged, "x-delayed-retry-max")
         age = merged.get("x-retain-acked")
-        #: The time for which acked messages are retained after their publish, and their most bytes.
+        #: The time for which acked messages are retained after their publish, and their maximum
+        #: bytes.
         self.retain_acked_ms: i64 = age_seconds(age) * 1000 if isinstance(age, str) else UNSET
         self.retain_acked_bytes: i64 = int_argument(merged, "x-retain-acked-bytes")
 

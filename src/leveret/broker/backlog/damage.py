@@ -17,7 +17,7 @@ from leveret.broker.scheduler.effects import DamagedChunk
 from leveret.chunk import Chunk, ChunkDamaged
 from leveret.store.segments.segments import ChunkRef, check_chunk
 
-#: The most damaged messages of a chunk that a report lists.
+#: The maximum number of damaged messages of a chunk that a report lists.
 _NAMED_MAX: Final = 20
 
 

@@ -91,7 +91,7 @@ class FifoPages(Pages):
         return window.count() > 0 and window.head_sequence < boundary
 
     def adopt(self, ref: ChunkRef) -> ChunkRef:
-        """Put the messages of another queue's chunk after all others; return its new reference."""
+        """Append the messages of another queue's chunk; return the chunk's new reference."""
         own = adopted_ref(ref, self.end_tail())
         page = self.restored_page(own)
         page.stored = self.stored.add(own, own.count)
@@ -108,13 +108,13 @@ class FifoPages(Pages):
         return self.ready.window.next_sequence
 
     def write_behind(self, builder: ChunkBuilder, page: Page) -> None:
-        """Put the messages of a new chunk, which begins at `end_tail`, after all others."""
+        """Append the messages of a new chunk, which begins at `end_tail`."""
         page.stored = self.stored.write(builder, page, False)
         page.restore(page.stored.ref)
         self._put_behind(page)
 
     def _put_behind(self, page: Page) -> None:
-        """Put a page whose messages are in its chunk alone after all others."""
+        """Append a page whose messages are only in its chunk."""
         ready = self.ready
         assert page.stored is not None
         page.stored.whole = True
@@ -177,7 +177,7 @@ class FifoPages(Pages):
             self._unload(page)
 
     def _ahead(self) -> list[Page]:
-        """Return the first pages, which are to be read ahead."""
+        """Return the first pages, which must be read ahead."""
         ahead: list[Page] = []
         size: i64 = 0
         for page in self.items[:PAGES_AHEAD]:

@@ -22,14 +22,14 @@ from leveret.broker.backlog.page import Page, place_of
 from leveret.broker.backlog.stored import StoredChunks
 from leveret.broker.backlog.window import RequeuedMessage, Returns, Window
 
-#: The most requeued messages turned into pages in one call, which takes a few ms.
+#: The maximum number of requeued messages turned into pages in one call, which takes a few ms.
 FOLD_MESSAGES: Final = 2048
 
 #: A run with fewer messages and a smaller part of a page than this stays in memory.
 _RUN_MESSAGES: Final = 32
 _RUN_PART: Final = 8
 
-#: The most missing sequences in a row within a run.
+#: The maximum number of missing sequences in a row within a run.
 _GAP_MAX: Final = 64
 
 

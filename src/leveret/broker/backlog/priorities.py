@@ -136,7 +136,7 @@ class PriorityReady(Ready):
     def first(self) -> i64:
         """Return the sequence of the next message, or NOTHING.
 
-        Return NOTHING also while that message is being read from disk.
+        Also return NOTHING while that message is being read from disk.
         """
         return self._first(False)
 

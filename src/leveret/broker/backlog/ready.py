@@ -91,7 +91,7 @@ class Ready:
     def first(self) -> i64:
         """Return the sequence of the next message, or NOTHING.
 
-        Return NOTHING also while that message is being read from disk.
+        Also return NOTHING while that message is being read from disk.
         """
         pages = self.fifo
         if pages is not None and pages.active:
@@ -263,7 +263,7 @@ class Ready:
     def fill(self, returned: list[RequeuedMessage], next_sequence: i64) -> None:
         """Fill an empty queue with messages in order, all below `next_sequence`.
 
-        The caller has restored the pages before.
+        The caller has already restored the pages.
         """
         for item in returned:
             self._count(item.message)

@@ -249,8 +249,8 @@ class SpillRecord(LateRecord):
 
     It replaces earlier records of messages and of their removal: a publish, a transaction, a move
     to another queue.  After a crash, any part of the newest group may be on disk.  If this record
-    were there without the earlier ones, recovery would apply half a transaction, or lose a message
-    that was to be moved.  So this record depends only on groups before its own.
+    were on disk without the earlier ones, recovery would apply half a transaction, or lose a
+    message that was being moved.  So this record depends only on groups before its own.
     """
 
     def __init__(

@@ -14,14 +14,14 @@ from mypy_extensions import i64, mypyc_attr
 
 from leveret.message import Address, Message, PlacedMessage
 
-#: The result of `first` without a message.  No sequence is negative.  `first` is called before each
-#: delivery, and an optional number would allocate an object each time.
+#: The result of `first` if there is no message.  No sequence is negative.  `first` is called before
+#: each delivery, and an optional number would allocate an object each time.
 NOTHING: Final = -1
 
 #: The content of a place after its message was taken, so that the message itself is freed.
 TAKEN: Final = Message(Address(b"", b""), b"", b"", 0, False)
 
-#: The number of taken places at the head of a window from which they are removed.
+#: Taken places at the head of a window are removed once there are this many.
 _COMPACT_AT: Final = 4096
 
 
@@ -104,7 +104,7 @@ class Window:
     def behind(self, sequence: i64, count: i64) -> tuple[i64, i64]:
         """Skip up to `count` messages from `sequence`; return the next sequence and the rest.
 
-        The rest is above 0 if the window has fewer messages.
+        The rest is the part of `count` that was not skipped, because the window has fewer messages.
         """
         start: i64 = max(sequence, self.head_sequence)
         if self.gaps == 0:
@@ -137,7 +137,7 @@ class Window:
         self.gaps = gaps
 
     def split(self, first: i64) -> Window:
-        """Split off and return the part from `first` on, which must be behind the head."""
+        """Split off and return the messages from `first`, which must be behind the head."""
         place: i64 = self.head + first - self.head_sequence
         items = self.items[place:]
         del self.items[place:]
@@ -294,7 +294,7 @@ class Returns:
         return returned
 
     def _find_first(self) -> None:
-        """Find the lowest sequence after the previous one was removed."""
+        """Set `_lowest` again after the message with that sequence was removed."""
         numbers = self._numbers
         blocks = self._blocks
         while numbers and numbers[0] not in blocks:
@@ -329,8 +329,8 @@ def window_of(returned: list[RequeuedMessage], next_sequence: i64) -> Window | N
     """Return messages in the order of their sequences as a window that ends at `next_sequence`.
 
     A message in a window takes some 280 bytes less than in `Returns`, and is taken in a hundredth
-    of the time.  Return None if more than half of the places would be empty, or if a message was
-    requeued before.
+    of the time.  Return None if more than half of the places would be empty, or if any message has
+    been requeued.
     """
     if not returned or next_sequence - returned[0].sequence > 2 * len(returned):
         return None

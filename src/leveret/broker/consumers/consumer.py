@@ -36,7 +36,8 @@ class DeliveryChannel:
     def __init__(self, link: Link) -> None:
         self.link = link
         self.room: Final = link.unacked
-        #: The most unacked deliveries of the whole channel (basic.qos global); 0 is no limit.
+        #: The maximum number of unacked deliveries of the whole channel (basic.qos global); 0 means
+        #: no limit.
         self.prefetch_count: i64 = 0
         #: The number of unacked deliveries of the channel's consumers.
         self.unacked_count: i64 = 0
@@ -70,8 +71,8 @@ class Source(Dispatcher):
         self.core: Final = core
         self.name = Name(name)
         self.settings = settings
-        #: True if the source adds headers to deliveries, and if their sequences are offsets of a
-        #: stream, which these headers contain.
+        #: True if the source adds headers to deliveries; true if the deliveries' sequences are
+        #: offsets of a stream, which these headers contain.
         self.adds_headers = False
         self.has_offsets = False
         self.consumers: list[QueueConsumer] = []
@@ -83,7 +84,7 @@ class Source(Dispatcher):
 
     @abstractmethod
     def subscribe(self, consumer: QueueConsumer, where: str) -> None:
-        """Add a consumer, which may receive messages from the next dispatch on.
+        """Add a consumer, which may receive messages as soon as the next dispatch.
 
         Raises: AccessRefused (403) or PreconditionFailed (406) if it cannot be added; `where` names
         the queue in the error.
@@ -164,7 +165,7 @@ class QueueConsumer(Cancellable):
         #: `x-consumer-timeout`, the time for which deliveries may stay unacked; negative for the
         #: queue's.
         self.ack_limit_ms: i64 = -1
-        #: True once it was cancelled because of a late ack.
+        #: True once the consumer was cancelled because of a late ack.
         self.timed_out = False
 
     def cancel(self) -> None:
@@ -172,7 +173,7 @@ class QueueConsumer(Cancellable):
         self.channel.cancelled(self)
 
     def ready(self) -> bool:
-        """Return whether it can take another message now."""
+        """Return whether the consumer can take another message now."""
         channel = self.channel
         if not channel.link.writable:
             return False

@@ -21,7 +21,8 @@ from mypy_extensions import i64
 
 from leveret.broker.consumers.consumer import QueueConsumer
 
-#: The most consumers checked for one message.  More are checked once per dispatch (`able`).
+#: The maximum number of consumers checked for one message.  More are checked once per dispatch
+#: (`able`).
 _ASKED_MAX: Final = 64
 
 
@@ -148,8 +149,9 @@ class AbleConsumers(RoundRobin):
     """The ready consumers among very many, for one dispatch of the queue.
 
     A consumer that can take no more is skipped for the rest of the dispatch, during which no acks
-    arrive.  So if one consumer out of 60,000 is ready, a thousand messages for it do not check all
-    others each time.  The original order continues as if it had delivered the messages itself.
+    arrive.  So if one consumer out of 60,000 is ready, delivering a thousand messages to it does
+    not check all others each time.  The original order continues as if it had delivered the
+    messages itself.
     """
 
     def __init__(self, limit: i64) -> None:

@@ -154,7 +154,7 @@ def _binding(binding: Binding) -> Arguments:
 
 
 def _with_arguments(fields: Arguments, arguments: Arguments) -> Arguments:
-    """Return an entry with its arguments, and with those JSON would change in a separate field."""
+    """Return an entry with its arguments; those that JSON would change are also in `TYPED`."""
     fields["arguments"] = arguments
     if typed := typed_arguments(arguments):
         fields[TYPED] = typed

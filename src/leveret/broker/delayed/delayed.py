@@ -298,7 +298,7 @@ class DelayedMessages(Queue):
     def restore(self, returned: list[RequeuedMessage], next_sequence: i64, unclean: bool) -> None:
         """Restore the messages of the journal, and route due messages at once.
 
-        The pages have been restored before.
+        The pages have already been restored.
         """
         for item in returned:
             self.memory.add_fresh(item.sequence, Delayed(item.message, due_ms(item.message)))

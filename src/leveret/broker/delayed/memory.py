@@ -22,7 +22,7 @@ from leveret.message import Message, PlacedMessage
 DELAYED_OVERHEAD_BYTES: Final = 500
 
 
-#: The most stale entries removed to find the first entry.
+#: The maximum number of stale entries removed to find the first entry.
 _PASSED_BY: Final = 256
 
 

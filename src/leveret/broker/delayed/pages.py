@@ -52,8 +52,8 @@ _DUES_FROM: Final = "dues_from"
 #: The heap size from which stale entries are removed.
 _SORT_OUT_AT: Final = 64
 
-#: The most messages in a page, because a page is written and loaded in one call.  A chunk of tiny
-#: messages could have eight times as many.
+#: The maximum number of messages in a page, because a page is written and loaded in one call.  A
+#: chunk of tiny messages could have eight times as many.
 PAGE_MESSAGES_MAX: Final = 512
 
 #: The cost of writing one message of a page.
@@ -300,7 +300,7 @@ class DelayedPages:
         return False
 
     def deadline_ms(self) -> i64:
-        """Return the time to read the next page; NEVER without one, or at the limit of reads."""
+        """Return when to read the next page; NEVER if there is none, or too many are being read."""
         page = self.first()
         if page is None or self._reads_enough():
             return NEVER

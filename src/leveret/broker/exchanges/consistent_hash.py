@@ -34,8 +34,8 @@ _WORK_PER_COST: Final = 4
 _WORK_AT_ONCE: Final = 1024
 _LOOKS_PER_WORK: Final = 2
 
-#: The most looks counted for finding a value.  Parts of the ring may have to be sorted first, and
-#: the message is not charged for all of that.
+#: The maximum number of looks counted for finding a value.  Parts of the ring may have to be sorted
+#: first, and the message is not charged for all of that.
 _LOOKS_MAX: Final = 16_384
 
 

@@ -248,13 +248,13 @@ class Routing(Destinations):
                 break
 
     def take_target(self, target: Target) -> None:
-        """Add a matching target, unless it was added before."""
+        """Add a matching target, unless it was already added."""
         self._matched = True
         if self._is_new(target):
             self.targets.append(target)
 
     def take_tap(self, tap: Target) -> None:
-        """Add a tap, which does not count as a match, unless it was added before."""
+        """Add a tap, which does not count as a match, unless it was already added."""
         if self._is_new(tap):
             self.targets.append(tap)
             self.taps = (*self.taps, tap)
@@ -282,7 +282,7 @@ class Routing(Destinations):
         return True
 
     def _visit(self, exchange: Exchange) -> None:
-        """Route from an exchange later, unless the message reached it before."""
+        """Route from an exchange later, unless the message has already reached it."""
         visited = self._visited
         if visited is None:
             if exchange is self._first:

@@ -22,7 +22,7 @@ from leveret.broker.exchanges.exchange import Declared, Routing
 from leveret.errors import PreconditionFailed
 from leveret.routing.murmur import partition_of
 
-#: The bytes of a key that count as one look.  Hashing them takes less time than a look.
+#: The bytes of a key that count as one look.  Hashing them takes less time than one look.
 _BYTES_PER_LOOK: Final = 8
 
 

@@ -27,8 +27,8 @@ ASSERT: Final = 3
 LOOK: Final = 4
 FOUND: Final = 5
 ATOM: Final = 6
-#: A `SPLIT` of a greedy repeat.  Its first way leaves the repeat, but in an atomic group its second
-#: way does.  Compiled patterns contain no such states.
+#: A `SPLIT` of a greedy repeat.  Its first branch leaves the repeat, but in an atomic group its
+#: second branch does.  Compiled patterns contain no such states.
 _GREEDY: Final = 7
 
 #: Results of `_group_kind` other than the number of a lookaround.
@@ -285,8 +285,8 @@ class PatternParser:
         times = least + 1 if most < 0 else most
         size = self._check_size(1 + atom.size * times)
         states = atom.states * least
-        # A state tries its first way first.  The order matters only in an atomic group.  Elsewhere
-        # the walk ends soonest if it leaves the repeat first.
+        # A state tries its first branch first.  The order matters only in an atomic group.
+        # Elsewhere the walk ends soonest if it leaves the repeat first.
         width = len(atom.states) + 1
         for left in range(times - least, 0, -1):
             states.append((split, left * width + (1 if most < 0 else 0), 1, None))

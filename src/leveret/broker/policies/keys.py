@@ -27,7 +27,7 @@ from leveret.limits import DEDUPLICATION_KEYS_MAX, SHORT_STRING_BYTES_MAX, TTL_M
 
 _SEGMENT_BYTES_MAX: Final = 3_000_000_000
 
-#: The most names in `ha-params`, which must fit into a journal record.
+#: The maximum number of names in `ha-params`, which must fit into a journal record.
 _NODES_MAX: Final = 255
 
 #: The minimum and maximum of each numeric key, and a name for its value in errors.
@@ -269,7 +269,7 @@ def _least(key: str, one: object, other: object) -> object:
     if key not in _LEAST or not isinstance(one, int) or not isinstance(other, int):
         return other
     if key == "delivery-limit" and (one < 0 or other < 0):
-        return max(one, other)  # negative is no limit, so the other value is the lower limit
+        return max(one, other)  # a negative value means no limit, so the other value is lower
     return min(one, other)
 
 

@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from leveret.broker.core import Core
     from leveret.broker.scheduler.link import Link
 
-#: The most publish sessions of a user, connected or not (some 1,500 bytes each), which is more than
-#: a user's programs have connections.  A further session replaces the one that lost its connection
-#: first, and that client resends everything.
+#: The maximum number of publish sessions of a user, connected or not (some 1,500 bytes each), which
+#: is more than a user's programs have connections.  A further session replaces the one that lost
+#: its connection first, and that client resends everything.
 PUBLISH_SESSIONS_PER_USER_MAX: Final = 4_096
 
-#: The most channels of a publish session, on the current and on lost connections, which is more
-#: than clients open.
+#: The maximum number of channels of a publish session, on the current and on lost connections,
+#: which is more than clients open.
 PUBLISH_SESSION_CHANNELS_MAX: Final = 4_096
 
-#: The most runs of refused publishes on all channels of a publish session, which is far more than
-#: the unconfirmed publishes of a publisher.  A further run replaces the oldest.
+#: The maximum number of runs of refused publishes on all channels of a publish session, which is
+#: far more than the unconfirmed publishes of a publisher.  A further run replaces the oldest.
 PUBLISH_SESSION_GAPS_MAX: Final = 4_096
 
 

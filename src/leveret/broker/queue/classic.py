@@ -525,7 +525,7 @@ class ClassicQueue(WaitingQueue):
     def restore(self, returned: list[RequeuedMessage], next_sequence: i64, unclean: bool) -> None:
         """Restore the messages of the journal, in the order of their sequences.
 
-        `restore_chunks` has restored the messages on disk before.
+        `restore_chunks` has already restored the messages on disk.
         """
         retained = [item for item in returned if is_retained(item.count)]
         if retained:

@@ -18,8 +18,8 @@ its queue's `out`; with the strategy `at-least-once` it stays there until a queu
 The broker dead-letters a limited number of messages by itself (because they expire or exceed the
 max length).  A message that a client published or rejected may become DEAD_LETTER_COPIES_MAX dead
 letters.  Each copy's address contains the number left, and each death divides that number among its
-copies.  So neither fan-outs nor chains of queues can exceed the limit.  It counts the queues that
-take a copy, after alternate exchanges, bindings between exchanges and delays.
+copies.  So neither fan-outs nor chains of queues can exceed the limit.  The limit counts the queues
+that take a copy, after alternate exchanges, bindings between exchanges and delays.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ from leveret.wire.tables import Timestamp, patch_length
 if TYPE_CHECKING:
     from leveret.broker.queue.waiting import WaitingQueue
 
-#: The most routing keys in a dead letter's `x-death`.  Each death reads and writes all of them.
+#: The maximum number of routing keys in a dead letter's `x-death`.  Each death reads and writes all
+#: of them.
 _DEATH_KEYS_LISTED_MAX: Final = 2048
 
 #: The delay before an unrouted dead letter is offered again (dead-letter strategy at-least-once).

@@ -62,7 +62,7 @@ def key_of(message: Message, header: str) -> bytes:
 
 @final
 class Deduplication:
-    """The window of one queue.  `size_max` is in keys; an `age_ms` of -1 is no limit."""
+    """The window of one queue.  `size_max` is in keys; an `age_ms` of -1 means no limit."""
 
     def __init__(self, header: str, size_max: i64, age_ms: i64) -> None:
         self.header = header

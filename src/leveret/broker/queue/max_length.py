@@ -44,7 +44,7 @@ from leveret.store.records.levels import PRIORITY_FLAG, is_usual
 if TYPE_CHECKING:
     from leveret.broker.queue.classic import ClassicQueue
 
-#: The most messages that are dropped at once, before a task drops the rest.
+#: The maximum number of messages dropped at once, before a task drops the rest.
 _DROPPED_AT_ONCE: Final = 4
 
 #: The messages that a task drops before it waits for dead letters, which may be of other queues.
@@ -269,7 +269,7 @@ class ClassicTarget(Target):
                 letter = DeadLetter(queue, 0, message, REASON_MAXLEN, was_queued=False)
                 self.core.scheduler.letters.add(letter)
             return REFUSE
-        # If it exceeds the limit in bytes, the queue drops as many bytes for it.
+        # If the message exceeds the byte limit, the queue drops as many bytes of older messages.
         bytes_max = queue.settings.bytes_max
         fits = 0 <= bytes_max < self._ready.bodies + len(message.body)
         share = self.share

@@ -217,8 +217,8 @@ class Queue(Source):
         """Add a consumer, which may receive messages from the next dispatch on.
 
         Raises: AccessRefused (403) if the queue has an exclusive consumer, or others while this one
-        is exclusive (behaviour 52: exclusive consumers); PreconditionFailed (406) at the limit of
-        consumers.
+        is exclusive (behaviour 52: exclusive consumers); PreconditionFailed (406) if the queue has
+        too many consumers.
         """
         taken = self.single_active or bool(self.consumers)
         if self.exclusive_consumer or (consumer.exclusive and taken):
@@ -233,7 +233,7 @@ class Queue(Source):
         self.consumers.append(consumer)
         order = self.consumer_order.added(consumer)
         if order is not self.consumer_order:
-            # Adding it copied the list of all consumers.
+            # Adding the consumer copied the list of all consumers.
             self.core.scheduler.spent += len(self.consumers) // COPIED_PER_COST
             self.consumer_order = order
         self.exclusive_consumer = consumer.exclusive

@@ -51,7 +51,7 @@ _RETRY_OVERHEAD_BYTES: Final = 550
 _RETRY_TIME_BYTES: Final = 250
 
 
-#: The most due times examined for each message beyond the share.
+#: The maximum number of due times examined for each message beyond the share.
 _LOOKED_AT: Final = 4096
 
 

@@ -46,7 +46,7 @@ RETAINED_OVERHEAD_BYTES: Final = 256
 #: The cost of putting a message back: a heap entry, a record, a place in the queue.
 _REWOUND: Final = 2
 
-#: The most messages that are dropped at once, before a task drops the rest.
+#: The maximum number of messages dropped at once, before a task drops the rest.
 _DROPPED_AT_ONCE: Final = 16
 
 
@@ -57,7 +57,7 @@ class Retained(Timed, Shrinking):
     def __init__(self, queue: ClassicQueue) -> None:
         super().__init__()
         self.queue = queue
-        #: The time for which a message is retained after its publish; -1 is no limit.
+        #: The time for which a message is retained after its publish; -1 means no limit.
         self.age_ms_max: i64 = -1
         self.bytes_max: i64 = RETAINED_BYTES_MAX
         self.messages: dict[i64, Message] = {}

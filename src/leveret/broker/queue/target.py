@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from leveret.message import Message
     from leveret.wire.numbered import Numbered
 
-#: The most bytes in the records of one fan-out.  Each part is recorded with the whole message, so
-#: this limits the number of parts.
+#: The maximum number of bytes in the records of one fan-out.  Each part is recorded with the whole
+#: message, so this limits the number of parts.
 FAN_OUT_RECORDED_BYTES: Final = 16 * 1024 * 1024
 
 
@@ -104,7 +104,7 @@ class Target:
         self.checks_admission = self.has_rules or (share is not None and share.watched)
 
     def is_in_quota(self, message: Message) -> bool:
-        """Return whether a message is within the quotas.  Count it, as it is published next."""
+        """Return whether a message is within the quotas; count it, because it is published next."""
         share = self.share
         if share is None or not share.watched or share.takes(message.size):
             return True

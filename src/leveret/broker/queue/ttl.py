@@ -30,7 +30,7 @@ from leveret.clock import NO_DEADLINE
 if TYPE_CHECKING:
     from leveret.broker.queue.classic import ClassicQueue
 
-#: The most messages that expire at once, before a task expires the rest.
+#: The maximum number of messages that expire at once, before a task expires the rest.
 _AT_ONCE: Final = 8
 
 #: The number of stale entries that can be removed in the time that a message takes to expire.

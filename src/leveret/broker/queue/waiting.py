@@ -287,7 +287,7 @@ class WaitingQueue(Queue, BacklogOwner):
     def restore(self, returned: list[RequeuedMessage], next_sequence: i64, unclean: bool) -> None:
         """Restore the messages of the journal, in the order of their sequences.
 
-        `restore_chunks` has restored the messages on disk before.
+        `restore_chunks` has already restored the messages on disk.
         """
         self.ready.fill(returned, next_sequence)
         for item in returned:

@@ -307,7 +307,7 @@ def _queues(vhost: Vhost) -> list[Queue]:
 
 
 def _definitions(broker: Broker, vhosts: list[Vhost]) -> Iterator[tuple[str, dict[str, object]]]:
-    """Yield kind and record of all definitions except queues and their dependents."""
+    """Yield the kind and record of each definition, except queues and their dependents."""
     for vhost in vhosts:
         yield "vhost", vhost.metadata.record()
         for policy in list(vhost.policies.by_name.values()):

@@ -99,7 +99,7 @@ class Accounts:
         self.request_bytes_max: i64 = -1
 
     def total(self) -> i64:
-        """Return the total of all bookings."""
+        """Return the total of all accounts."""
         return self.definition_bytes + self.connection_bytes + self.mark_bytes + self.request_bytes
 
     def counted(self) -> i64:
@@ -219,7 +219,7 @@ class ConnectionAccount:
         self._growing_bytes = size
 
     def end(self) -> None:
-        """Book out everything, because the connection ended."""
+        """Release everything, because the connection ended."""
         self.book(-self.bytes)
         self._ended = True
 

@@ -105,8 +105,8 @@ POLICY_APPLIED: Final = 16
 
 #: Preparing a partition of a super stream, in addition to the bytes of its definitions; looking at
 #: an existing one; and the steps of declaring it: checking the user's permissions, finding it,
-#: entering it, applying its policies, and comparing its arguments.  All partitions together have
-#: few long arguments (`SUPER_STREAM_BYTES_MAX`); others are found to differ at the first one.
+#: adding it, applying its policies, and comparing its arguments.  All partitions together have few
+#: long arguments (`SUPER_STREAM_BYTES_MAX`); others are found to differ at the first one.
 PARTITION_PREPARED: Final = 20
 PARTITION_LOOKED_AT: Final = 2
 PARTITION_ACCESS: Final = 2

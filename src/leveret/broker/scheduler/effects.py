@@ -32,7 +32,7 @@ class SyncWaiter:
         """Continue, because chunks were written."""
 
     def hold_ended(self) -> None:
-        """Continue: a publish that was held is settled."""
+        """Continue, because a publish that was held is settled."""
 
 
 class Hold:

@@ -1,6 +1,6 @@
 """Counts the memory of messages, for all parts of the core.
 
-A caller that takes a message into memory books its bytes here, and books them out when the message
+A caller that takes a message into memory books its bytes here, and releases them when the message
 leaves memory.
 
 Invariants: a message in several queues counts once for each of them; only the methods here change
@@ -42,7 +42,7 @@ class Memory:
         self.assembling_bytes: i64 = 0
         #: Bytes of the delayed messages in memory; part of the held bytes.
         self.delayed_bytes: i64 = 0
-        #: Bytes of messages of streams that are in no chunk yet.
+        #: Bytes of stream messages that are in no chunk yet.
         self.unchunked_bytes: i64 = 0
         #: Memory that the waiting messages of one queue may fill; negative: no limit.
         self.window_bytes: i64 = -1
@@ -64,12 +64,12 @@ class Memory:
         self._frees = False
 
     def hold(self, size: i64) -> None:
-        """Book a message of `size` bytes that a queue takes into memory."""
+        """Add a message of `size` bytes that a queue takes into memory."""
         self.held_bytes += size
         self.held_messages += 1
 
     def release(self, size: i64) -> None:
-        """Book out a message of `size` bytes that a queue no longer holds."""
+        """Subtract a message of `size` bytes that a queue no longer holds."""
         self.held_bytes -= size
         self.held_messages -= 1
         self.count_freed(size)
@@ -80,39 +80,39 @@ class Memory:
             self._scheduler.spent += size // FREED_BYTES_PER_COST
 
     def hold_all(self, count: i64, size: i64) -> None:
-        """Book `count` messages of `size` bytes together."""
+        """Add `count` messages of `size` bytes together."""
         self.held_bytes += size
         self.held_messages += count
 
     def release_all(self, count: i64, size: i64) -> None:
-        """Book out `count` messages of `size` bytes together."""
+        """Subtract `count` messages of `size` bytes together."""
         self.held_bytes -= size
         self.held_messages -= count
 
     def delay(self, size: i64) -> None:
-        """Book a delayed message in memory."""
+        """Add a delayed message that is in memory."""
         self.hold(size)
         self.delayed_bytes += size
 
     def end_delay(self, count: i64, size: i64) -> None:
-        """Book out `count` delayed messages."""
+        """Subtract `count` delayed messages of `size` bytes together."""
         self.release_all(count, size)
         self.delayed_bytes -= size
 
     def begin_chunk(self, size: i64) -> None:
-        """Book bytes of a stream that are in no chunk yet; `hold` books the message itself."""
+        """Add bytes of a stream that are in no chunk yet; `hold` adds the message itself."""
         self.unchunked_bytes += size
 
     def end_chunk(self, size: i64) -> None:
-        """Book out bytes that are in a chunk now, or that the stream has dropped."""
+        """Subtract bytes that are in a chunk now, or that the stream has dropped."""
         self.unchunked_bytes -= size
 
     def assemble(self, size: i64) -> None:
-        """Book bytes of an incomplete content or transaction."""
+        """Add bytes of an incomplete content or transaction."""
         self.assembling_bytes += size
 
     def end_assembly(self, size: i64) -> None:
-        """Book out bytes of a content or a transaction that has ended."""
+        """Subtract bytes of a content or a transaction that has ended."""
         self.assembling_bytes -= size
 
     # -- freeing many objects ----------------------------------------------------------------------
@@ -132,13 +132,13 @@ class Memory:
         self.free_table_later(table)
 
     def free_later(self, items: list[Any]) -> None:
-        """Free the objects in a list in slices, because it is one of very many lists."""
+        """Free the objects in a list in slices, for a caller that frees very many lists."""
         if items:
             self._lists.append(items)
             self._begin_freeing()
 
     def free_table_later(self, table: dict[Any, Any]) -> None:
-        """Free the objects in a dict in slices, because it is one of very many dicts."""
+        """Free the objects in a dict in slices, for a caller that frees very many dicts."""
         if table:
             self._tables.append(table)
             self._begin_freeing()

@@ -1,12 +1,12 @@
 """The share of the memory for messages that queues and exchanges retain after delivery.
 
-Acked messages that a queue retains, and the histories of exchanges, are in memory, and no client
-consumes them.  So all of them together have a share.  While they exceed it, each keeper may have an
-equal part.  When a keeper adds a message, two others are checked, in turn, and a keeper with more
-than its part drops its oldest messages.  Beyond twice the share, a keeper that adds a message drops
-all its messages.
+Queues may retain acked messages in memory, and exchanges their histories.  No client removes these
+messages by consuming them, so all of them together are limited to a share of the memory.  While
+they exceed it, each queue or exchange (a *keeper*) may use an equal part of it.  When a keeper adds
+a message, two others are checked, in turn, and a keeper with more than its part drops its oldest
+messages.  Beyond twice the share, a keeper that adds a message drops all its messages.
 
-Invariant: the total is the sum of the bookings of all keepers.
+Invariant: the total is the sum of the bytes of all keepers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RetentionShare:
         self.bytes_max: i64 = -1
 
     def part(self) -> i64:
-        """Return how many bytes one keeper may have now."""
+        """Return how many bytes one keeper may use now."""
         most = self.bytes_max
         if most < 0 or self.bytes <= most:
             return _ANYTHING
@@ -79,12 +79,12 @@ class RetainedShare:
             self._of.shrink()
 
     def end(self) -> None:
-        """Book out everything, because the queue or exchange is deleted."""
+        """Release all bytes, because the queue or exchange is deleted."""
         self.book(-self.bytes)
         self._of = None
 
     def book(self, size: i64) -> None:
-        """Book `size` bytes; a negative size books out."""
+        """Add `size` bytes, or release them if `size` is negative."""
         share = self._share
         self.bytes += size
         share.bytes += size

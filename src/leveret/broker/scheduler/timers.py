@@ -3,9 +3,9 @@
 The core has no clock; it records deadlines here, and the shell checks the earliest after each batch
 and calls `fire` when it is due.  Times are ms of `Core.now_ms`, which never jumps.
 
-A deadline enters the heap at the next check, not when it is set.  So a deadline that moves with
-each message of a batch costs one entry.  If there are very many new deadlines, each check enters
-some of them, and nothing is called before all have entered.
+A deadline is added to the heap at the next check, not when it is set.  So a deadline that moves
+with each message of a batch costs one entry.  If there are very many new deadlines, each check adds
+some of them, and nothing is called before all of them are in the heap.
 
 A cancelled or moved deadline leaves a stale entry.  When most entries are stale, the heap is put
 aside, and each change moves some of its valid entries to a new one.  So no call takes long, however
@@ -26,20 +26,21 @@ from mypy_extensions import i64, mypyc_attr
 from leveret.broker.scheduler.costs import VISITED_PER_COST
 from leveret.clock import NO_DEADLINE
 
-#: Size of the heap from which on removing stale entries is worthwhile.
+#: The heap size from which removing stale entries is worthwhile.
 _SORT_OUT_AT: Final = 64
 
-#: Entries of a heap put aside that are examined at each change, and at each check.
+#: The entries of the old heap that are examined at each change, and at each check.
 _SORTED_OUT_BY_CHANGE: Final = 8
 _SORTED_OUT_BY_LOOK: Final = 32
 
-#: Stale entries that `fire` may remove for each object that it may call.
+#: The stale entries that `fire` may remove for each object that it may call.
 _PASSED_BY: Final = 8
 
-#: Deadlines that enter the heap in one check.
+#: The maximum number of deadlines added to the heap in one check.
 _ENTERED_AT_ONCE: Final = 1024
 
-#: Time of the next check while some deadlines have not entered: before any of them.
+#: The time of the next check while some deadlines are not in the heap yet: earlier than all of
+#: them.
 _AT_ONCE: Final = 0
 
 
@@ -49,7 +50,7 @@ class Timed:
 
     def __init__(self) -> None:
         self.deadline_ms: i64 = NO_DEADLINE
-        #: Whether the deadline waits to enter the heap.
+        #: Whether the deadline waits to be added to the heap.
         self.enters = False
 
     @abstractmethod
@@ -63,9 +64,9 @@ class Timers:
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timed]] = []
-        #: The heap put aside, until all its valid entries have moved to the other.
+        #: The old heap, until all its valid entries have moved to the new one.
         self._aside: list[tuple[int, int, Timed]] = []
-        #: Objects whose deadlines are to enter the heap, each once.
+        #: The objects whose deadlines wait to be added to the heap, each once.
         self._entering: list[Timed] = []
         self._entries: i64 = 0
         self._live: i64 = 0
@@ -90,7 +91,7 @@ class Timers:
             self._sort_out()
 
     def _enter(self) -> bool:
-        """Enter some new deadlines into the heap; return whether all have entered."""
+        """Add some new deadlines to the heap; return whether all of them are in it."""
         entering = self._entering[:_ENTERED_AT_ONCE]
         del self._entering[:_ENTERED_AT_ONCE]
         for timed in entering:
@@ -113,7 +114,7 @@ class Timers:
             self._heap = []
 
     def _go_on(self, entries: i64) -> None:
-        """Take up to `entries` entries from the heap put aside, and move the valid ones."""
+        """Take up to `entries` entries from the old heap, and move the valid ones."""
         aside = self._aside
         while aside and entries > 0:
             entries -= 1

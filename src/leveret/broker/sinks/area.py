@@ -1,8 +1,8 @@
 """The staging area of a virtual host: its staging queues, its sinks, and their commits.
 
-The decision about a batch is one journal record, which names the staging queues; once it is synced,
-the batch is committed, whatever happens.  Messages staged for lower batches of the sink are deleted
-then: they can never be committed.
+The decision to commit a batch is one journal record, which names the staging queues; once the
+record is synced, the batch is committed, whatever happens.  Messages staged for batches of the sink
+with lower numbers are then deleted, because they can never be committed.
 """
 
 from __future__ import annotations
@@ -67,23 +67,23 @@ class StagingArea(StagingQueues):
         return queue
 
     def release(self) -> None:
-        """Remove all staging queues and sinks: the vhost is deleted."""
+        """Remove all staging queues and sinks, because the vhost is deleted."""
         self.sinks.release()
 
     def _drop_lower(self, sink: Sink) -> None:
-        """Delete, in a task, the owner's staging queues for lower batches."""
+        """Delete, in a task, the owner's staging queues for batches with lower numbers."""
         if not sink.drops_lower and self.sinks.has_staged(sink):
-            # A transaction may have many commits: nothing of this is done at once.
+            # A transaction may have many commits, so the queues are deleted later, by a task.
             sink.drops_lower = True
             self.vhost.core.scheduler.start_later(self._dropping(sink))
 
     def _dropping(self, sink: Sink) -> Iterator[int]:
-        """Delete the owner's staging queues for batches below the sink's last one.
+        """Delete the owner's staging queues for batches before the sink's last committed one.
 
-        A queue that is being committed stays.
+        A queue whose batch is being committed is not deleted.
         """
         batch: i64 = -1
-        # The sink may commit a higher batch meanwhile.
+        # Meanwhile, the sink may commit a batch with a higher number.
         while batch < sink.batch:
             batch = sink.batch
             queues = self.sinks.staged_of(sink)
@@ -141,8 +141,8 @@ class StagingArea(StagingQueues):
     ) -> None:
         """Commit a batch of `by`, who owns the sink or owns it from now on.
 
-        The release begins once the current group is synced.  Staging queues for lower batches of
-        the sink are deleted, because they can never be committed.
+        The release begins once the current group is synced.  Staging queues for batches of the sink
+        with lower numbers are deleted, because they can never be committed.
         """
         journal = self.vhost.core.journal
         sink = self.sinks.find(name, destination, by)
@@ -174,9 +174,9 @@ class StagingArea(StagingQueues):
         return True
 
     def _take(self, sink: Sink, destination: str, by: Owner | None) -> bool:
-        """Give a sink the owner and the destination of its commit; return whether it changed.
+        """Set a sink's owner and destination from its commit; return whether either changed.
 
-        A sink with another owner here had none, or is about to be forgotten.
+        If the sink's owner differs, it had none or is about to be forgotten.
         """
         owned = by is not None and not by.is_same(sink.owner)
         placed = bool(destination) and not sink.destination
@@ -213,7 +213,7 @@ class StagingArea(StagingQueues):
         release.begin(group)
 
     def go_on(self) -> None:
-        """Resume all releases, because their reason to wait may be over."""
+        """Resume all releases, because what they wait for may have happened."""
         for sink in self.sinks.by_place.values():
             if sink.releases:
                 sink.releases[0].go_on()

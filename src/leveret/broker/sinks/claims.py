@@ -23,7 +23,7 @@ from leveret.errors import PreconditionFailed
 @final
 @mypyc_attr(acyclic=True)
 class Claim:
-    """A sink in its state when a user was permitted to change it."""
+    """A sink, with its state at the time when a user was permitted to change it."""
 
     def __init__(self, sink: Sink, takes: bool = False, offers: bool = False) -> None:
         self.sink: Final = sink
@@ -35,7 +35,7 @@ class Claim:
         self.offers: Final = offers
 
     def holds(self) -> bool:
-        """Return whether it may still be given or offered: no other request is giving it."""
+        """Return whether the sink may still be given or offered: no other request is giving it."""
         sink = self.sink
         if sink.gives_to is not None or key_of(sink.owner) != key_of(self.owner):
             return False

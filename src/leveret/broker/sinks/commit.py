@@ -1,4 +1,4 @@
-"""A commit: the decision whether a batch of staged messages is published, completely or not at all.
+"""A commit, which decides whether a batch of staged messages is published: all of it, or none.
 
 It is a message to the default exchange with the routing key `amq.leveret.commit`.  Its body names
 the sink, the batch, its staging queues in order, and the handling of unroutable messages.  It is
@@ -7,7 +7,7 @@ must be synced, because a crash may keep any part of a journal group; and with `
 must have a destination.  Then `settle` decides, by one journal record.
 
 A sink is identified by its name and, if the commit has one, its destination.  A commit may also ask
-to refuse a batch below the sink's last one, because such a batch is never repeated by accident.
+to refuse a batch below the sink's last one, because such a batch is not an accidental repeat.
 
 Invariants: while a commit is checked, nothing more is staged in its queues; a refused commit
 changes nothing; a batch that is already committed is recognized, and messages staged for it again
@@ -51,10 +51,10 @@ COMMIT_KEY: Final = "amq.leveret.commit"
 
 _FIELDS: Final = ("sink", "destination", "batch", "queues", "unroutable", "lower")
 
-#: Messages of a queue that are checked at once.
+#: The number of messages of a queue that are checked at once.
 _LOOKED_AT_ONCE: Final = 256
 
-#: Length at which an error cuts the name of an unknown field.
+#: The length at which an error message cuts the name of an unknown field.
 _FIELD_CHARACTERS_QUOTED: Final = 64
 
 #: Values and strings in the JSON of a commit: its queues, and twice its fields.
@@ -417,7 +417,7 @@ class Commit:
         return dropped
 
     def unseal(self) -> None:
-        """Unseal the queues: nothing was decided."""
+        """Unseal the queues, because nothing was decided."""
         self._routes.clear()
         for staging in self.staged:
             staging.sealed = False

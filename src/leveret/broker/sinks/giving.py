@@ -1,12 +1,13 @@
-"""Giving sinks to another user, with their owner's staging queues; or only offering them.
+"""Gives sinks to another user, with their owner's staging queues, or only offers them.
 
 A sink with few staging queues is given at once, by one record.  For a sink with many, a record
-first names the new owner; then the queues are given one by one, until few are left, which are given
-with the sink: until then its owner can commit.  A start that reads the first record completes the
+first names the new owner.  Then the queues are given one by one; the last few are given together
+with the sink, whose owner can commit until then.  A start that reads the first record completes the
 operation.
 
-Invariants: the sinks of a name are given to one user at a time; a sink is not given if meanwhile it
-is forgotten, has another owner, or is offered to a different user than the one who accepts it.
+Invariants: the sinks of a name are given to one user at a time; a sink is not given if in the
+meantime it is forgotten, gets another owner, or is offered to a user other than the one who accepts
+it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from leveret.broker.sinks.release import Sink
 from leveret.broker.sinks.staging import staging_of
 from leveret.errors import PreconditionFailed
 
-#: Staging queues given with their sink by one record: more than most batches have.
+#: The maximum number of staging queues given with their sink by one record, more than most batches
+#: have.
 _GIVEN_AT_ONCE: Final = 128
 
 
@@ -33,8 +35,8 @@ _GIVEN_AT_ONCE: Final = 128
 class Giving:
     """An operation that gives some sinks to one user, or offers them, and its result.
 
-    `name` is the common name of the sinks if a request started it; a start completes each sink
-    separately.
+    `name` is the common name of the sinks if a request started the operation; after a restart, the
+    operation is completed for each sink separately.
     """
 
     def __init__(self, area: StagingArea, to: Owner, name: str = "") -> None:
@@ -45,7 +47,7 @@ class Giving:
         self.task: Task | None = None
         #: True once a sink was given or offered.
         self.any_done = False
-        #: The error if the user could not take one of the sinks: they got others meanwhile.
+        #: The error if the user could not take one of the sinks, because they got others meanwhile.
         self.refusal: PreconditionFailed | None = None
 
     def run(self, claims: Sequence[Claim]) -> Iterator[int]:
@@ -99,7 +101,7 @@ class Giving:
         if given:
             area.sinks.own(sink, self._to)
         if self._is_known(sink):
-            # The record that it is being given must not stay the last one.
+            # The last record of the sink must no longer say that it is being given.
             journal.define("sink", area.last_record(sink))
         journal.end_tx()
         yield SINK_GIVEN * (1 + len(queues)) if given else SINK_GIVEN
@@ -138,6 +140,6 @@ def give_sinks(area: StagingArea, name: str, claims: Sequence[Claim], to: Owner)
 
 
 def give_later(area: StagingArea, sink: Sink, to: Owner) -> None:
-    """Complete after a start the giving of a sink that a record describes."""
+    """After a restart, complete the transfer of a sink that a record describes."""
     sink.gives_to = to
     area.vhost.core.scheduler.start_later(Giving(area, to).run([Claim(sink)]))

@@ -1,14 +1,14 @@
 """The queue or stream that takes over all staged messages of a batch by one journal record.
 
-The staging queues of such a batch say where all their messages go (`x-staging-exchange`), and there
-is one queue.  So the messages are what they will be: nothing is left to be routed or rewritten.  A
-small batch is copied.  Of a large one the chunks change their owner, and no message is read or
-written again.
+The arguments of such a batch's staging queues name the exchange and routing key of all messages
+(`x-staging-exchange`), which lead to exactly one queue.  So no message has to be routed or
+rewritten.  A small batch is copied.  The chunks of a large batch get a new owner, and no message is
+read or written again.
 
-A queue that limits, expires, ranks or deduplicates its messages judges each of them, and so cannot
-take over a batch.
+A queue with limits, TTLs, priorities or deduplication has to check each message, and so cannot take
+over a batch.
 
-Invariant: all chunks are durable before the record that gives them away.
+Invariant: all chunks are durable before the record that transfers them.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 Heir = Stream | ClassicQueue
 
-#: The most staging queues and chunks that a queue takes over by one record, which is some 0.5 MB;
-#: the messages of a larger batch are moved in parts.
+#: The maximum number of staging queues and chunks that a queue takes over by one record, which is
+#: some 0.5 MB; the messages of a larger batch are moved in parts.
 QUEUES_GIVEN_MAX: Final = 512
 _CHUNKS_GIVEN_MAX: Final = 4096
 
-#: A batch of at most so many messages and bytes is copied by one record.
+#: A batch with at most this many messages and bytes is copied by one record.
 _COPIED_MESSAGES: Final = 256
 _COPIED_BYTES: Final = 256 * 1024
 
-#: Messages and bytes of a staging queue, on average, from which a stream takes over its chunks:
-#: each becomes a block, and many small ones would slow down its readers.
+#: A stream takes over chunks only if the staging queues contain on average this many messages or
+#: bytes: each chunk becomes a block, and many small blocks would slow down the stream's readers.
 _BLOCK_MESSAGES: Final = 256
 _BLOCK_BYTES: Final = 64 * 1024
 
@@ -54,7 +54,7 @@ def heir_of(vhost: Vhost, queues: list[StagingQueue]) -> Heir | None:
     place = queues[0].goes_to
     vhost.core.scheduler.spent += len(queues) // LISTED_PER_COST
     if place is None or len(queues) > QUEUES_GIVEN_MAX or vhost.core.events is not None:
-        # Each message is an event.
+        # Message events are recorded, which needs each message.
         return None
     exchange = vhost.exchanges.by_name.get(place[0].decode("utf-8", "surrogateescape"))
     if exchange is None:
@@ -78,7 +78,7 @@ def is_small(queues: list[StagingQueue]) -> bool:
 
 
 def can_be_copied(queues: list[StagingQueue]) -> bool:
-    """Return whether the messages are few, and all of them in memory."""
+    """Return whether there are few messages, and all of them are in memory."""
     return is_small(queues) and all(q.memory_count() == q.ready_count() for q in queues)
 
 
@@ -113,7 +113,7 @@ def can_be_given(queues: list[StagingQueue]) -> bool:
 
 
 def give(queues: list[StagingQueue], heir: Heir) -> i64:
-    """Give the chunks of staging queues to their heir; return the number of messages."""
+    """Transfer the chunks of staging queues to their heir; return the number of messages."""
     count: i64 = 0
     for staging in queues:
         count += staging.ready_count()

@@ -1,15 +1,16 @@
 """The release of a committed batch: staged messages move to their exchanges, part by part.
 
 Each part is one journal record, by which messages leave their staging queue and enter their queues;
-the next part waits for its sync.  So after a crash a part is moved or not, and the batch stays in
-order; the next start continues there.  An empty staging queue is deleted.
+the next part waits for its sync.  So after a crash each part has been moved completely or not at
+all, and the batch stays in order; the next start continues with the next part.  An empty staging
+queue is deleted.
 
-A stream shows no message of the batch, and none after its first one, before the end of the release:
-its readers see the whole batch or nothing of it.  The commit is confirmed then.
+Before the end of the release, a stream shows no message of the batch, and none after the batch's
+first message: its readers see the whole batch or none of it.  The commit is confirmed at the end.
 
 A release waits while the disk is nearly full, while one of the target queues is full
 (`reject-publish`), and while messages that do not fit in memory are being written.  Streams do not
-wait with it for longer than `STREAM_HELD_BACK_MS_MAX`: then they show the batch in parts.
+wait for longer than `STREAM_HELD_BACK_MS_MAX`; after that they show the batch in parts.
 
 Invariants: nothing is released before the decision is synced; a sink releases one batch at a time,
 one queue after the other.
@@ -50,7 +51,7 @@ from leveret.wire.staged import StagedDestination, without_staged
 if TYPE_CHECKING:
     from leveret.broker.sinks.staging import StagingQueue
 
-#: Bytes of staged messages that one record of the journal moves: a few ms of work and of writing.
+#: The bytes of staged messages that one journal record moves: a few ms of work and of writing.
 _RELEASE_BYTES: Final = 1024 * 1024
 
 
@@ -60,7 +61,7 @@ DROP_IT: Final = "drop"
 DEAD_LETTER: Final = "dead-letter:"
 
 
-#: Length of short properties in bytes: the two headers alone take some 80.
+#: The length of short properties in bytes; the two headers alone take some 80.
 _SHORT_PROPERTIES: Final = 96
 
 
@@ -74,8 +75,8 @@ UNROUTABLE: Final = "unroutable"
 _PERSISTENT: Final = 2
 
 
-#: Maximum of targets in a cached route: with more, finding them costs little compared with
-#: delivering.
+#: The maximum number of targets in a cached route; with more, finding them costs little compared
+#: with delivering.
 _TARGETS_KEPT_MAX: Final = ROUTE_TARGETS_CACHED_MAX // ROUTES_CACHED_MAX
 
 
@@ -87,7 +88,7 @@ class StagedRoute:
         self.address: Final = address
         self.exchange: Final = exchange
         self.routing_key: Final = routing_key
-        #: The destinations of each message without further keys; None if not known.
+        #: The destinations of each message without additional keys; None if not known.
         self.found: Destinations | None = None
 
 
@@ -125,7 +126,7 @@ class StagedRoutes:
         self.vhost.account.book(size)
 
     def clear(self) -> None:
-        """Remove all routes: nothing is routed for now."""
+        """Remove all routes, because nothing is routed for now."""
         self._known.clear()
         self._book(-self._booked)
 
@@ -138,7 +139,7 @@ class StagedRoutes:
             return route.found
         routing = self.vhost.route(exchange, route.routing_key, message.properties, copies)
         if routing.refusal:
-            # A message that would be refused as a publish, such as one with too long a delay.
+            # A message that would be refused as a publish, such as one whose delay is too long.
             return Destinations([])
         count: i64 = len(routing.targets)
         if not routing.dynamic and not copies and count <= _TARGETS_KEPT_MAX:
@@ -148,7 +149,7 @@ class StagedRoutes:
 
 
 def unstaged(message: Message, route: StagedRoute, now_ms: i64) -> Message:
-    """Return a staged message in the form in which its publisher meant it."""
+    """Return a staged message in the form that its publisher intended."""
     address = route.address
     message = blinded(message)
     if message.address.blind_bytes > 0:
@@ -194,7 +195,7 @@ class Sink:
         self.gives_to: Owner | None = None
         self.batch: i64 = -1
         self.time_ms: i64 = 0
-        #: True while the queues of its lower batches are being deleted.
+        #: True while the queues of its batches with lower numbers are being deleted.
         self.drops_lower = False
         #: Committed batches that are not completely released, in order.
         self.releases: list[Release] = []
@@ -206,7 +207,7 @@ class Sink:
         self.repeats: i64 = 0
 
     def is_busy(self) -> bool:
-        """Return whether one of its batches is being released, or it is being given away."""
+        """Return whether a batch of the sink is being released, or the sink is being given away."""
         return bool(self.releases) or self.gives_to is not None
 
 
@@ -249,9 +250,10 @@ class Release(SyncWaiter):
         self.head: i64 = 0
         #: Holds the commit until the end of the release.
         self.hold: Final = Hold()
-        #: The streams that have got messages of the batch, which they do not show before the end.
+        #: The streams that have received messages of the batch, which they hide until the end.
         self._streams: list[Target] = []
-        #: The time from which on streams show what they get; NO_DEADLINE before the first wait.
+        #: The time from which streams show the messages they get; NO_DEADLINE before the first
+        #: wait.
         self._shows_from_ms: i64 = NO_DEADLINE
         self._routes = StagedRoutes(vhost)
         self._retry: Retry | None = None
@@ -270,11 +272,11 @@ class Release(SyncWaiter):
         return self.queues[self.head :]
 
     def synced(self, group: i64) -> None:
-        """Continue: the decision, or the last part, is synced."""
+        """Continue, because the decision or the last part is synced."""
         self.go_on()
 
     def spilled(self) -> None:
-        """Continue: chunks were written."""
+        """Continue, because chunks were written."""
         self.go_on()
 
     def go_on(self) -> None:
@@ -327,7 +329,7 @@ class Release(SyncWaiter):
             if self._stored == 0:
                 return self._store()
             if not are_durable(self.queues):
-                # Pages leave the memory once they are.
+                # Pages are dropped from memory once they are durable.
                 self._stored = 0
                 if core.spill.unwritten_bytes > 0:
                     core.wait_spilled(self)
@@ -360,7 +362,7 @@ class Release(SyncWaiter):
         return False
 
     def _copy_all(self) -> i64:
-        """Move the messages of all queues, one by one; return how many queues are empty then."""
+        """Move the messages of all queues, one by one; return how many queues are then empty."""
         emptied: i64 = 0
         for queue in self.queues:
             while queue.ready_count() > 0:
@@ -370,7 +372,7 @@ class Release(SyncWaiter):
         return emptied
 
     def _give_all(self, heir: Heir) -> i64:
-        """Give the chunks of all queues to their heir; return the number of queues."""
+        """Transfer the chunks of all queues to their heir; return the number of queues."""
         exchange = self._routes.find(self.queues[0].destination_of(b"")).exchange
         count = give(self.queues, heir)
         if exchange is not None:
@@ -379,7 +381,7 @@ class Release(SyncWaiter):
         return len(self.queues)
 
     def _move_some(self, queue: StagingQueue, limit: i64) -> i64:
-        """Move messages while possible; return how many."""
+        """Move messages while possible; return how many were moved."""
         core = self.vhost.core
         moved: i64 = 0
         size: i64 = 0
@@ -401,7 +403,7 @@ class Release(SyncWaiter):
         """Move one message to its destinations; return False if it must wait."""
         vhost = self.vhost
         core = vhost.core
-        # Counted first: a waiting message is checked again each second.
+        # Counted first, because a waiting message is checked again each second.
         core.scheduler.spent += STAGED_MESSAGE + header_cost(message.properties)
         route = self._routes.find(queue.destination_of(message.properties))
         letter = unstaged(message, route, core.now_ms)
@@ -431,7 +433,7 @@ class Release(SyncWaiter):
         queue.take(sequence)
         vhost.move(queue, sequence, message, letter, targets)
         if core.events is not None:
-            # Like a publish: the staged message is published now.
+            # As for a publish, because the staged message is published now.
             core.events.published(vhost.name, released, found, targets)
         if reached:
             self.sink.released += 1
@@ -457,18 +459,18 @@ class Release(SyncWaiter):
                 yield self._start_in(stream)
 
     def restore_start(self, stream: Target, offset: i64) -> None:
-        """Have a stream not show its messages from `offset` on before the end of the release."""
+        """Hide a stream's messages from `offset` on until the end of the release."""
         if stream.begin_batch(self, offset):
             self._streams.append(stream)
 
     def _holds_back(self) -> bool:
-        """Return whether streams are to show nothing of the batch before its end."""
+        """Return whether streams must hide the batch until the end of its release."""
         shows_from_ms = self._shows_from_ms
         is_in_time = shows_from_ms == NO_DEADLINE or self.vhost.core.now_ms < shows_from_ms
         return is_in_time and not self.at_once
 
     def _show(self) -> None:
-        """Have the streams show what they have got of the batch, and journal that."""
+        """Make the streams show the messages of the batch that they have, and journal that."""
         self._record_shown()
         streams = self._streams
         self._streams = []
@@ -476,12 +478,12 @@ class Release(SyncWaiter):
             target.end_batch(self)
 
     def _record_shown(self) -> None:
-        """Journal that no stream waits for the batch any longer."""
+        """Journal that no stream hides the batch any longer."""
         for start in self.starts():
             self.vhost.core.journal.delete(BATCH_START, start)
 
     def _wait(self) -> None:
-        """Try again later: a queue or the disk is full, or a checkpoint writes chunks."""
+        """Try again later, because a queue or the disk is full, or a checkpoint writes chunks."""
         # Thousands of batches may wait, each with routes to thousands of queues.
         self._routes.clear()
         if self._retry is None:
@@ -494,7 +496,7 @@ class Release(SyncWaiter):
             self._show()
 
     def end(self) -> None:
-        """Free routes and timer: everything is released, or the vhost is deleted."""
+        """Free the routes and the timer, because everything is released or the vhost is deleted."""
         self._routes.clear()
         if self._retry is not None:
             # The two refer to each other.
@@ -526,7 +528,7 @@ class Release(SyncWaiter):
         self.vhost.queues.drop(queue)
 
     def _finish(self) -> None:
-        """Begin the release of the next batch: this one is released."""
+        """Begin the release of the next batch, because this one is released."""
         self.end()
         self.sink.time_ms = max(self.sink.time_ms, self.vhost.core.now_ms)
         releases = self.sink.releases

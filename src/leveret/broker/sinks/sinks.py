@@ -1,6 +1,6 @@
 """Sinks: publishers of batches, with their destinations and their last committed batches.
 
-A sink is a name and a destination: one job that writes to two destinations is two sinks, each with
+A sink is a name and a destination: one job that writes to two destinations has two sinks, each with
 its own batches.  A client without a destination has a sink with only a name.  A sink commits
 batches with growing numbers, each once: a repeated commit of the highest one, or of a lower one, is
 recognized and does nothing (`area.py`).
@@ -14,7 +14,7 @@ release belongs to nobody, until a user commits to it.  A sink without a destina
 others of its name only if those belong to its owner too.
 
 A sink without commits for longer than `publisher_expiry_ms` is forgotten; the sink of a single save
-of a table after an hour, as that save is never repeated under its name.
+of a table after an hour, because that save is never repeated under its name.
 
 Invariants: batches are released one after the other, in the order of their commits; a sink is not
 forgotten during a release; at most one sink of a name can be found without a destination.
@@ -51,7 +51,7 @@ GIVE_SINK: Final = "set_sink_owner"
 
 @final
 class Sinks(Timed):
-    """The sinks of one vhost; due when the first of them may have expired."""
+    """The sinks of one vhost; its deadline is when the first of them may expire."""
 
     def __init__(self, core: Core, vhost: str) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Sinks(Timed):
         self.staged: Final = StagingIndex()
         self.quota: Final = Quota(core.quotas.user_limits, MAX_SINKS, SINKS_PER_USER_MAX)
         self.account: Final = MarkAccount(core.accounts)
-        #: Names of sinks that are being given by a request, and their new owners.
+        #: The names of sinks that a request is giving away, and their new owners.
         self.giving: dict[str, Owner] = {}
         # For each name: the adopted sink; and for each name and owner: how many sinks have a
         # destination.
@@ -77,7 +77,7 @@ class Sinks(Timed):
         return self._adopted.get(name) if sink is None and not destination else sink
 
     def find(self, name: str, destination: str, by: Owner | None = None) -> Sink | None:
-        """Return the sink that `by` means, which may be one that the next commit adopts.
+        """Return the sink that `by` refers to, which may be one that the next commit adopts.
 
         A sink with exactly this name and destination may belong to another user; a sink without a
         destination that `by` would adopt may not.  Without `by` the owner does not matter.
@@ -93,7 +93,7 @@ class Sinks(Timed):
         return nameless
 
     def live(self, name: str, destination: str, by: Owner | None = None) -> Sink | None:
-        """Return the sink that `by` means, unless it has expired."""
+        """Return the sink that `by` refers to, unless it has expired."""
         sink = self.find(name, destination, by)
         return None if sink is None or self._is_idle(sink) else sink
 
@@ -199,7 +199,7 @@ class Sinks(Timed):
         return any(self.staged.has(sink.name, place) for place in self._places_of(sink))
 
     def _places_of(self, sink: Sink) -> list[str]:
-        """Return the known destinations of a sink: none if it is forgotten."""
+        """Return the known destinations of a sink, or none if it is forgotten."""
         found: list[str] = []
         if self.known(sink.name, sink.destination) is sink:
             found.append(sink.destination)
@@ -248,7 +248,7 @@ class Sinks(Timed):
         self.core.journal.delete("sink", place)
 
     def release(self) -> None:
-        """Remove all sinks: the vhost is deleted."""
+        """Remove all sinks, because the vhost is deleted."""
         core = self.core
         core.timers.cancel(self)
         for sink in self.by_place.values():
@@ -268,5 +268,5 @@ def _memory(sink: Sink) -> i64:
 
 
 def _is_open_to(sink: Sink, by: Owner | None) -> bool:
-    """Return whether `by` may commit to a sink; None always may."""
+    """Return whether `by` may commit to a sink; if `by` is None, it may."""
     return by is None or is_free_for(sink.owner, by)

@@ -2,12 +2,12 @@
 
 A queue with `x-staging-sink` and `x-staging-batch` belongs to one batch of one sink.  Headers of a
 staged message name its exchange and routing key, unless the queue's arguments give them for all its
-messages.  A staged message is stored, persistent or not, and cannot be consumed.  The queue
-is for the user who declared it alone: other users with permissions for its name cannot stage in it,
-read it, bind it, or delete it.  A commit decides about all queues of a batch (`commit.py`); then
-the messages move to their exchanges (`release.py`) or to their one queue (`heir.py`), and the
-staging queue is deleted.  A queue that is never committed is deleted by its user, by the commit of
-a later batch of its sink, or by its `x-expires`, which counts from its last publish.
+messages.  A staged message is stored, persistent or not, and cannot be consumed.  Only the user who
+declared the queue can use it: other users with permissions for its name cannot stage in it, read
+it, bind it, or delete it.  A commit covers all queues of a batch (`commit.py`); then the messages
+move to their exchanges (`release.py`) or to their one queue (`heir.py`), and the staging queue is
+deleted.  A queue that is never committed is deleted by its user, by the commit of a later batch of
+its sink, or by its `x-expires`, which counts from its last publish.
 
 It is not regular traffic: listings, exports, policies and events leave it out (`Queue.hidden`), and
 `list_sinks` shows it to operators.  Its messages count as memory like any others.
@@ -15,8 +15,8 @@ It is not regular traffic: listings, exports, policies and events leave it out (
 Policies do not apply to such a queue, and neither does a message's expiration before its release: a
 batch is complete or not published at all.
 
-Invariants: all messages are refused that do not come through `StagingQueue.stage`, whose caller has
-checked the headers and the permissions; once a commit is being checked, no more messages are
+Invariants: all messages that do not come through `StagingQueue.stage`, whose caller has checked the
+headers and the permissions, are refused; once a commit is being checked, no more messages are
 accepted.
 """
 
@@ -93,18 +93,18 @@ class StagingQueue(WaitingQueue):
         self._sinks: Final = sinks
         arguments = attributes.arguments
         destination = arguments.get(STAGING_DESTINATION)
-        #: Where all its messages go; None if the headers of each say it.
+        #: The destination of all its messages; None if each message's headers name one.
         self.goes_to: Final = _place_of(arguments)
         #: The address of its messages in that case.
         self.address: Final = Address(*self.goes_to) if self.goes_to is not None else None
-        #: True while no message has further keys, a priority, an expiration or a number; recorded
-        #: once that is over.
+        #: True while no message has additional keys, a priority, an expiration or a number;
+        #: recorded once this is no longer so.
         self.is_plain = True
         self.sink: Final = str(arguments[STAGING_SINK])
         self.destination: Final = destination if isinstance(destination, str) else ""
         self.batch: Final[i64] = int_argument(arguments, STAGING_BATCH)
-        #: The user who declared it.  None if an earlier release recorded it: then it is open to any
-        #: user with permissions for its name.
+        #: The user who declared it.  None if an earlier release recorded the queue, which is then
+        #: open to any user with permissions for its name.
         self.staged_by: Owner | None = None
         #: When it was declared; this and the user are in its definition.
         self.made_ms: i64 = core.now_ms
@@ -121,7 +121,7 @@ class StagingQueue(WaitingQueue):
         self.configure(arguments)
 
     def configure(self, merged: dict[str, object]) -> None:
-        """Apply the queue's own arguments: policies do not apply to it."""
+        """Apply only the queue's own arguments, because policies do not apply to it."""
         super().configure(self.arguments)
 
     def declared_by(self, by: Owner | None) -> None:
@@ -167,7 +167,7 @@ class StagingQueue(WaitingQueue):
     def write_batch(self, batch: MessageBatch) -> Hold:
         """Put the messages of an admitted batch into the queue as one chunk.
 
-        They need no look when they enter a queue.  Returns what their confirm waits for.
+        They are not examined when they enter a queue.  Return what their confirm waits for.
         """
         assert self.address is not None
         pages = self.backlog()
@@ -183,9 +183,10 @@ class StagingQueue(WaitingQueue):
         return page.publish
 
     def destination_of(self, properties: bytes) -> StagedDestination:
-        """Return where a message goes when it is released.
+        """Return the destination of a message when it is released.
 
-        Raises: PreconditionFailed (406) if its headers do not say it, and no argument does.
+        Raises: PreconditionFailed (406) if neither its headers nor the queue's arguments name a
+        destination.
         """
         if self.goes_to is None:
             return read_staged(properties)
@@ -205,7 +206,7 @@ class StagingQueue(WaitingQueue):
         return super().purge()
 
     def drop(self) -> None:
-        """Remove the queue: it is deleted."""
+        """Remove the queue, because it is deleted."""
         self._sinks.staged.remove(self.sink, self.destination, self)
         super().drop()
         # The two refer to each other.
@@ -337,7 +338,7 @@ def _place_of(arguments: dict[str, object]) -> tuple[bytes, bytes] | None:
 
 
 def _is_plain(message: Message) -> bool:
-    """Return whether a message needs no look at it when it enters a queue."""
+    """Return whether a message need not be examined when it enters a queue."""
     properties = message.properties
     if message.numbered or message.address.blind_bytes > 0 or properties[0] & JUDGED:
         return False

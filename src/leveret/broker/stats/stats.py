@@ -31,7 +31,7 @@ from leveret.broker.stats.metrics import head_timestamp, persistent_share
 from leveret.broker.vhost.vhost import Vhost
 from leveret.message import Message
 
-#: The most delayed messages looked up at once.
+#: The maximum number of delayed messages looked up at once.
 _DELAYED_AT_ONCE: Final = 100
 
 #: The staging queues of a sink examined at once.

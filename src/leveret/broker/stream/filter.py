@@ -142,7 +142,7 @@ def _words_behind_any(pattern: str) -> int:
 
 
 def _texts(arguments: Arguments, name: str, where: str) -> list[str] | None:
-    """Return an argument that is a text or a list of texts, or None if it is absent."""
+    """Return an argument that is a string or a list of strings, or None if it is absent."""
     value = arguments.get(name)
     if value is None:
         return None

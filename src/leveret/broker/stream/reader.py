@@ -1,8 +1,8 @@
 """The position of a consumer in a stream.
 
-A stream may have thousands of readers, so each stores only its offset and the block of that offset.
+A stream may have thousands of consumers, so each cursor stores only an offset and its block.
 
-Invariants: a position only moves forward; it never yields messages that are not synced yet.
+Invariants: a cursor only moves forward, and never returns a message that is not synced yet.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class StreamCursor:
         self.unsettled: dict[i64, None] | None = None
 
     def select(self, wanted: StreamFilter | None, from_ms: i64 | None) -> None:
-        """Yield only messages that match `wanted`, from the first one at `from_ms` or later on.
+        """Return only messages that match `wanted`, from the first one at `from_ms` or later.
 
         Either may be None.
         """
@@ -49,7 +49,7 @@ class StreamCursor:
         self.selects = wanted is not None or from_ms is not None
 
     def hand_out(self, consumer: QueueConsumer, limit: i64) -> bool:
-        """Deliver those of the next `limit` messages that match to `consumer`, and count them.
+        """Deliver to `consumer` those of the next `limit` messages that match, and count them.
 
         Long headers and bodies count as several messages.  Messages that do not match count too,
         but cost no credit.  Return whether the limit was reached, so that there may be more.
@@ -104,8 +104,8 @@ class StreamCursor:
             ):
                 block = self._enter()
                 if block is None or self.offset >= stream.visible_end:
-                    # Retention, or a gap, may have moved the position to messages that are not
-                    # synced yet.
+                    # Retention, or a gap, may have moved the cursor to messages that are not synced
+                    # yet.
                     return NOTHING
             messages = block.messages
             if messages is None:
@@ -118,7 +118,7 @@ class StreamCursor:
         return NOTHING
 
     def _enter(self) -> StreamBlock | None:
-        """Enter the block of the offset, or the next one after a gap, or return None at the end."""
+        """Find the block of the offset, or the next block after a gap; return None at the end."""
         stream = self.stream
         self.offset = max(self.offset, stream.first_offset)
         place = stream.place_of(self.offset)

@@ -29,7 +29,7 @@ class Retention:
     """The retention of one stream."""
 
     def __init__(self) -> None:
-        #: A negative value is no limit.
+        #: A negative value means no limit.
         self.bytes_max: i64 = -1
         self.age_ms_max: i64 = -1
         self.segment_bytes: i64 = 0

@@ -6,7 +6,7 @@ So a stream takes only some 250 bytes of memory for each block.  Acks give credi
 nothing; retention removes blocks from the front.
 
 While a batch of a sink is released into the stream, the messages from the batch's first one on are
-not visible, so that readers see the whole batch or nothing of it.
+not visible, so that readers see the whole batch or none of it.
 
 Invariants: only synced offsets are visible; offsets have no gaps except after damage; all blocks
 but the last have a place in a file; messages that are not visible yet are in memory.
@@ -53,7 +53,7 @@ from leveret.wire.tables import Timestamp
 if TYPE_CHECKING:
     from leveret.broker.stream.group import StreamGroup
 
-#: The limit for times on the wire, so that they fit 64 bits in ms; no message is younger.
+#: The limit for times on the wire, so that they fit 64 bits in ms; no message is newer.
 _SECONDS_MAX: Final = 1 << 50
 
 #: The limit for offsets on the wire, which may exceed 64 bits; no stream becomes so long.
@@ -69,7 +69,7 @@ _RETAINED: Final = 4
 STREAM_ID_FIELD: Final = "stream_id"
 
 #: The argument with the id of the stream that a consumer expects; and the argument that requests
-#: the id, with which the consumer tag made by the broker then ends.
+#: the id, which the broker then appends to the consumer tag that it generates.
 STREAM_ID: Final = "x-stream-id"
 TELL_STREAM_ID: Final = "x-stream-tell-id"
 
@@ -116,7 +116,8 @@ class Stream(Queue):
         self.size: i64 = 0
         #: The readers of consumers without a name; groups have those of named ones.
         self.readers: dict[QueueConsumer, StreamCursor] = {}
-        #: True while a task delivers to the readers one by one; and if it must run again.
+        #: True while a task delivers to the readers one by one; and whether the task must run
+        #: again.
         self._serves = False
         self._serves_again = False
         self.offsets = StreamOffsets(self)

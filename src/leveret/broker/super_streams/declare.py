@@ -229,7 +229,7 @@ class _Parts:
         if self.exchange is not None and len(exchanges.by_name) >= exchanges.count_max:
             raise PreconditionFailed(f"a vhost has at most {exchanges.count_max} exchanges")
 
-    # -- entering ---------------------------------------------------------------------------------
+    # -- adding -----------------------------------------------------------------------------------
 
     def enter(self) -> None:
         """Add all prepared parts, by one record."""

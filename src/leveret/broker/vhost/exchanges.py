@@ -66,10 +66,10 @@ class Exchanges:
     """The exchanges of one vhost and their bindings.
 
     Deleting a queue or an exchange also deletes its bindings, which takes seconds for a million of
-    them.  Its name is free at once.  A binding with a deleted end routes nothing, and is in no
-    listing.
+    them.  The name of the queue or exchange is free at once.  A binding with a deleted end routes
+    nothing, and is in no listing.
 
-    Invariant: an auto-delete exchange is deleted with its last binding, also in a long chain of
+    Invariant: an auto-delete exchange is deleted with its last binding, even in a long chain of
     exchanges.
     """
 
@@ -637,7 +637,7 @@ class Exchanges:
         del source.bindings[binding.identity]
         self.counts.count(binding.made_by, -1)
         if source.deleted:
-            # Book nothing, because the deleted source has booked everything out; but remove the
+            # Book nothing, because the deleted source has released everything; but remove the
             # binding from its index, where it would stay in memory.
             source.remove(binding)
             return None

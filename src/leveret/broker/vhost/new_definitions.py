@@ -32,7 +32,7 @@ def new_exchange(
     internal: bool,
     arguments: Arguments,
 ) -> tuple[Exchange, Definition]:
-    """Return an exchange that can be entered, with its record; no memory is booked for it.
+    """Return an exchange that is ready to be added, with its record; no memory is booked for it.
 
     Raises: PreconditionFailed (406) for a bad type or argument.
     """

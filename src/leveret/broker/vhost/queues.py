@@ -183,7 +183,7 @@ class Queues:
     def prepare(
         self, name: Name, attributes: QueueAttributes, owner: Owner | None
     ) -> tuple[Queue, Definition]:
-        """Return a queue that can be entered, with its record; no memory is booked for it.
+        """Return a queue that is ready to be added, with its record; no memory is booked for it.
 
         Raises: PreconditionFailed (406) for arguments that cannot be stored.
         """

@@ -3,7 +3,7 @@
     BACKUP/manifest.json     written last: a backup without it is incomplete
 
 Invariants: every file and name is synced before the manifest is written; the manifest contains a
-checksum of its own fields; no path in it leads out of the backup.
+checksum of its own fields; no path in it points outside the backup.
 """
 
 from __future__ import annotations

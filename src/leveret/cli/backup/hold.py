@@ -69,7 +69,7 @@ class BackupHold:
         self.close()
 
     def close(self) -> None:
-        """Disconnect, upon which the broker releases the files."""
+        """Disconnect, after which the broker releases the files."""
         self._connection.close()
 
     def beat(self) -> None:

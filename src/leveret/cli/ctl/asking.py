@@ -15,7 +15,7 @@ from leveret.cli.options import read_json
 from leveret.cli.place import BrokerOptions
 from leveret.limits import SHORT_STRING_BYTES_MAX
 
-#: The number of characters of a too long name that an error quotes.
+#: The number of characters that an error quotes of a name that is too long.
 _QUOTED = 40
 
 Vhost = Annotated[str, typer.Option("--vhost", "-p", help="The vhost.")]
@@ -86,7 +86,7 @@ def target(context: typer.Context) -> BrokerAddress:
 
 
 def json_of(text: str, what: str) -> object:
-    """Return the value of a JSON text.  Raises: Failure."""
+    """Return the value of a JSON document.  Raises: Failure."""
     try:
         return read_json(text)
     except ValueError as error:

@@ -21,7 +21,7 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def say_lines(text: str, *, err: bool = False) -> None:
-    """Print a text of several lines."""
+    """Print text of several lines."""
     for line in text.splitlines():
         say(line, err=err)
 

@@ -195,7 +195,7 @@ def print_list(line: CommandLine, broker: BrokerAddress) -> int:
 def _only(listing: Listing, columns: tuple[str, ...]) -> dict[str, str] | None:
     """Return the query that selects only these columns, or None if the API cannot select them.
 
-    It keeps answers small: the row of a queue has two kilobytes, and a list can have many rows.
+    It keeps answers small: the row of a queue is two kilobytes long, and a list can have many rows.
     """
     names = [listing.named.get(column, column) for column in columns]
     wanted = ",".join(name for name in names if isinstance(name, str))

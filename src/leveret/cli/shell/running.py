@@ -95,7 +95,7 @@ def report(failure: exits.Failure, where: str = "") -> None:
 
 
 def _lines(source: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a pipe; truncate too long lines to one byte more than the limit."""
+    """Yield the lines of a pipe; truncate a long line to one byte more than the limit."""
     while raw := source.readline(SHELL_LINE_BYTES_MAX + 1):
         yield raw
         if len(raw) > SHELL_LINE_BYTES_MAX:

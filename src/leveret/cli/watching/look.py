@@ -1,7 +1,8 @@
-"""A snapshot of a broker from its HTTP API: its totals, its node, and its busiest queues.
+"""A snapshot of a broker from its HTTP API: the overview, the node's figures, the busiest queues.
 
-A broker samples rates while clients request them.  Until it has samples, rates are computed from
-the previous snapshot.  A broker of another version may omit fields; a missing number counts as 0.
+A broker samples its counters while clients request rates.  Until it has samples, `rate` uses the
+growth since the previous snapshot.  A broker of another version may omit fields; a missing number
+counts as 0.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _QUEUE_FIELDS: Final = (
 class Snapshot:
     """The answers of a broker at the time `at`, in seconds of a monotonic clock.
 
-    `node` is None if the user has no permission to read it.  `queues` is one page of all queues.
+    `node` is None if the user may not read the node's figures.  `queues` is one page of all queues.
     """
 
     at: float
@@ -50,7 +51,7 @@ class Snapshot:
 
 
 def take_look(api: Path | Remote) -> Snapshot:
-    """Request the totals and the node.  Raises: Failure."""
+    """Request the broker's overview and its node's figures.  Raises: Failure."""
     began = time.monotonic()
     overview = _row(get_json(api, "/api/overview"))
     node = _node(api)
@@ -75,7 +76,7 @@ def look_at_queues(api: Path | Remote, vhost: str, sort: str, count: int) -> Sna
 
 
 def _node(api: Path | Remote) -> Row | None:
-    """Return the broker's node, or None if the user has no permission.  Raises: Failure."""
+    """Return the node's figures, or None if the user may not read them.  Raises: Failure."""
     try:
         found = get_json(api, "/api/nodes")
     except exits.Failure as failure:

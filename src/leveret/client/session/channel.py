@@ -186,7 +186,7 @@ class ChannelSession(OwnedChannel):
             self._confirm(memory)
 
     def _check_request(self, memory: ChannelMemory, method: Method) -> None:
-        """Refuse once to commit a lost transaction.  Raises: TransactionLost."""
+        """Refuse, once, to commit a lost transaction.  Raises: TransactionLost."""
         try:
             memory.check_request(method)
         finally:

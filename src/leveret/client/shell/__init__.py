@@ -1,1 +1,1 @@
-"""The parts that the asyncio and the blocking shell share: all but sockets, timers and waiting."""
+"""The parts that the asyncio and the blocking shell share: no sockets, timers or waiting."""

@@ -169,7 +169,7 @@ def _purged(reply: Replied) -> int:
 
 
 def queue_delete(queue: str, *, if_unused: bool = False, if_empty: bool = False) -> Request[int]:
-    """Delete a queue; return its number of messages.  Raises: PreconditionFailed (406)."""
+    """Delete a queue; return the number of its messages.  Raises: PreconditionFailed (406)."""
     method = QueueDelete(queue=checked("queue", queue), if_unused=if_unused, if_empty=if_empty)
     return Request(method, _deleted)
 

@@ -14,7 +14,7 @@ from aiohttp import http_exceptions as faults
 
 from leveret.escaping import unquoted
 
-#: Takes a level and a text.
+#: Takes a level and the text of a message.
 Log = Callable[[str, str], None]
 
 #: The reasons why a request cannot be parsed.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from leveret.broker.broker import Broker
 
-#: Takes a level and a text.
+#: Takes a level and the text of a message.
 Log = Callable[[str, str], None]
 
 #: The prefixes of paths whose trailing slash is removed.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from leveret.broker.ownership import Owner
     from leveret.clock import Clock
 
-#: The memory of a query and its entries in two tables, without its texts.
+#: The memory of a query and its entries in two tables, without its strings.
 _QUERY_BYTES: Final = 900
 
 #: A stream's number, and a run of a query.

@@ -34,7 +34,7 @@ class Slices:
 
     @contextmanager
     def of(self, user: str) -> Iterator[None]:
-        """Assign the slices in the body to a user."""
+        """Assign the slices in the `with` block to a user."""
         token = _ASKING.set((self, user))
         try:
             yield

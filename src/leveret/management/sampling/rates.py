@@ -44,7 +44,7 @@ _LENGTHS: Final = {
     "messages_unacknowledged": ("messages_unacknowledged",),
 }
 
-#: The most digits of a number of seconds.
+#: The maximum number of digits of a number of seconds.
 _DIGITS_MAX: Final = 8
 
 

@@ -1,11 +1,11 @@
 """Samples the broker's counters every five seconds, for rates and histories.
 
-The core only maintains plain numbers; a timer reads them, in slices.  A simultaneous scrape of
-metrics shares the walk over all queues (`Walks`).  If the broker has few queues, all of them are
-sampled, so that rates are known at the first request.  Otherwise a queue is sampled for some
-minutes after a request for its rate, and without requests nothing is sampled or stored.  Each
-sampled queue has a series, up to a maximum: a history if it was requested individually, and enough
-samples for a rate if it was in a list.
+The core only maintains plain counters; a timer reads them, in slices.  A sample and a scrape of
+metrics at the same time share one walk over all queues (`Walks`).  If the broker has few queues,
+all of them are sampled, so that rates are known at the first request.  Otherwise a queue is sampled
+for some minutes after a request for its rate, and without requests nothing is sampled or stored.
+Each sampled queue has a series, up to a maximum: a history if it was requested individually, and
+enough samples for a rate if it was in a list.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class Sampler:
         return self._wall_ms() if self._found is None else self._found.wall_ms
 
     def start(self) -> None:
-        """Begin sampling without a request, which continues as long as there are few queues."""
+        """Begin sampling without a request; continue as long as the broker has few queues."""
         self._work = asyncio.get_running_loop().create_task(self._run())
 
     def now_ms(self) -> int:
@@ -224,7 +224,7 @@ class Sampler:
         self.ordered = None
 
     def _watches_all(self) -> bool:
-        """Add all queues to the sampled ones if there are few; return whether there are few."""
+        """Sample all queues if the broker has few enough; return whether it does."""
         vhosts = self._broker.vhosts
         most = self._unasked_max
         if len(vhosts) > most or sum(len(one.queues.by_name) for one in vhosts.values()) > most:
@@ -265,7 +265,7 @@ class Sampler:
         return found
 
     def _forget(self, last: int) -> None:
-        """Drop the series of queues that were last requested before a tick."""
+        """Drop the series of queues that were last requested before the tick `last`."""
         for key in [key for key, watched in self.queues.items() if watched.asked < last]:
             self._drop(key)
 

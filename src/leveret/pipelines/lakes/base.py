@@ -50,7 +50,7 @@ class LakeOptions:
 
 
 class LakeTable(ABC):
-    """A table in one of the formats."""
+    """A Parquet, Delta or Iceberg table of an archive."""
 
     #: Whether the files also contain the partition columns, and the folder of the files.
     keeps_partition_columns = False

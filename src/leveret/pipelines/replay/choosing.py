@@ -110,7 +110,7 @@ def matching(patterns: Sequence[str], keys: pa.Array) -> pa.Array:
 
 
 def header_choice(pairs: Sequence[str]) -> dict[str, str | None]:
-    """Parse `NAME=VALUE` and `NAME` texts into a choice's headers.  Raises: JobError."""
+    """Parse `NAME=VALUE` and `NAME` strings into a choice's headers.  Raises: JobError."""
     found: dict[str, str | None] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")

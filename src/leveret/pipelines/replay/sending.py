@@ -374,7 +374,7 @@ def pace(
 
 
 def job_name(kind: str, **said: object) -> str:
-    """Return a name that depends only on the job's arguments, so that a repeated job has it."""
+    """Return a name that depends only on the job's arguments, so that repeated runs have the same."""
     text = json.dumps(said, sort_keys=True, default=str)
     return f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 

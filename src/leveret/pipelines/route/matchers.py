@@ -1,10 +1,10 @@
-"""The exchange types for the route job: matchers of messages and numbered bindings.
+"""The exchange types for the route job, which match messages with numbered bindings.
 
 The topic trie, the headers matcher and the hash ring are the broker's own (`leveret.routing`).  As
 in `broker.exchanges.types`, each class uses the parts of bindings and messages that matter for its
 type.
 
-Invariant: only one thread at a time uses a matcher, like a trie.
+Invariant: only one thread at a time uses a matcher, because the trie requires this.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Direct(Matcher):
         self._by_key.setdefault(binding.binding_key, []).append(number)
 
     def match(self, key: str, message: MessageKey) -> list[int]:
-        """Return the bindings of the key."""
+        """Return the bindings with this key."""
         return self._by_key.get(key, [])
 
 
@@ -196,7 +196,7 @@ class ConsistentHash(Matcher):
             self._ring.settle(_POINTS_AT_ONCE)
 
     def match(self, key: str, message: MessageKey) -> list[int]:
-        """Return the one binding that the value selects."""
+        """Return the binding that the hashed value selects."""
         value: str | None = key
         if self._header:
             value = message.headers.get(self._header)
@@ -231,7 +231,7 @@ class ModulusHash(Matcher):
         self._stale = True
 
     def match(self, key: str, message: MessageKey) -> list[int]:
-        """Return the one binding that the key selects."""
+        """Return the binding that the routing key selects."""
         if self._stale:
             self._ordered = [self._ends[end] for end in sorted(self._ends)]
             self._stale = False
@@ -277,7 +277,7 @@ _KINDS: Final[dict[str, type[Matcher]]] = {
     "x-local-random": Random,
     "x-modulus-hash": ModulusHash,
     "x-random": Random,
-    # Messages that it delivers to new bindings are not traffic.
+    # Messages that this exchange delivers to new bindings are not traffic.
     "x-recent-history": Fanout,
     "x-super-stream": SuperStream,
 }

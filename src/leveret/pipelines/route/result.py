@@ -10,7 +10,7 @@ from leveret.pipelines.route.topology import RecordedBinding
 
 @dataclass(frozen=True, slots=True)
 class QueueLoad:
-    """The messages of one queue; `before` is their number in the other topology."""
+    """The number of messages of one queue; `before` is the number in the other topology."""
 
     queue: str
     messages: int
@@ -44,7 +44,7 @@ class Unroutable:
 
 @dataclass(frozen=True, slots=True)
 class ReroutedKey:
-    """The messages with one key whose queues differ between the topologies."""
+    """The messages of one exchange and key that the two topologies route to different queues."""
 
     exchange: str
     routing_key: str

@@ -127,7 +127,7 @@ class DirectClients:
 
     @asynccontextmanager
     async def channel(self, user: str, vhost: str) -> AsyncIterator[DirectClient]:
-        """Open a channel to a vhost on behalf of a user, and close it after the body.
+        """Open a channel to a vhost on behalf of a user, and close it after the `with` block.
 
         Raises: AmqpError for errors that an AMQP client would receive.
         """

@@ -14,7 +14,7 @@ from typing import cast
 
 from leveret.session.admission import Admission, Slot
 
-#: Logs a text; takes its level and the text.
+#: Logs a message; takes its level and its text.
 Say = Callable[[str, str], None]
 
 #: Returns an opening step that precedes the protocol of a connection that has a slot.

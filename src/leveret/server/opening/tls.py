@@ -40,7 +40,7 @@ _RECORD_BYTES: Final = 16_384
 #: The record type that every handshake begins with.
 _HANDSHAKE_RECORD: Final = 22
 
-#: The texts for OpenSSL's reasons for a failed handshake.
+#: The messages for OpenSSL's reasons for a failed handshake.
 _REASONS: Final = {
     "UNSUPPORTED_PROTOCOL": "the client offers no TLS version that tls_version_min allows",
     "VERSION_TOO_LOW": "the client offers no TLS version that tls_version_min allows",

@@ -62,7 +62,7 @@ class ServerChannel(DeliveryChannel):
         #: True once a message was published on the channel.
         self.publishes = False
         self.consumers: dict[str, QueueConsumer] = {}
-        #: basic.qos: the prefetch of consumers added from now on; 0 is no limit.
+        #: basic.qos: the prefetch of consumers added from now on; 0 means no limit.
         self.prefetch_next: i64 = 0
         #: The queue declared last, which an empty name refers to.
         self.last_queue = Name("")
@@ -170,9 +170,9 @@ class ServerChannel(DeliveryChannel):
     def time_out(self, late: list[Unacked]) -> Unacked | None:
         """Cancel the consumers of `late` deliveries, and requeue these deliveries.
 
-        If no basic.cancel can be sent for one of the deliveries, change nothing and return it.
-        That is so for a delivery by basic.get, for one to a consumer that the client has cancelled,
-        and for any delivery if the client lacks the capability.
+        If no basic.cancel can be sent for one of the deliveries, change nothing and return that
+        delivery.  This is the case for a delivery by basic.get, for one to a consumer that the
+        client has cancelled, and for any delivery if the client lacks the capability.
         """
         for unacked in late:
             consumer = unacked.consumer

@@ -2,9 +2,9 @@
 
 Deliveries store no time, because that would make each of them more expensive.  Instead, a note
 records the newest delivery tag of a channel at one time, and the age of a delivery is that of the
-first note that covers its tag.  The connection makes notes when deliveries are written
-(`AckClock`), at most one in a 64th of the shortest limit, and thins out large numbers of notes
-in proportion to their age.  So a limit takes effect at most a 32nd of it late, and never early.  If
+first note that covers its tag.  The connection adds notes when it writes deliveries (`AckClock`),
+at most 64 within the shortest limit.  If a channel has many notes, some are dropped, more of the
+older ones.  So a limit never takes effect early, and is late by at most a 32nd of its length.  If
 thousands of deliveries are older than the shortest limit but have longer limits of their own, a
 check examines them in parts, and the next check waits longer: with a million of them, half a
 minute.
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 #: The number of notes of one channel above which they are thinned out.
 _NOTES_MAX: Final = 256
 
-#: After that, the error of a delivery's age is at most one part in this many.
+#: After notes were dropped, the age of a delivery is wrong by at most one part in this many.
 _PARTS: Final = 64
 
 #: The number of deliveries that a check examines before it yields to other work.
 _LOOKED_AT: Final = 1024
 
-#: The delivery time is noted at most this often within the shortest limit, and at most once per
+#: A note is added at most this often within the shortest limit, and at most once per
 #: `_NOTES_APART_MS`.
 _NOTES_PER_LIMIT: Final = 64
 _NOTES_APART_MS: Final = 10
@@ -117,7 +117,7 @@ class ConsumerTimeout:
         while looked_at == _LOOKED_AT and self.notes:
             notes = self.notes
             if now_ms - notes[0][0] < shortest:
-                # Even the oldest delivery is within the shortest limit.
+                # Not even the oldest delivery exceeds the shortest limit.
                 self._look_again(notes[0][0] + shortest)
                 return
             found = self._unacked.from_tag(first_tag, _LOOKED_AT)
@@ -263,7 +263,7 @@ class ReturnedSource(Source):
     def __init__(self, core: Core) -> None:
         super().__init__(core, "", QueueSettings({}))
         self.deleted = True
-        # Always scheduled, so that nothing schedules it: an ack, a reject or a requeue of a
+        # Always True, so that nothing schedules this source: an ack, a reject or a requeue of a
         # delivery has no effect.
         self.scheduled = True
 

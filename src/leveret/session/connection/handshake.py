@@ -133,7 +133,7 @@ class Handshake:
             login.waiting = True
 
     def _tune_ok(self, method: ConnectionTuneOk) -> None:
-        """Apply the client's limits (behaviour 5: larger than offered is 530); 0 is no limit."""
+        """Apply the client's limits (behaviour 5: larger than offered is 530); 0 means no limit."""
         connection = self._connection
         settings = connection.settings
         frame_max = method.frame_max

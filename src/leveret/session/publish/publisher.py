@@ -1,13 +1,13 @@
 """Publishing: the path of every message from bytes to queues.
 
-`take_whole` handles a publish (method, header, one body frame) at once if all of it is in the
-input; other publishes arrive frame by frame (`content`) and end in `accept` too.  Staged messages
-and commits of batches (`staged`), `immediate` messages, and messages to thousands of queues
-(`fan_out`) branch off there.
+`take_whole` handles a publish (method, header, one body frame) in one call if all of it is in the
+input; other publishes arrive frame by frame (`content`), and `accept` handles these too.  Staged
+messages and commits of batches (`staged`), `immediate` messages, and messages to thousands of
+queues (`fan_out`) are passed on from there.
 
-The arguments of a publish are the key of a cache of resolved routes, so that repeating an exchange
-and routing key costs one look-up.  A declare, bind or delete anywhere in the vhost makes the cached
-routes stale.
+Resolved routes are cached by the encoded arguments of the publish, so another publish with the same
+exchange and routing key costs one look-up.  A declare, bind or delete anywhere in the vhost makes
+the cached routes stale.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Publisher:
         self.routes = self.cache.known
 
     def take_whole(self) -> None:
-        """Handle the complete publishes at the front of the input.
+        """Handle the complete publishes at the beginning of the input.
 
         Stop at anything else, and when the connection is halted.
         """

@@ -84,7 +84,7 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def texts(text: str) -> tuple[str, ...]:
-    """Parse one or more distinct texts that are separated by commas or in a JSON list."""
+    """Parse one or more distinct strings that are separated by commas or in a JSON list."""
     if text.lstrip().startswith("["):
         try:
             found = json.loads(text)

@@ -5,9 +5,10 @@
     query = start_available(rows.writeStream.format("parquet").options(...))
     query.awaitTermination()
 
-Spark 4.0 and 4.1 run `Trigger.AvailableNow` of a Python source as a single batch.  With a limit
-such as `maxOffsetsPerTrigger`, the query reads no more than that batch, and a queue is not notified
-that the batch is committed.  On these versions a thread polls an ordinary query and stops it.
+Spark 4.0 and 4.1 run `Trigger.AvailableNow` of a Python source as a single batch.  So a query with
+a limit such as `maxOffsetsPerTrigger` ends after that batch, and the reader of a queue never learns
+that the batch was committed.  On these versions `start_available` starts an ordinary query, which a
+thread polls and stops.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Reading of an offset range, with retries and a check for missing messages.
 
-Only this module decides about data loss, as in Spark's Kafka source.  With `failOnDataLoss`,
-missing messages are an error; without it they are logged and skipped.  An unreachable broker is not
-data loss, but an error if it stays unreachable for longer than `retryTimeoutMs`.
+Only this module decides what counts as data loss, as in Spark's Kafka source.  With
+`failOnDataLoss`, missing messages are an error; without it they are logged and skipped.  An
+unreachable broker is not data loss, but an error if it stays unreachable for longer than
+`retryTimeoutMs`.
 """
 
 from __future__ import annotations

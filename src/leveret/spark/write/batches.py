@@ -1,6 +1,6 @@
 """Rows as batches: many messages in the body of one publish (`leveret.wire.content.message_batch`).
 
-The rows of a task that all go to one place are staged so, if the broker needs no look at any of
+The rows of a task that all go to one place are staged so, if the broker need not examine any of
 them.  The broker stores each batch as one chunk.
 """
 
@@ -80,7 +80,7 @@ class RowBatches:
 
 
 def _is_plain(encoded: bytes) -> bool:
-    """Return whether the broker needs no look at a message with these properties."""
+    """Return whether the broker need not examine a message with these properties."""
     if encoded[0] & _LOOKED_AT or encoded[1] & _LOOKED_AT_LOW:
         return False
     return not encoded[0] & _HEADERS or not any(name in encoded for name in _LOOKED_AT_NAMES)

@@ -94,7 +94,7 @@ class WriteOptions:
 
     @property
     def place(self) -> str:
-        """The destination as a part of the sink's identity: a text of at most 255 bytes.
+        """The destination as a part of the sink's identity: a string of at most 255 bytes.
 
         Streams and queues are one kind of place: the default exchange with their name.  If columns
         give the destination, the place is `columns`.
@@ -170,7 +170,7 @@ def parse_write_options(raw: Mapping[str, str]) -> WriteOptions:
 
 
 def _cut(place: str) -> str:
-    """Return a text of at most 255 bytes; a longer one ends in a digest of its whole."""
+    """Return a string of at most 255 bytes; a longer one ends in a digest of its whole."""
     if len(place) <= SHORT_STRING_BYTES_MAX:
         return place
     digest = hashlib.sha256(place.encode()).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""Decoding of records, checks of their bounds, and their application to a `Replay`."""
+"""Decodes records, checks their bounds, and applies them to a `Replay`."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class Applier:
         self._replay.ack(read_i64_le(data, at), sequence, sequence)
 
     def _spill(self, data: bytes, start: i64, end: i64) -> None:
-        """Apply the reference to a chunk of earlier messages, whether it is intact or not."""
+        """Apply the reference to a chunk of earlier messages, even if the chunk is damaged."""
         ranges_at: i64 = start + 8 + CHUNK_REF_BYTES
         if end < ranges_at or (end - ranges_at) % 16:
             raise Damaged("a record does not have the size of its kind")

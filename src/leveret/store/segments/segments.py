@@ -130,7 +130,7 @@ class ChunkRef:
 def chunk_ref(
     builder: ChunkBuilder, file_number: i64, position: i64, size: i64, temporary: bool = False
 ) -> ChunkRef:
-    """Return the reference to a builder's chunk, with `size` bytes at that position."""
+    """Return the reference to a builder's chunk, which has `size` bytes at that position."""
     return ChunkRef(
         file_number,
         position,
@@ -182,7 +182,7 @@ def _changed_ref(
 
 
 def read_chunk_bytes(disk: Disk, ref: ChunkRef) -> bytes:
-    """Return the bytes at `ref`, fewer if the file ends before.
+    """Return the bytes at `ref`, or fewer if the file is too short.
 
     Raises: StorageFailure if the disk fails or the file does not exist.
     """
@@ -194,7 +194,7 @@ def read_chunk_bytes(disk: Disk, ref: ChunkRef) -> bytes:
 
 
 def read_part_if_readable(disk: Disk, ref: ChunkRef, at: int, size: int) -> bytes:
-    """Return `size` bytes of the chunk at `ref` from `at` on, fewer if the file ends before.
+    """Return `size` bytes of the chunk at `ref` from `at`, or fewer if the file is too short.
 
     Return b"" if the disk fails or the file does not exist.
     """

@@ -51,7 +51,7 @@ class Loss:
         self._report: Final = report
 
     def settle(self, copies: Copies) -> None:
-        """Restore messages found elsewhere, and report the damage with the final loss."""
+        """Restore messages found elsewhere; report the damage and how many messages remain lost."""
         queue = self.queue
         lost = self.rows.settle(copies, self._holdings)
         queue.lost += lost
@@ -128,7 +128,7 @@ class SegmentSurvey:
     def _judge_place(
         self, walk: SegmentWalk, one: ReferencedChunk | None, report: FileReport
     ) -> None:
-        """Add a place without an intact chunk as lost, damaged without loss, or torn."""
+        """Record a place without an intact chunk as lost, damaged without loss, or torn."""
         if one is not None:
             self._lose(one, walk.what, report)
             return

@@ -30,7 +30,7 @@ from leveret.management.rights import ADMINISTRATION
 from leveret.management.routes.lists import rows_response
 from leveret.management.routes.shared import OPERATOR, Row, json_response, number_of_query
 
-#: `Retry-After` in seconds at the limit of backups.
+#: `Retry-After` in seconds if too many backups are in progress.
 _AGAIN_SECONDS: Final = "60"
 
 #: The largest offset in a query; nothing is sent from an offset after the end of the file.

@@ -36,7 +36,7 @@ _PROTOCOLS: Final = {
 #: The length in seconds of each time unit of a certificate check.
 _UNITS: Final = {"days": 86_400, "weeks": 604_800, "months": 2_628_000, "years": 31_536_000}
 
-#: The most digits of a number in a path.
+#: The maximum number of digits of a number in a path.
 _DIGITS_MAX: Final = 6
 
 
@@ -72,7 +72,7 @@ async def alarms(request: web.Request) -> web.Response:
 
 
 async def virtual_hosts(_request: web.Request) -> web.Response:
-    """Return that all vhosts run; the broker does not start if it cannot recover one."""
+    """Report that all vhosts run; the broker does not start if it cannot recover one."""
     return _ok()
 
 
@@ -129,7 +129,7 @@ async def in_service(request: web.Request) -> web.Response:
 
 
 async def below_connection_limit(request: web.Request) -> web.Response:
-    """Check that the broker is below its limit of connections."""
+    """Check that the broker is below its connection limit."""
     counts = request.app[OPERATOR].counts()
     used, room = counts.get("sockets_used", 0), counts.get("sockets_total", 0)
     if used < room:
@@ -147,12 +147,12 @@ async def node(request: web.Request) -> web.Response:
 
 
 async def always(_request: web.Request) -> web.Response:
-    """Return success, because a single node always has its metadata, leaders and cluster size."""
+    """Report success, because a single node always has its metadata, leaders and cluster size."""
     return _ok()
 
 
 async def never_critical(_request: web.Request) -> web.Response:
-    """Return that the node is not critical, because no other nodes depend on it."""
+    """Report that the node is not critical, because no other nodes depend on it."""
     return _ok(reason="single node cluster")
 
 

@@ -51,7 +51,7 @@ async def logout(request: web.Request) -> web.Response:
 
 
 async def auth(_request: web.Request) -> web.Response:
-    """Return that users log in by password only, in the form that RabbitMQ's page expects.
+    """Report that users log in by password only, in the form that RabbitMQ's page expects.
 
     The first field is for newer versions of RabbitMQ, the others are for 3.10.
     """
