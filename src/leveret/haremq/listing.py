@@ -86,6 +86,6 @@ def _list_bindings(
 
 
 def _first(items: list[str], between: str) -> str:
-    """Return the first items as one text, which ends with "and more" if there are more."""
+    """Return the first items as one string, which ends with "and more" if there are more."""
     text = between.join(items[:HAREMQ_LISTED_MAX])
     return text + between + "and more" if len(items) > HAREMQ_LISTED_MAX else text

@@ -1,11 +1,11 @@
 """The PySpark data source `leveret`, which reads and writes streams and queues as tables.
 
 Each folder has a task, and each file in it a role, as in Spark's Kafka source: `options/` parses
-options; `stream/` finds streams and plans and reads offset ranges (only `ranges` decides about data
-loss); `queue/` reads queues through a spool on disk; `transports/` fetches messages over
-`connection/`; `columns/` converts messages to Arrow columns.  `write/` converts rows to frames, and
-contains the tasks, the staged batches and their commit.  `source` implements Spark's interface,
-`listener` reports the lag, and `session` creates a session that is ready to use.
+options; `stream/` finds streams and plans and reads offset ranges (only `ranges` decides what
+counts as data loss); `queue/` reads queues through a spool on disk; `transports/` fetches messages
+over `connection/`; `columns/` converts messages to Arrow columns.  `write/` converts rows to
+frames, and contains the tasks, the staged batches and their commit.  `source` implements Spark's
+interface, `listener` reports the lag, and `session` creates a session that is ready to use.
 
 Importing this package loads neither PySpark nor pyarrow.
 """

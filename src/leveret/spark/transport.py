@@ -130,7 +130,7 @@ class Transport(ABC):
 
     @abstractmethod
     def end_at(self, timestamp_ms: int) -> int:
-        """Return the lowest known offset from which on no message was received before a time.
+        """Return the lowest known offset after every message that was received before a time.
 
         Raises: Interrupted; NotFound (404).
         """

@@ -107,19 +107,19 @@ except ImportError:
 
     @dataclass
     class ReadMinRows(ReadLimit):  # type: ignore[no-redef]
-        """A minimal number of rows."""
+        """A minimum number of rows."""
 
         min_rows: int
 
     @dataclass
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
-        """A maximal number of rows."""
+        """A maximum number of rows."""
 
         max_rows: int
 
     @dataclass
     class ReadMaxBytes(ReadLimit):  # type: ignore[no-redef]
-        """A maximal number of bytes."""
+        """A maximum number of bytes."""
 
         max_bytes: int
 

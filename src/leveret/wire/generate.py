@@ -74,12 +74,12 @@ def main(arguments: list[str]) -> int:
 
 
 def _read(path: pathlib.Path) -> str:
-    """Return the text of a file, or an empty text if it does not exist."""
+    """Return the text of a file, or an empty string if it does not exist."""
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def _lines(parts: Iterator[str]) -> str:
-    """Return the lines as one text."""
+    """Return the lines as one string."""
     return "\n".join(parts) + "\n"
 
 

@@ -374,7 +374,7 @@ def pace(
 
 
 def job_name(kind: str, **said: object) -> str:
-    """Return a name that depends only on the job's arguments, so that repeated runs have the same."""
+    """Return a name that depends only on the job's arguments: repeated runs have the same name."""
     text = json.dumps(said, sort_keys=True, default=str)
     return f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 

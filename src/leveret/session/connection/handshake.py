@@ -160,9 +160,9 @@ class Handshake:
         connection.advance(AWAITING_OPEN)
 
     def _open(self, method: ConnectionOpen) -> None:
-        """Enter a vhost.
+        """Open a vhost.
 
-        Raises: NotAllowed (530) if it does not exist or cannot be entered; see `Broker.enter`.
+        Raises: NotAllowed (530) if it does not exist or cannot be opened; see `Broker.enter`.
         """
         connection = self._connection
         name = method.virtual_host

@@ -32,7 +32,7 @@ _TIMESTAMP: Final = 12
 _BINARY: Final = 15
 _STRING: Final = 16
 
-#: Integers (type, bytes) and decimals (type, bytes, maximal digits), from the smallest.
+#: Integers (type, bytes) and decimals (type, bytes, maximum digits), from the smallest.
 _INTEGERS: Final = ((3, 1), (4, 2), (5, 4), (6, 8))
 _DECIMALS: Final = ((8, 4, 9), (9, 8, 18), (10, 16, 38))
 
@@ -40,7 +40,7 @@ _DECIMALS: Final = ((8, 4, 9), (9, 8, 18), (10, 16, 38))
 _VERSION: Final = 1
 _SHORT_MAX: Final = 63
 
-#: From this number of elements on, their count has four bytes instead of one.
+#: From this number of elements on, their count takes four bytes instead of one.
 _LARGE_FROM: Final = 256
 
 

@@ -40,7 +40,7 @@ class Patience(Protocol):
 
     @property
     def num_retries(self) -> int | None:
-        """The maximal number of consecutive retries, or None for no limit."""
+        """The maximum number of consecutive retries, or None for no limit."""
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ class ConnectionRetries:
         self._pause.wait(seconds)
 
     def _seconds_left(self) -> float:
-        """Return the maximal wait before the next attempt, or 0 or less if none is left."""
+        """Return the maximum wait before the next attempt, or 0 or less if no time is left."""
         options = self._options
         if options.num_retries is not None:
             if self._count > options.num_retries:

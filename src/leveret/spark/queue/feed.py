@@ -266,13 +266,13 @@ class QueueFeed:
 
     @property
     def _segment_bytes(self) -> int:
-        """The maximal size of a segment, because batches are limited in whole segments."""
+        """The maximum size of a segment, because batches are limited in whole segments."""
         limit = self._options.max_bytes_per_trigger
         return SPARK_BATCH_BYTES if limit is None else min(limit, SPARK_BATCH_BYTES)
 
     @property
     def _segment_records(self) -> int:
-        """The maximal number of messages in a segment, so that acks are frequent enough."""
+        """The maximum number of messages in a segment, so that acks are frequent enough."""
         return max(1, min(SPARK_BATCH_RECORDS, self._prefetch // 2))
 
     @property

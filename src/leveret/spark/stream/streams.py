@@ -108,7 +108,7 @@ class Streams:
         return self._asked(name, lambda: way.offset_at(timestamp_ms))
 
     def end_at(self, name: str, timestamp_ms: int) -> int:
-        """Return an offset from which on no message of a stream was received before a time.
+        """Return an offset after every message of a stream that was received before a time.
 
         Raises: Interrupted; NotFound (404).
         """

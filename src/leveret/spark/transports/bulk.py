@@ -27,7 +27,7 @@ from leveret.spark.transport import (
     Transport,
 )
 
-#: The maximal bytes of chunks in a response, which are sent in a second or less.
+#: The maximum bytes of chunks in a response, which are sent in a second or less.
 _ANSWER_BYTES: Final = 256 * 1024 * 1024
 
 
@@ -74,7 +74,7 @@ class BulkTransport(Transport):
         return int(self._link.json("/offset", timestamp=max(0, timestamp_ms))["offset"])
 
     def end_at(self, timestamp_ms: int) -> int:
-        """Return the offset after the last before a time.  Raises: Interrupted; NotFound."""
+        """Return the offset after all messages before a time.  Raises: Interrupted; NotFound."""
         return int(self._link.json("/offset", before=max(0, timestamp_ms))["offset"])
 
     def mean_bytes(self, start: int, end: int) -> float:

@@ -59,7 +59,7 @@ class FilesTransport(Transport):
         return stream.latest
 
     def end_at(self, timestamp_ms: int) -> int:
-        """Return the offset after the last before a time.  Raises: NotFound; OptionError."""
+        """Return the offset after all messages before a time.  Raises: NotFound; OptionError."""
         stream = self._stream()
         for part in reversed(stream.parts):
             if stream.begins_before(part, timestamp_ms):

@@ -1,7 +1,7 @@
 """Rows as batches: many messages in the body of one publish (`leveret.wire.content.message_batch`).
 
-The rows of a task that all go to one place are staged so, if the broker need not examine any of
-them.  The broker stores each batch as one chunk.
+The rows of a task are staged in this way if they all go to one place and the broker need not
+examine any of them.  The broker stores each batch as one chunk.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 from leveret.limits import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX
 from leveret.spark.write.rows import Distinct, RawProperties, RowProperties
 
-#: The columns of sizes, and the bytes of a batch before them.
+#: The bytes per row of the two columns of sizes, and the bytes of a batch before these columns.
 _SIZES_BYTES: Final = 8
 _HEAD_BYTES: Final = 8
 
@@ -23,13 +23,13 @@ _HEAD_BYTES: Final = 8
 _ROWS_MIN: Final = 256
 _BYTES_MIN: Final = 64 * 1024
 
-#: The flags of properties that the broker looks at, in the first and the second byte: priority,
-#: reply_to, expiration; user_id.  And the flag of headers.
+#: The flags of properties that the broker examines, in the first byte (priority, reply_to,
+#: expiration) and the second (user_id); and the flag of headers.
 _LOOKED_AT: Final = 0x0B
 _LOOKED_AT_LOW: Final = 0x10
 _HEADERS: Final = 0x20
 
-#: In the names of headers that the broker looks at: CC, BCC, and `x-publishing-id`.
+#: Parts of the names of headers that the broker examines: CC, BCC and `x-publishing-id`.
 _LOOKED_AT_NAMES: Final = (b"CC", b"x-publishing-id")
 
 

@@ -16,7 +16,7 @@ from leveret.spark.write.link import WriteError
 from leveret.spark.write.options import WriteOptions
 from leveret.spark.write.topics import has_exchange
 
-#: What the options name; any other one names a queue.
+#: The kind of object that each option names; any other option names a queue.
 _KINDS: Final = {
     "exchange": "exchange",
     "unroutable": "exchange",
@@ -61,7 +61,7 @@ def _named(options: WriteOptions) -> Iterator[tuple[str, str]]:
 
 
 def _check(options: WriteOptions, named: list[tuple[str, str]]) -> None:
-    """Ask the broker for each.  Raises: WriteError; the errors of a lost connection or a login."""
+    """Ask the broker for each name.  Raises: WriteError; the errors of a connection or login."""
     parameters = options.parameters()
     with open_connection(parameters, f"leveret spark write {options.title}") as connection:
         for option, name in named:

@@ -42,18 +42,19 @@ SPARK_WRITE_PIECE_RECORDS: Final = 4_096
 SPARK_WRITE_PIECE_BYTES: Final = 1024 * 1024
 
 
-#: From this value on, a table's integer has eight bytes, below it four.
+#: From this value on, an integer in a table takes eight bytes; below it, four.
 _WIDE_FROM: Final = 2**31
 
-#: How many parts are kept for reuse; with more, keys do not repeat, and all are dropped.
+#: The number of parts kept for reuse; if there are more, the keys do not repeat: all are dropped.
 _KEPT_MAX: Final = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """The sink's additions: the flag mandatory, a staging queue, a publisher.
+    """What the sink adds to rows: the flag `mandatory`, a staging queue, a publisher.
 
-    The headers of staged rows say where each goes, unless the queue has `one_place` for all.
+    The headers of staged rows say where each row goes, unless the queue has `one_place` for all
+    rows.
     """
 
     mandatory: bool
@@ -153,7 +154,7 @@ class Encoder:
         return _interleaved([*parts, bodies, [FRAME_END_OCTET] * len(sizes)])
 
     def _bodies(self, column: pa.Array, offsets: Any, sizes: list[int]) -> list[bytes]:
-        """Return the bodies; one of several frames includes the frame headers in between."""
+        """Return the bodies; a body of several frames includes the frame headers in between."""
         first, last = int(offsets[0]), int(offsets[-1])
         buffer = column.buffers()[2]
         data = b"" if first == last else buffer.slice(first, last - first).to_pybytes()
@@ -204,7 +205,7 @@ class Encoder:
         return [*parts, [kept_starts[size] for size in sizes]]
 
     def _start(self, size: int) -> bytes:
-        """Return the bytes right before a body; a long one includes its own."""
+        """Return the bytes right before a body; a long body already includes its own."""
         return b"" if size > self._frames.body_bytes_max else self._frames.body_start(size)
 
     def _shape(

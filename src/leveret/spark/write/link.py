@@ -28,12 +28,12 @@ from leveret.spark.errors import SourceError
 from leveret.spark.transport import Interrupted
 from leveret.spark.write.options import WriteOptions
 
-#: Unconfirmed bytes that a task keeps to send them again: large bodies reach it before the window
-#: of messages.
+#: The unconfirmed bytes that a task keeps so that it can send them again.  Large bodies reach this
+#: limit before the window of messages.
 _KEPT_BYTES: Final = 64 * 1024 * 1024
 
 
-#: With it Leveret returns messages that it had received before; other brokers ignore it.
+#: With this capability, Leveret returns messages that it had received before; others ignore it.
 _CAPABILITIES: Final = {"leveret.already_taken": True}
 
 #: The reply code of such a return.
@@ -115,7 +115,7 @@ class Sender:
         self._came_back: deque[ReturnedMessage] = deque()
         self._handing = False
         self._sent = 0
-        #: The number of messages sent before the first one of the present connection.
+        #: The number of messages sent before the first message of the current connection.
         self._base = 0
         self.frames = PublishFrames(self._publisher.channel.number, connection.session.frame_max)
 

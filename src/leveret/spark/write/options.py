@@ -39,12 +39,13 @@ DESTINATIONS: Final = ("exchange", "stream", "queue", "topic")
 #: The options that Spark adds itself.
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname"})
 
-#: Names of publishers and sinks get a partition's number as suffix, and a staging queue's more.
+#: Names of publishers and sinks get a partition's number as suffix, and those of staging queues get
+#: more.
 _OWN_NAME_BYTES_MAX: Final = 128
 
 _DEAD_LETTER: Final = "dead-letter:"
 
-#: The characters that names of exchanges and queues keep in a place; a space ends one.
+#: The characters that the names of exchanges and queues keep in a place; a space ends a name.
 _PLAIN: Final = "/!$&'()*+,;=:@#"
 
 
@@ -120,7 +121,7 @@ class WriteOptions:
         return None
 
     def parameters(self) -> Parameters:
-        """Return where to connect, with the password from the environment.  Raises: OptionError."""
+        """Return the parameters, with the password from the environment.  Raises: OptionError."""
         files = ClientTlsFiles(self.ca_file, self.certificate_file, self.key_file)
         return connection_parameters(self.uri, self.password_env, files)
 
@@ -170,7 +171,7 @@ def parse_write_options(raw: Mapping[str, str]) -> WriteOptions:
 
 
 def _cut(place: str) -> str:
-    """Return a string of at most 255 bytes; a longer one ends in a digest of its whole."""
+    """Return a string of at most 255 bytes; a longer string ends in a digest of the whole."""
     if len(place) <= SHORT_STRING_BYTES_MAX:
         return place
     digest = hashlib.sha256(place.encode()).hexdigest()[:32]

@@ -1,6 +1,6 @@
 """The result of a write, and the file with the results: one line of JSON for each commit.
 
-Spark has no place for it: the process that commits returns only a status, and a Python sink
+Spark has no place for results: the process that commits returns only a status, and a Python sink
 adds nothing to a query's progress (PySpark 4.3).  So a write with the option `resultFile` leaves
 its results on the driver's machine, where `watch_writes` (`listener.py`) joins them to the progress
 of their query.
@@ -18,14 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-#: Results of commits in a file of the option `resultFile`: days of a batch a minute in less than a
-#: megabyte, which every commit writes again.
+#: The maximum number of results in the file of the option `resultFile`.  With a batch each minute
+#: these are the results of almost three days, in less than a megabyte, which every commit writes
+#: again.
 _RESULTS_MAX: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """One commit: `dropped` of its rows were written before, and no queue took the `unroutable`.
+    """One commit: `dropped` rows were written before, and no queue took `unroutable` rows.
 
     The broker counts the unroutable rows of a staged batch (`GET /api/sinks`), because it routes
     them after the commit.

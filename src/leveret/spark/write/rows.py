@@ -30,12 +30,12 @@ Address = tuple[str, str]
 #: Pairs of a header's name and value; None without headers.
 Headers = tuple[tuple[str, str | None], ...] | None
 
-#: The sink's own headers: those of rows under these names are dropped.
+#: The sink's own headers: any headers of rows with these names are dropped.
 PUBLISHER: Final = "x-publisher"
 PUBLISHING_ID: Final = "x-publishing-id"
 STAGED_EXCHANGE: Final = "x-staged-exchange"
 STAGED_ROUTING_KEY: Final = "x-staged-routing-key"
-#: With it, a table of headers that is empty without the sink's own stays in the message.
+#: With this header, the message keeps a table of headers that is empty without the sink's own.
 STAGED_HEADERS: Final = "x-staged-headers"
 #: The only header of a publish with many rows.
 STAGED_BATCH: Final = "x-staged-batch"
@@ -43,7 +43,7 @@ _STAGED: Final = (STAGED_EXCHANGE, STAGED_ROUTING_KEY, STAGED_HEADERS, STAGED_BA
 RESERVED: Final = frozenset({PUBLISHER, PUBLISHING_ID, *_STAGED})
 _STAGED_BYTES: Final = [name.encode() for name in _STAGED]
 
-#: Says whether a topic of Kafka's is an exchange: that of its super stream, or another one.
+#: Returns whether a Kafka topic is an exchange: that of its super stream, or another one.
 IsExchange = Callable[[str], bool]
 
 #: The `delivery_mode` of a message without one: it survives a restart of the broker.
@@ -56,10 +56,10 @@ class RowError(SourceError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Distinct(Generic[T]):
-    """The distinct values of a batch; `rows`: each row's index, None if all have the first."""
+    """The distinct values of a batch; `rows` is each row's index, or None if all have the first."""
 
     values: list[T]
-    rows: Any = None  # an array of numpy's
+    rows: Any = None  # a numpy array
 
     def index(self) -> Any:
         """Return each row's index, or 0 for all of them."""
@@ -67,7 +67,7 @@ class Distinct(Generic[T]):
 
 
 def paired(left: Distinct[Any], right: Distinct[Any]) -> Distinct[tuple[Any, Any]]:
-    """Return the pairs that rows have."""
+    """Return the distinct pairs of the values of two columns."""
     if left.rows is None and right.rows is None:
         return Distinct([(left.values[0], right.values[0])])
     width = len(right.values)
@@ -108,7 +108,7 @@ def addresses(
 
 
 def _of_topic(topic: str, key: str, is_exchange: IsExchange) -> Address:
-    """Return the address of a row to a topic.  Raises: RowError for a key that would be lost."""
+    """Return the address of a row for a topic.  Raises: RowError for a key that would be lost."""
     if is_exchange(topic):
         return topic, key
     if key:
@@ -212,7 +212,7 @@ class RawProperties:
         return encoded
 
     def _with(self, own_headers: dict[str, object]) -> bytes:
-        """Return the checked bytes with the sink's own headers, and without those of its names."""
+        """Return the checked bytes with the sink's own headers instead of any of the same names."""
         raw = self.raw
         if not own_headers and all(name not in raw for name in _STAGED_BYTES):
             return raw

@@ -2,8 +2,8 @@
 
 Some columns also have the name that they have in Spark's Kafka sink.  As there, an option overrides
 the column of its name, so that a table that was read here can be written elsewhere unchanged;
-columns that only a read has are ignored.  Any other column is refused, because a mistyped one would
-otherwise be silently ignored.
+columns that exist only in reads are ignored.  Any other column is refused, because a mistyped one
+would otherwise be silently ignored.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ COLUMNS: Final[dict[str, tuple[tuple[type[DataType], ...], str]]] = {
     "topic": ((StringType,), "string"),
 }
 
-#: The columns that only a read has.
+#: The columns that exist only in reads.
 PASSED_OVER: Final = tuple(
     name for name in (*ROW.fieldNames(), "timestampType") if name not in COLUMNS
 )
 
-#: The columns of Spark's Kafka sink that are other names.
+#: The columns of Spark's Kafka sink that are other names for columns of this sink.
 _ALIASES: Final = {"value": "body", "key": "routing_key"}
 
 #: Columns that each say where a row goes.

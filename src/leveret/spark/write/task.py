@@ -42,8 +42,8 @@ _UNROUTABLE: Final = "unroutable"
 class WrittenRows(WriterCommitMessage):
     """The result of one task: the number of rows, and their staging queue, if they have one.
 
-    The broker had received `known` of the rows before and dropped them, and no queue took the
-    `unroutable`; for staged rows both are known to the broker alone.
+    The broker had received `known` of the rows before and dropped them, and no queue took
+    `unroutable` of them; for staged rows only the broker knows both numbers.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ def current_task() -> SparkTask:
 
 
 class RowNumbers:
-    """Ids by the row's place, if a repeated task has the same rows in the same order."""
+    """Ids from the positions of rows, for tasks that repeat the same rows in the same order."""
 
     def __init__(self, batch: int) -> None:
         self._next = batch << _ROW_BITS
@@ -108,7 +108,7 @@ class RowNumbers:
 
 
 class ColumnNumbers:
-    """Ids by a column; they must increase, because the broker drops others."""
+    """Ids from a column; they must increase, because the broker drops others."""
 
     def __init__(self) -> None:
         self._last = -1
@@ -135,7 +135,7 @@ class ColumnNumbers:
 
 
 class TaskWriter:
-    """Publishes the rows of one task; made with its first rows."""
+    """Publishes the rows of one task; created with its first rows."""
 
     def __init__(self, options: WriteOptions, layout: Layout, job: Job, task: SparkTask) -> None:
         self._options = options
@@ -144,7 +144,7 @@ class TaskWriter:
         self._unroutable = 0
         self._numbers: RowNumbers | ColumnNumbers | None = None
         self._staging: TaskQueue | None = None
-        # A task waits for its rows as long as they take, and sends no heartbeats meanwhile.
+        # A task waits for its rows for as long as they take, and sends no heartbeats meanwhile.
         connection = open_link(options, beats=False)
         try:
             mode = chosen_mode(options, layout, connection)
@@ -225,7 +225,8 @@ class TaskWriter:
 def _dead_letter_headers(message: ReturnedMessage, publisher: str | None) -> dict[str, object]:
     """Return the headers of an unroutable message for the dead-letter exchange.
 
-    They give its origin as brokers do; it died in no queue.
+    They give the message's origin as brokers do; `queue` is empty, because no queue took the
+    message.
     """
     death: dict[str, object] = {
         "count": 1,
@@ -241,7 +242,7 @@ def _dead_letter_headers(message: ReturnedMessage, publisher: str | None) -> dic
         for field in ("reason", "queue", "exchange"):
             headers[f"x-{which}-death-{field}"] = death[field]
     if publisher is not None:
-        # A queue that gets both must not mistake its number for the publisher's next one.
+        # A queue that gets both messages must not take this one's number for the publisher's next.
         headers[PUBLISHER] = f"{publisher}.unroutable"
     return headers
 

@@ -49,7 +49,7 @@ class Operation:
 class RecordingDisk(Disk):
     """A disk in memory with the initial contents `image`; `trace` lists all operations.
 
-    `bytes_max` is the maximal total size of its files, which can be changed at any time.
+    `bytes_max` is the maximum total size of its files, which can be changed at any time.
     """
 
     def __init__(self, image: Image | None = None, bytes_max: int = UNBOUNDED) -> None:

@@ -58,7 +58,7 @@ from leveret.wire.buffer import BytesWriter, write_i32_le, write_i64_le
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: The maximal ranges of acks in a record, which limits the loss if the record is damaged.
+#: The maximum number of ranges of acks in a record, which limits the loss if it is damaged.
 ACK_RANGES_PER_RECORD_MAX: Final = 512
 
 
@@ -125,7 +125,7 @@ class Journal:
         self.unsynced_bytes: i64 = 0
         self.file_number: i64 = file_number
         self.bytes_since_roll: i64 = 0
-        #: The size from which on the next group begins a new file.
+        #: The size from which the next group begins a new file.
         self.file_bytes_max: i64 = JOURNAL_FILE_BYTES
         self._seed = seed
         self._record_seed: object = seed ^ int(group)

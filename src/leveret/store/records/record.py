@@ -74,7 +74,7 @@ from leveret.wire.buffer import (
 )
 from leveret.wire.trail import has_trail, trail_place, trailed, with_trail
 
-#: The maximal number of addresses in the cache, which is cleared when it is full.
+#: The maximum number of addresses in the cache, which is cleared when it is full.
 ADDRESSES_KNOWN_MAX: Final = 4096
 
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-#: The maximal counts of other returns and of failures.  Records and chunks store both in 31 bits,
+#: The maximum counts of other returns and of failures.  Records and chunks store both in 31 bits,
 #: whose greatest value is reserved.  A greater delivery limit has no effect.
 RETURNS_COUNTED_MAX: Final = 0xFFFF
 FAILURES_COUNTED_MAX: Final = 0x7FFE

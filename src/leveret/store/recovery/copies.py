@@ -54,7 +54,7 @@ from leveret.store.snapshot import (
 from leveret.wire.buffer import read_i64_le
 from leveret.wire.properties import property_expiration
 
-#: The minimal size of a journal record that refers to a chunk.
+#: The minimum size of a journal record that refers to a chunk.
 _SPILL_BYTES_MIN: Final = RECORD_HEADER_BYTES + 8 + CHUNK_REF_BYTES
 
 
@@ -93,8 +93,7 @@ class Copies(Replay):
         self._durable: i64 = durable
         self._wanted: dict[int, RangeSet] = {}
         self._found: dict[int, dict[i64, Copy]] = {}
-        #: For each queue, the sequence from which on an undamaged journal has every recorded
-        #: message.
+        #: For each queue, the sequence from which an undamaged journal has every recorded message.
         self._journaled_from: dict[int, i64] = {}
         self._whole = True
         #: The chunks to which damaged journal records seem to refer.

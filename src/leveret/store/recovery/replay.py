@@ -100,7 +100,7 @@ class Replay(ABC):
     def records_lost(self) -> None:  # noqa: B027
         """Record that records of any queue may be missing at this position of the journal.
 
-        Later records of a queue show its minimal progress.  If there are none, the queue's last
+        Later records of a queue show its minimum progress.  If there are none, the queue's last
         messages may be lost, and their sequences may be reused.
         """
 

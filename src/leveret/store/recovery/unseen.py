@@ -197,5 +197,5 @@ def _may_publish(damage: Damage) -> bool:
 
 
 def _bound(damage: Damage) -> int | None:
-    """Return the maximal number of a queue's sequences in a damaged place, or None if unknown."""
+    """Return the maximum number of a queue's sequences in a damaged place, or None if unknown."""
     return None if damage.records is None or damage.kind == TX else 1

@@ -23,7 +23,7 @@ from leveret.limits import SPILL_BATCH_BYTES, SPILL_BYTES_MAX
 from leveret.store.segments.segments import ChunkRef, SegmentNumbers, chunk_ref, moved_ref
 from leveret.store.segments.use import SegmentUse
 
-#: The size from which on no more chunks are added to a segment file.
+#: The size from which no more chunks are added to a segment file.
 SEGMENT_FILE_BYTES: Final = 64 * 1024 * 1024
 
 

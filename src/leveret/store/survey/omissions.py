@@ -21,7 +21,7 @@ from leveret.store.recovery.copies import readable_chunk
 from leveret.store.segments.segments import ChunkRef
 from leveret.store.survey.holdings import Holding, Holdings
 
-#: The maximal number of definitions that are named individually; the others are counted.
+#: The maximum number of definitions that are named individually; the others are counted.
 _NAMED_MAX: Final = 100
 
 #: The fields that identify a definition in descriptions.
