@@ -123,7 +123,7 @@ class HareCommands:
     # -- channels ----------------------------------------------------------------------------------
 
     def _open(self, request: OpenChannel) -> None:
-        """Open a channel; accept one that is already open, since a refusal would end the client."""
+        """Open a channel; accept an open one, because a refusal would stop the client."""
         connection = self._connection
         if not request.cid:
             raise PreconditionFailed("a channel needs an id")

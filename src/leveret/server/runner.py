@@ -351,7 +351,7 @@ class Runner:
         return done
 
     def _found_no_room(self, full: DiskFull, again: Callable[[], None]) -> None:
-        """Repeat a write after a delay; nothing depends on it, and no other write begins before."""
+        """Repeat a write after a delay; nothing depends on it, and no other write begins first."""
         if not self.failed:
             self._observer.no_room(full)
             self._loop.call_later(NO_ROOM_SECONDS, again)

@@ -8,7 +8,7 @@ subclassed and can release the GIL around each call.
 Invariants: a write is complete or raises.  After an exception the contents of the disk are unknown,
 and the caller stops using the file.  A failed sync is never repeated, because the kernel marks the
 lost pages clean.  Only a write that finds no space (`full`) may be repeated: it changes no more
-than the end of the file, at which the caller must truncate the file before.  Files are created with
+than the end of the file, at which the caller must first truncate the file.  Files are created with
 mode 0600 and directories with 0700, even if the umask allows more.
 """
 

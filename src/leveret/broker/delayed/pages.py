@@ -7,8 +7,8 @@ page is read when its first message is due soon.  Only the messages due soon are
 others stay on disk.  So a message may be in memory and in a page at once, but is delivered once.
 
 The chunks of a store contain the due times of their messages in the column of expiries.  So after a
-restart, the chunk's reference contains the time to read it, and no chunk is read before.  Chunks of
-earlier versions have no due times.  They begin below `from_sequence`, and are read soon after a
+restart, the chunk's reference contains the time to read it, and no chunk is read earlier.  Chunks
+of earlier versions have no due times.  They begin below `from_sequence`, and are read soon after a
 start.
 
 Invariants: `next_due` is not later than the due time of any message that is only in the page;

@@ -148,13 +148,13 @@ class Account:
             )
 
     def book(self, size: i64) -> None:
-        """Book `size` bytes; a negative size books out."""
+        """Add `size` bytes, which may be negative."""
         if not self._ended:
             self.bytes += size
             self._accounts.definition_bytes += size
 
     def end(self) -> None:
-        """Book out everything, because the owner was removed."""
+        """Release everything, because the owner was removed."""
         self.book(-self.bytes)
         self._ended = True
 
@@ -168,7 +168,7 @@ class MarkAccount:
         self._accounts: Final = accounts
 
     def book(self, size: i64) -> None:
-        """Book `size` bytes; a negative size books out."""
+        """Add `size` bytes, which may be negative."""
         self.bytes += size
         self._accounts.mark_bytes += size
 
@@ -178,7 +178,7 @@ class MarkAccount:
         return most < 0 or self._accounts.mark_bytes < most
 
     def end(self) -> None:
-        """Book out everything, because the owner was removed."""
+        """Release everything, because the owner was removed."""
         self.book(-self.bytes)
 
 
@@ -198,7 +198,7 @@ class ConnectionAccount:
         self.book(CONNECTION_BYTES)
 
     def book(self, size: i64) -> None:
-        """Book `size` bytes; a negative size books out."""
+        """Add `size` bytes, which may be negative."""
         if not self._ended:
             self.bytes += size
             self._accounts.connection_bytes += size

@@ -1,1 +1,1 @@
-"""The parts that the asyncio and the blocking shell share: no sockets, timers or waiting."""
+"""The parts that the asyncio and the blocking shell share, without sockets, timers and waiting."""

@@ -1,4 +1,4 @@
-"""The part of a connection pool that both shells share, without waiting, opening and closing.
+"""The part of a connection pool that both shells share; they add waiting, opening and closing.
 
 Invariants: those of `Shelves`; a connection is open when it is lent; a caller that stops waiting
 occupies no place in the pool.

@@ -4,8 +4,9 @@ A user may have 64 requests open, with large bodies or large answers.  A body is
 announced length before it is read.  The data of an answer (message bodies, the rows of a sorted
 list) is booked as it is collected.  Small requests are booked too, but never refused.
 
-Invariants: large requests use more than the share only if there is a single one, and those of one
-user more than half of it only if the user has a single one; every booking is released.
+Invariants: large requests together use more than the share only if there is just one of them, and
+one user's large requests use more than half of the share only if the user has just one; every
+booking is released.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Reads the expiry time of a certificate from its DER encoding (RFC 5280, section 4.1).
 
-Python's `ssl` provides it only for the certificate of a peer.
+Python's `ssl` provides this time only for the certificate of a peer.
 """
 
 from __future__ import annotations

@@ -92,7 +92,8 @@ def _hand_out(
 ) -> tuple[i64, i64]:
     """Put a message into the targets that can deliver it now, and into the taps.
 
-    Return the number of such targets, and the outcome of `Vhost.publish`, or KNOWN without any.
+    Return the number of such targets, and the outcome of `Vhost.publish`, or KNOWN if there are
+    none.
     """
     taking = [target for target in targets if not target.deleted and target.takes_now()]
     if not taking:

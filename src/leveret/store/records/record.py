@@ -203,7 +203,7 @@ def is_record(data: bytes, position: i64, end: i64, seed: int) -> bool:
 
 
 def repaired_size(data: bytes, position: i64, end: i64, seed: int) -> i64:
-    """Return the size with which a record is intact, if one byte of the size changed, or -1.
+    """Return the size with which a record is intact, if one of its four bytes changed, or -1.
 
     The positions of all following records depend on a size, so trying the thousand other values of
     its four bytes is worth it.  A digest of 64 bits does not match by chance.

@@ -82,7 +82,7 @@ def read_channel_key(text: str) -> tuple[int, int]:
 
 
 def _number(text: str) -> int:
-    """Return the number in `text`, or 0 if it contains other characters than digits."""
+    """Return the number in `text`, or 0 if it contains characters other than digits."""
     if 0 < len(text) <= _KEY_DIGITS_MAX and text.isascii() and text.isdecimal():
         return int(text)
     return 0
