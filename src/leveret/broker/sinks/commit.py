@@ -307,7 +307,7 @@ class Commit:
 
     def _is_routed(self, staging: StagingQueue) -> bool:
         """Return whether all messages of a staging queue have a route, which is known."""
-        return staging.goes_to is not None and (
+        return staging.address is not None and (
             self._routes.find(staging.destination_of(b"")).found is not None
         )
 

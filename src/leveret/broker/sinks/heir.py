@@ -20,6 +20,7 @@ from mypy_extensions import i64
 from leveret.broker.queue.classic import ClassicQueue
 from leveret.broker.scheduler.costs import LISTED_PER_COST
 from leveret.broker.stream.stream import Stream
+from leveret.message import Address
 from leveret.wire.properties import NO_PROPERTIES
 
 if TYPE_CHECKING:
@@ -45,21 +46,27 @@ _BLOCK_BYTES: Final = 64 * 1024
 
 def have_one_place(queues: list[StagingQueue]) -> bool:
     """Return whether all messages of staging queues go to one exchange with one routing key."""
-    place = queues[0].goes_to if queues else None
-    return place is not None and all(q.goes_to == place and q.is_plain for q in queues)
+    address = queues[0].address if queues else None
+    return address is not None and all(_is_for(staging, address) for staging in queues)
+
+
+def _is_for(staging: StagingQueue, address: Address) -> bool:
+    own = staging.address
+    return own is not None and own.wire == address.wire and staging.is_plain
 
 
 def heir_of(vhost: Vhost, queues: list[StagingQueue]) -> Heir | None:
     """Return the queue or stream that can take over the messages of staging queues now, or None."""
-    place = queues[0].goes_to
+    address = queues[0].address
     vhost.core.scheduler.spent += len(queues) // LISTED_PER_COST
-    if place is None or len(queues) > QUEUES_GIVEN_MAX or vhost.core.events is not None:
+    if address is None or len(queues) > QUEUES_GIVEN_MAX or vhost.core.events is not None:
         # Message events are recorded, which needs each message.
         return None
-    exchange = vhost.exchanges.by_name.get(place[0].decode("utf-8", "surrogateescape"))
+    exchange = vhost.exchanges.by_name.get(address.exchange.decode("utf-8", "surrogateescape"))
     if exchange is None:
         return None
-    routing = vhost.route(exchange, place[1].decode("utf-8", "surrogateescape"), NO_PROPERTIES)
+    key = address.routing_key.decode("utf-8", "surrogateescape")
+    routing = vhost.route(exchange, key, NO_PROPERTIES)
     if routing.dynamic or routing.refusal or len(routing.targets) != 1:
         return None
     target = routing.targets[0]

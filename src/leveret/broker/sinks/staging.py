@@ -94,9 +94,7 @@ class StagingQueue(WaitingQueue):
         arguments = attributes.arguments
         destination = arguments.get(STAGING_DESTINATION)
         #: The destination of all its messages; None if each message's headers name one.
-        self.goes_to: Final = _place_of(arguments)
-        #: The address of its messages in that case.
-        self.address: Final = Address(*self.goes_to) if self.goes_to is not None else None
+        self.address: Final = _address_of(arguments)
         #: True while no message has additional keys, a priority, an expiration or a number;
         #: recorded once this is no longer so.
         self.is_plain = True
@@ -139,7 +137,7 @@ class StagingQueue(WaitingQueue):
 
         The caller has checked its headers, and the publisher's permission for its exchange.
         """
-        if self.goes_to is not None and self.is_plain and not _is_plain(message):
+        if self.address is not None and self.is_plain and not _is_plain(message):
             self.is_plain = False
             self.core.journal.define("queue", self.definition(self._home.name))
         self.admits = True
@@ -188,10 +186,10 @@ class StagingQueue(WaitingQueue):
         Raises: PreconditionFailed (406) if neither its headers nor the queue's arguments name a
         destination.
         """
-        if self.goes_to is None:
+        address = self.address
+        if address is None:
             return read_staged(properties)
-        exchange, routing_key = self.goes_to
-        return StagedDestination(exchange, routing_key)
+        return StagedDestination(address.exchange, address.routing_key)
 
     # -- releasing ---------------------------------------------------------------------------------
 
@@ -326,12 +324,12 @@ class StagingTarget(Target):
         return sequence
 
 
-def _place_of(arguments: dict[str, object]) -> tuple[bytes, bytes] | None:
+def _address_of(arguments: dict[str, object]) -> Address | None:
     """Return the exchange and the routing key in the arguments of a staging queue, if given."""
     exchange, routing_key = arguments.get(STAGING_EXCHANGE), arguments.get(STAGING_ROUTING_KEY)
     if not isinstance(exchange, str) or not isinstance(routing_key, str):
         return None
-    return (
+    return Address(
         cleaned(exchange).encode("utf-8", "surrogateescape"),
         routing_key.encode("utf-8", "surrogateescape"),
     )

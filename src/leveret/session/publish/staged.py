@@ -93,7 +93,7 @@ def _stage_batch(channel: ServerChannel, route: Route, staging: StagingQueue, bo
     Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406).
     """
     connection = channel.connection
-    if channel.mode == TX or staging.goes_to is None:
+    if channel.mode == TX or staging.address is None:
         raise PreconditionFailed(
             f"a batch cannot be staged in queue '{staging.name}': it needs a queue with "
             "x-staging-exchange, and a channel without a transaction"
