@@ -11,16 +11,20 @@ import traceback
 from collections.abc import Iterator
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     DataSourceWriter,
 )
+from pyspark.sql.types import BinaryType, StructType
 
 import leveret.spark
 from leveret.errors import NotFound
 from leveret.spark.entries import ENTRIES, entries
+from leveret.spark.errors import SourceError
+from leveret.spark.source import LeveretDataSource
 
 #: PySpark's own daemon, or ours, with a worker whose socket is closed before its first task, or
 #: after an entry: PySpark's would print a traceback.
@@ -96,6 +100,20 @@ def test_an_error_that_is_meant_has_neither_cause_nor_calls(
     assert text.count("spark/entries.py") == 1
     assert text.endswith("\nleveret.errors.NotFound: 404 NOT_FOUND - no stream\n")
     assert "what led to it" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["reader", "writer", "streamWriter"])
+def test_another_version_on_an_executor_is_named(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    source = LeveretDataSource({"uri": "amqp://h", "stream": "s"})
+    schema = StructType().add("body", BinaryType())
+    made = source.reader(schema) if kind == "reader" else getattr(source, kind)(schema, False)
+    data: bytes = cloudpickle.dumps(made)  # type: ignore[no-untyped-call]
+    assert vars(cloudpickle.loads(data)).keys() == vars(made).keys()
+    monkeypatch.setattr("leveret.spark.entries.__version__", "9.1")
+    with pytest.raises(SourceError, match=r"Leveret \S+ on the driver and 9\.1 on an executor"):
+        cloudpickle.loads(data)
 
 
 @pytest.mark.parametrize("by_read", [True, False])

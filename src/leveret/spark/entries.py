@@ -9,6 +9,9 @@ When a query is stopped, Spark closes the socket of the reader's process, and ki
 the process detects the closed socket first, it calls `stop`, tries to report the end of its input
 over the same socket, and prints a traceback that ends in `BrokenPipeError`.  So `stop` exits the
 process at once.  (`worker_daemon.py` does the same for tasks.)
+
+Spark pickles these objects on the driver, and restores them in other processes.  A different
+version of Leveret there could misunderstand them, so they contain the version.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
+from leveret import __version__
 from leveret.client.errors import ClientError
 from leveret.errors import AmqpError
 from leveret.spark.errors import SourceError
@@ -42,6 +46,9 @@ _DELIBERATE: Final = (SourceError, AmqpError, ClientError, OSError)
 #: The errors of a socket whose other end, the JVM, has closed it.
 _CLOSED: Final = (BrokenPipeError, ConnectionResetError, EOFError)
 
+#: The key, in a pickled object, of the version that has pickled it.
+_VERSION: Final = "__leveret_version__"
+
 #: The program of PySpark that runs the reader of a streaming query.
 _RUNNER: Final = "python_streaming_source_runner.py"
 
@@ -60,7 +67,25 @@ def entries(kind: T) -> T:
             setattr(kind, name, _generating(method))
         else:
             setattr(kind, name, _calling(method))
+    setattr(kind, "__getstate__", _with_version)  # noqa: B010  mypy knows no such attribute
+    setattr(kind, "__setstate__", _checking_version)  # noqa: B010
     return kind
+
+
+def _with_version(self: object) -> dict[str, Any]:
+    """Return the state of a pickled object together with the version that pickles it."""
+    return {**vars(self), _VERSION: __version__}
+
+
+def _checking_version(self: object, state: dict[str, Any]) -> None:
+    """Restore a pickled object.  Raises: SourceError if another version has pickled it."""
+    made_by = state.pop(_VERSION)
+    if made_by != __version__:
+        raise SourceError(
+            f"Leveret {made_by} on the driver and {__version__} on an executor: install the same "
+            "version on all machines of the cluster (--archives, --py-files, or the image)"
+        )
+    vars(self).update(state)
 
 
 def calling_file() -> str:
