@@ -228,7 +228,7 @@ class ChunkBuilder:
         self.persistent_bytes = len(batch.properties) + len(batch.bodies)
 
     def add_lost(self, sequence: i64) -> None:
-        """Add a placeholder for a lost message, with a wrong digest."""
+        """Add a placeholder for a lost message, with a deliberately wrong digest."""
         before = self._digests.getvalue()
         self.add(sequence, _LOST)
         digest = self._digests.getvalue()[len(before) :]

@@ -42,7 +42,7 @@ class Ending:
         self._runner: Runner | None = None
 
     def watch(self, runner: Runner) -> None:
-        """Set the runner, which is stopped and loses its connections if the broker fails."""
+        """Set the runner; if the broker fails, it is stopped and its connections are aborted."""
         self._runner = runner
 
     @property

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 
 def _compiled() -> bool:
-    """Return whether the package is compiled, by one of its modules, without importing it."""
+    """Return whether the package is compiled, judging by one module, which is not imported."""
     spec = importlib.util.find_spec("leveret.message")
     origin = spec.origin if spec is not None else None
     return origin is not None and not origin.endswith(".py")

@@ -100,7 +100,7 @@ class Timestamp:
 def skim_table(data: bytes, start: i64, end: i64, entries_max: i64 = TABLE_ENTRIES_MAX) -> i64:
     """Check the table at `start` without building it; return the position after it.
 
-    Nothing is read beyond `end`, and at most `entries_max` entries in total.
+    Read nothing beyond `end`, and at most `entries_max` entries in total.
 
     Raises: SyntaxFault (502).
     """

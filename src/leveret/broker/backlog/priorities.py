@@ -77,7 +77,7 @@ class Level:
         items[low:high] = sorted(items[low:high] + rows, key=sequence_of)
 
     def forget_range(self, first: i64, last: i64, at: MessageTable) -> None:
-        """Drop the empty places of new messages from `first` to `last`."""
+        """Drop the empty places with sequences from `first` to `last` in `items`."""
         items = self.items
         low = bisect_left(items, int(first), lo=int(self.head), key=sequence_of)
         high = bisect_right(items, int(last), lo=low, key=sequence_of)

@@ -32,7 +32,7 @@ from leveret.store.segments.spill import Spill, SpillOwner
 @final
 @mypyc_attr(acyclic=True)
 class StoredChunk:
-    """One chunk; `live` of its messages are not gone."""
+    """One chunk; `live` is the number of its messages that are not gone."""
 
     def __init__(self, ref: ChunkRef, live: i64) -> None:
         self.ref: ChunkRef = ref
@@ -85,7 +85,7 @@ class StoredChunks:
         return self.keeps_all or chunk.persistent(index)
 
     def add(self, ref: ChunkRef, live: i64) -> StoredChunk:
-        """Add a chunk; `live` of its messages are not gone."""
+        """Add a chunk; `live` is the number of its messages that are not gone."""
         stored = StoredChunk(ref, live)
         self._spill.use.lives(ref, live)
         self.items.insert(self._behind(ref.first), stored)

@@ -1,7 +1,6 @@
 """The messages of the demo: lines of log files, each with its source and its severity.
 
-A line is bytes and need not be UTF-8.  Only the line feed after it is removed, so joining the lines
-restores the file.
+A line is bytes and need not be UTF-8.  Nothing but the line feed that ends it is removed.
 
 The files in `logs/` are shipped with Leveret.  A web server, Celery, PostgreSQL and RabbitMQ wrote
 them while they ran a fictional shop, with deliberate failures.

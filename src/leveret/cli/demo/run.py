@@ -204,7 +204,7 @@ def _check_traffic(publisher: DemoPublisher, workers: list[Worker], checks: Chec
 
 
 def _check_worker(worker: Worker, sent_again: set[str], checks: Checks) -> None:
-    """Compare the messages of one queue with the expected ones, in one check."""
+    """Compare the messages of one queue with the expected ones, and record it as one check."""
     came, wanted = len(worker.seen), len(worker.expected)
     repeats = worker.deliveries - worker.wrong - came
     found = f"{came:,}" if came == wanted else f"{came:,}, not {wanted:,}"

@@ -75,7 +75,7 @@ class Pool(ShellPool["Connection"]):
 
     @contextlib.asynccontextmanager
     async def channel(self, uri: Address = None) -> AsyncIterator[Channel]:
-        """Lend a connection like `connection`, with one channel open on it."""
+        """Lend a connection as `connection` does, and yield a new channel on it."""
         async with self.connection(uri) as connection:
             yield await connection.channel()
 

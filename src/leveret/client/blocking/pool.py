@@ -62,7 +62,7 @@ class Pool(ShellPool["Connection"]):
 
     @contextlib.contextmanager
     def channel(self, uri: Address = None) -> Iterator[Channel]:
-        """Lend a connection like `connection`, with one channel open on it."""
+        """Lend a connection as `connection` does, and yield a new channel on it."""
         with self.connection(uri) as connection:
             yield connection.channel()
 

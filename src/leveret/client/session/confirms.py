@@ -9,10 +9,10 @@ On a connection with recovery, publishes are stored until they settle (`kept`). 
 are repeated and the broker counts from 1 again, so its delivery tags are translated to the
 application's sequences.
 
-Invariants: a sequence settles once; all sequences below `_lowest` have settled, and above it only
-those in `_early`; `waiting` contains the unconfirmed publishes with a token and those that may be
-returned; failures without a token are stored, up to a limit, until `take_failure`; `lost` is True
-if the channel ended with unconfirmed publishes.
+Invariants: a sequence settles once.  All sequences below `_lowest` have settled; of those above,
+only the ones in `_early` have.  `waiting` contains the unconfirmed publishes that have a token or
+may be returned.  Failures of publishes without a token are stored, up to a limit, until
+`take_failure`.  `lost` is True if the channel ended with unconfirmed publishes.
 """
 
 from __future__ import annotations

@@ -263,7 +263,7 @@ def _exists(spark: SparkSession, path: str) -> bool:
 
 @contextmanager
 def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Change Spark's settings for the block; a query started in it uses them until its end."""
+    """Change Spark's settings inside the block; a query started there keeps them to its end."""
     before = {name: spark.conf.get(name) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)

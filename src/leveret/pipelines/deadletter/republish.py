@@ -75,9 +75,9 @@ class RepublishOptions(PublishOptions):
     def own_name(self) -> str:
         """The job's name: the same for the same letters and destination.
 
-        Without a destination, it equals the name in earlier releases, which sent letters as
-        published.  Such a letter also reached the queue in which it died, and that queue recognizes
-        it by this name.
+        Without the options of `place`, it equals the name in earlier releases.  These sent every
+        letter as published, so it also reached the queue in which it died, and that queue
+        recognizes it by this name.
         """
         said = {**self.choice.described(), **self.wanted, "error_path": self.error_path}
         return self.name_of("deadletter", to=place_of(self.to_uri), **said, **self.place)

@@ -91,7 +91,7 @@ class Confirms(PublishCounter):
         progress.counter = self
 
     def handled(self) -> i64:
-        """Return the number of the last publish, or of the one before a commit that is held.
+        """Return the number of the last publish; if that is a held commit, of the one before.
 
         A client that resumes sends such a commit again.  The broker recognizes the repeated commit,
         which waits as well.

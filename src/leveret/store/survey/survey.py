@@ -9,8 +9,9 @@
     repair      searches for other copies of damaged messages (`recovery/copies.py`)
 
 A survey follows the rules of recovery, but reports more.  If no snapshot is intact and the journal
-does not have its first file, both replay all snapshots and assign every chunk to its owner.  Then
-messages in those chunks that were consumed before the journal's first record are restored too.
+does not have its first file, both replay all snapshots and assign every chunk to its owner.  In
+that case, even messages that were consumed before the journal's first record are restored from
+them.
 
 Invariants: a survey does not change the disk.  It has one journal file, one snapshot or one chunk
 in memory at a time.  For messages that are only in the journal it stores the journal file and the
