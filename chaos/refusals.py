@@ -77,7 +77,7 @@ def later_version(specimen: Specimen) -> str:
             data[end : end + 8] = xxh3_64_digest(bytes(data[start:end]))
         path.write_bytes(data)
         shutil.rmtree(directory / "quarantine")
-        return _refused(directory, "layout 99 is not known")
+        return _refused(directory, "layout 99 is not supported")
 
 
 def damaged_format(specimen: Specimen) -> str:

@@ -124,7 +124,7 @@ def test_nobody_who_answers_is_an_interruption_that_says_what_to_do() -> None:
         "streamPattern": ".*",
         "httpUri": "http://127.0.0.1:1",
     }
-    with pytest.raises(Interrupted, match="management plugin must run, and the option httpUri"):
+    with pytest.raises(Interrupted, match="management plugin, and set the option httpUri"):
         find_streams(parse_options(options))
 
 
