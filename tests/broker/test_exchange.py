@@ -303,7 +303,7 @@ def test_more_routes_than_are_remembered(peer: Peer) -> None:
     queue(peer, "q", "amq.topic", "#")
     peer.send(*[publish(1, "amq.topic", f"k{number}", b"x") for number in range(3000)])
     assert peer.call(1, "queue.purge", queue="q").message_count == 3000
-    assert len(peer.connection.publisher.routes) <= 1024
+    assert len(peer.connection.publisher.cache.known) <= 1024
 
 
 # -- declaring -------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from leveret.session.publish.returns import ALREADY_TAKEN, return_message
 from leveret.session.publish.route import Route, check_publisher, found_for, resolve
 from leveret.session.publish.route_cache import RouteCache
 from leveret.session.publish.staged import accept_special
+from leveret.wire.content.publish import is_equal
 from leveret.wire.properties import PERSISTENT, skim_properties
 
 
@@ -47,8 +48,9 @@ class Publisher:
         self._shape = connection.shape
         self._channels = channels
         self.cache = RouteCache(connection)
-        #: The cached routes, by the arguments of a publish.
-        self.routes = self.cache.known
+        #: The properties of the publish before, which are legal, and their delivery mode.
+        self._properties = b""
+        self._mode: i64 = 0
 
     def take_whole(self) -> None:
         """Handle the complete publishes at the beginning of the input.
@@ -78,14 +80,22 @@ class Publisher:
             if channel.closing or channel.content.state != NO_CONTENT:
                 return
             self._current.publish(shape.channel, connection.published)
-            mode = skim_properties(data, shape.properties, shape.properties_end)
+            # Most publishes are like the one before.
+            start, end = shape.properties, shape.properties_end
+            if not is_equal(data, start, end, self._properties):
+                self._mode = skim_properties(data, start, end)
+                self._properties = data[start:end]
+            start, end = shape.arguments, shape.arguments_end
+            arguments = self.cache.last_key
+            if not is_equal(data, start, end, arguments):
+                arguments = data[start:end]
             reader.position = shape.after
             self.accept(
                 channel,
-                data[shape.arguments : shape.arguments_end],
-                data[shape.properties : shape.properties_end],
+                arguments,
+                self._properties,
                 data[shape.body : shape.body_end],
-                mode == PERSISTENT,
+                self._mode == PERSISTENT,
             )
 
     def take_content(self, channel: ServerChannel) -> None:
@@ -109,7 +119,7 @@ class Publisher:
         (540), SyntaxFault (502).
         """
         connection = self._connection
-        route = self.routes.get(arguments)
+        route = self.cache.find(arguments)
         vhost = channel.vhost
         routed = False
         if route is None or route.revision != vhost.revision:

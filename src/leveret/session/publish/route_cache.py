@@ -23,6 +23,9 @@ class RouteCache:
     def __init__(self, connection: ClientSession) -> None:
         self._connection: Final = connection
         self.known: Final[dict[bytes, Route]] = {}
+        #: The route used last, and its key; empty without one.
+        self.last: Route | None = None
+        self.last_key = b""
         #: The bytes booked for the routes, and the number of all their targets.
         self._booked: i64 = 0
         self._targets: i64 = 0
@@ -42,6 +45,16 @@ class RouteCache:
         self._connection.account.book(size)
         self.known[key] = route
 
+    def find(self, key: bytes) -> Route | None:
+        """Return a cached route, or None."""
+        if key is self.last_key:
+            return self.last
+        route = self.known.get(key)
+        if route is not None:
+            self.last = route
+            self.last_key = key
+        return route
+
     def forget_stale(self) -> None:
         """Drop the routes if the topology has changed, because they reference deleted queues."""
         vhost = self._connection.vhost
@@ -52,6 +65,8 @@ class RouteCache:
     def forget(self) -> None:
         """Drop all routes."""
         self.known.clear()
+        self.last = None
+        self.last_key = b""
         self._connection.account.book(-self._booked)
         self._booked = 0
         self._targets = 0

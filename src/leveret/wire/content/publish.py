@@ -111,6 +111,26 @@ class PublishShape:
         return True
 
 
+def is_equal(data: bytes, start: i64, end: i64, known: bytes) -> bool:
+    """Return whether `data[start:end]` equals `known`, without making a slice."""
+    size: i64 = end - start
+    if size != len(known):
+        return False
+    at: i64 = 0
+    if size >= 8:
+        while at + 8 < size:
+            if read_i64_be(data, start + at) != read_i64_be(known, at):
+                return False
+            at += 8
+        # The last eight bytes may overlap those before.
+        return read_i64_be(data, end - 8) == read_i64_be(known, size - 8)
+    while at < size:
+        if data[start + at] != known[at]:
+            return False
+        at += 1
+    return True
+
+
 def _before(data: bytes, start: i64) -> i64:
     """Return the end octet before the frame at `start`, its type and its channel as one number."""
     return i64(read_i32_be(data, start - 1)) & 0xFFFF_FFFF
