@@ -18,6 +18,7 @@ import re
 import shutil
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,18 @@ INTERPRETED = {
 }
 INTERPRETED_FOLDERS = {"store/disks"}
 
+#: The C files that have all the code; the same number everywhere, for the same code.
+PARTS = 4
+
 #: What has gcc do most of its work when it links, in parts and on all processors.
 SIDE_BY_SIDE = [f"-flto={os.cpu_count() or 1}", "-fno-fat-lto-objects"]
+
+#: gcc's optimizations that find nothing in mypyc's C, and take a tenth of the time.
+WITHOUT = [
+    *("-fno-gcse", "-fno-tree-vrp", "-fno-tree-partial-pre", "-fno-split-paths"),
+    *("-fno-tree-vectorize", "-fno-tree-slp-vectorize", "-fno-tree-loop-distribute-patterns"),
+    *("-fno-unswitch-loops", "-fno-ipa-cp-clone"),
+]
 
 #: What `declare` has not declared is an error, where C would guess what it returns.
 NOTHING_GUESSED = ["-Werror=implicit-function-declaration"] if os.name == "posix" else []
@@ -94,30 +105,60 @@ def extensions() -> list[Any]:
         fall_back(f"mypyc cannot be imported ({error})")
         return []
     os.environ.setdefault("MYPYPATH", "src")
-    # One C file for all, so that calls between modules can be inlined.  At level 2
-    # confirmed publishes cost the broker a fifth more time.
-    made = list(mypycify(modules(), opt_level="3", debug_level="0", group_name="leveret"))
-    for path in {Path(path) for extension in made for path in extension.sources}:
-        path.write_bytes((lighten if is_large(path) else declare)(path.read_bytes()))
+    # At level 2 confirmed publishes cost the broker a fifth more time.
+    options: dict[str, Any] = {"opt_level": "3", "debug_level": "0", "group_name": "leveret"}
+    made = list(mypycify(modules(), multi_file=True, **options))
+    for extension in made:
+        paths = [Path(path) for path in extension.sources]
+        if is_library(extension):
+            extension.sources = [str(path) for path in parts(paths)]
+        else:
+            for path in paths:
+                path.write_bytes(declare(path.read_bytes()))
     return made
 
 
-def is_large(source: str | Path) -> bool:
-    """Tell the file that has all the code from those of a few lines that load one module each."""
-    return Path(source).name.startswith("__native")
+def is_library(extension: Any) -> bool:
+    """Tell the extension that has all the code from those that load one module of it each."""
+    return any(Path(source).name.startswith("__native") for source in extension.sources)
 
 
-#: A module's own code, which runs once.
+def parts(paths: list[Path]) -> list[Path]:
+    """Join the C files of all modules to a few of one size, and return these.
+
+    Each file costs the reading of the declarations of all modules.  Calls between the files are
+    inlined when they are linked, so that their number changes nothing in the code.
+    """
+    native = sorted(path for path in paths if path.name.startswith("__native"))
+    texts = [lighten(path.read_bytes()) for path in native]
+    folder = native[0].parent
+    runtime = sorted(path.relative_to(folder) for path in set(paths) - set(native))
+    made = [b"".join(b'#include "%s"\n' % os.fsencode(path) for path in runtime)]
+    most = sum(map(len, texts)) // PARTS + 1
+    for text in texts:
+        if len(made) == 1 or len(made[-1]) > most:
+            made.append(b"")
+        made[-1] += text
+    names = [folder / f"__native_part_{number}.c" for number in range(len(made))]
+    for name, text in zip(names, made, strict=True):
+        name.write_bytes(text)
+    return names
+
+
+#: A module's own code, which runs once, and the functions by which interpreted code calls others.
 TOP_LEVEL = re.compile(rb"^(char CPyDef_\w+_____top_level__\(void\))(?= *[;{])", re.MULTILINE)
+WRAPPER = re.compile(rb"^(PyObject \*CPyPy_\w+\([^;\n]*\))(?= *\{$)", re.MULTILINE)
 
 
 def lighten(text: bytes) -> bytes:
     """Return C that spares the compiler what costs it much and gives nothing.
 
     Nine tenths of mypyc's file are blanks before its lines.  A third of the rest is what runs once,
-    when modules are imported: it is not worth what is done for fast code.
+    when modules are imported, and a fifth only checks the arguments of calls: both are not worth
+    what is done for fast code.
     """
     lighter = re.sub(rb"^[ \t]+", b"", text, flags=re.MULTILINE)
+    lighter = WRAPPER.sub(rb"__attribute__((cold)) \1", lighter)
     return TOP_LEVEL.sub(rb"__attribute__((cold)) \1", lighter)
 
 
@@ -199,7 +240,7 @@ class CompileOrFallBack(build_ext):
     def build_extensions(self) -> None:
         """Compile without a look for what warnings tell of.
 
-        On the one large file gcc 12 spends 13 minutes with `-Wall`, which Python's own flags have,
+        On the code in one file gcc 12 spent 13 minutes with `-Wall`, which Python's own flags have,
         and 2.4 without it.  The C is mypyc's; mypy has judged what it was made of.
         """
         flags = getattr(self.compiler, "compiler_so", None)
@@ -208,12 +249,34 @@ class CompileOrFallBack(build_ext):
             self.compiler.compiler_so = [*kept, NOT_EXPORTED]
         side_by_side = self.links_side_by_side()
         for extension in self.extensions:
-            if not any(map(is_large, extension.sources)):
+            if not is_library(extension):
                 extension.extra_compile_args = [*extension.extra_compile_args, *NOTHING_GUESSED]
             elif side_by_side:
-                extension.extra_compile_args = [*extension.extra_compile_args, *SIDE_BY_SIDE]
-                extension.extra_link_args = [*extension.extra_link_args, "-O3", *SIDE_BY_SIDE]
+                flags = [*SIDE_BY_SIDE, *WITHOUT]
+                extension.extra_compile_args = [*extension.extra_compile_args, *flags]
+                extension.extra_link_args = [*extension.extra_link_args, "-O3", *flags]
         super().build_extensions()
+
+    def build_extension(self, ext: Any) -> None:
+        """Compile the files of the library side by side, then link them."""
+        if is_library(ext):
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                objects = list(pool.map(lambda source: self.object_of(source, ext), ext.sources))
+            ext.extra_objects = [*ext.extra_objects, *objects]
+            ext.sources = []
+        super().build_extension(ext)
+
+    def object_of(self, source: str, ext: Any) -> str:
+        """Compile a file of an extension; return the path of its object."""
+        made: list[str] = self.compiler.compile(
+            [source],
+            output_dir=self.build_temp,
+            macros=ext.define_macros,
+            include_dirs=ext.include_dirs,
+            extra_postargs=ext.extra_compile_args,
+            depends=ext.depends,
+        )
+        return made[0]
 
     def links_side_by_side(self) -> bool:
         """Tell whether the compiler can leave most of its work to the linking, on all processors.
@@ -227,11 +290,10 @@ class CompileOrFallBack(build_ext):
             source = Path(folder, "probe.c")
             source.write_text("int probe(void) { return 0; }\n")
             try:
-                objects = self.compiler.compile(
-                    [str(source)], output_dir="/", extra_postargs=SIDE_BY_SIDE
-                )
+                flags = [*SIDE_BY_SIDE, *WITHOUT]
+                objects = self.compiler.compile([str(source)], output_dir="/", extra_postargs=flags)
                 self.compiler.link_shared_object(
-                    objects, str(Path(folder, "probe.so")), extra_postargs=SIDE_BY_SIDE
+                    objects, str(Path(folder, "probe.so")), extra_postargs=flags
                 )
             except (BaseError, CCompilerError, OSError):
                 return False
