@@ -202,13 +202,28 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
         """Write waiting output until the transport is full, since some copy their whole buffer."""
         waiting = self._waiting
         while waiting and not self._full:
+            if len(waiting) == 1 and len(waiting[0]) <= WRITE_BYTES_MAX:
+                self._waiting_bytes = 0
+                self._transport.write(waiting.popleft())
+            else:
+                # One system call for the frames of large bodies, which are parts of their own.
+                self._transport.writelines(self._take_waiting())
+
+    def _take_waiting(self) -> list[bytes | memoryview]:
+        """Remove and return the waiting output, up to the size of one write."""
+        waiting = self._waiting
+        taken: list[bytes | memoryview] = []
+        room = WRITE_BYTES_MAX
+        while waiting and room > 0:
             part = waiting.popleft()
-            if len(part) > WRITE_BYTES_MAX:
+            if len(part) > room:
                 view = memoryview(part)
-                waiting.appendleft(view[WRITE_BYTES_MAX:])
-                part = view[:WRITE_BYTES_MAX]
-            self._waiting_bytes -= len(part)
-            self._transport.write(part)
+                waiting.appendleft(view[room:])
+                part = view[:room]
+            taken.append(part)
+            room -= len(part)
+        self._waiting_bytes -= WRITE_BYTES_MAX - room
+        return taken
 
     def _judge_reading(self, insists: bool = False) -> None:
         """Pause reading if the session has enough input or the peer does not read; else resume it.
