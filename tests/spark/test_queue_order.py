@@ -179,6 +179,8 @@ def test_a_query_outlives_the_broker(
         run = StreamingRun(limited, Checkpoint(), available_now=available_now)
         rows = [*(run.batch() or []), *(run.batch() or [])]
         assert run.plan()
+        # Its confirm comes after the sync of the acks so far.
+        LiveQueue(broker.uri, f"{name}-other").declare()
         broker.crash()
         rows += run.run_planned()
         run.checkpoint.commits += 1
