@@ -24,8 +24,8 @@ from support.wire.raw_codec import method, publish
 
 #: The messages of one read from the publisher's socket, and the reads that warm up and that count.
 BATCH: Final = 500
-WARM: Final = 4
-COUNTED: Final = 20
+WARM: Final = 2
+COUNTED: Final = 6
 
 MESSAGES: Final = BATCH * COUNTED
 

@@ -1,6 +1,6 @@
 """Whatever clients do, the broker says and holds what the reference broker does.
 
-5,000 steps here, of fixed seeds; `make model` takes 100,000 (`runs`).
+3,000 steps here, of fixed seeds; `make model` takes 100,000 (`runs`).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from model import runs
 from model.reference import Reference
 
-STEPS = 5_000
+STEPS = 3_000
 #: So many more at most until all has happened that is listed below.
 STEPS_MORE_MAX = 10_000
 #: What must have happened, or the steps would show little.
