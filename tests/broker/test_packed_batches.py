@@ -129,6 +129,36 @@ def test_a_commit_of_unconfirmed_messages_is_refused() -> None:
     assert waiting(node, "t") == 300
 
 
+def test_a_commit_may_follow_confirmed_messages_whose_chunk_is_being_written() -> None:
+    node, peer = prepared()
+    node.hold_spill = True
+    node.core.memory.window_bytes = 1000
+    alone = [b"%d" % number + bytes(300) for number in range(300)]
+    peer.send(*[publish(1, "", "a", body, delivery_mode=2) for body in alone])
+    node.waiting("a").evict()
+    node.sync()
+    assert not node.waiting("a").stored.are_durable()
+    peer.take()
+    commit(peer, "a")
+    node.hold_spill = False
+    node.sync()
+    assert "basic.ack" in peer.names()
+    assert bodies(node, "t") == alone
+
+
+def test_a_commit_is_refused_until_the_record_of_a_chunk_is_in_the_journal() -> None:
+    node, peer = prepared()
+    node.hold_spill = True
+    stage_packed(peer, "a", packed(*BODIES))
+    # Another record, behind which that of the chunk comes.
+    node.connect().send(publish(1, "", "t", b"other", delivery_mode=2))
+    node.write_batch()
+    commit(peer, "a", mandatory=True)
+    node.sync()
+    assert "basic.nack" in peer.names()
+    assert ("s", "") not in node.staging.sinks.by_place
+
+
 def test_messages_for_a_committed_batch_are_dropped() -> None:
     node, peer = prepared()
     stage_packed(peer, "a", packed(*BODIES))
@@ -163,23 +193,27 @@ def numbers(*values: int) -> bytes:
 PRIORITY = properties(priority=3)
 EXPIRING = properties(expiration="1000")
 
+MANY = [b"1"] * 300
+
 MALFORMED = {
     "empty": b"",
     "no head": numbers(1),
     "no messages": numbers(0, 0),
+    "too few": packed(*[b"1"] * 255),
     "too many": packed(*[b""] * (CHUNK_RECORDS_MAX + 1)),
     "too large": packed(bytes(CHUNK_BYTES_MAX)),
     "negative": numbers(2**32 - 1, 0),
-    "too short": packed(b"1", b"2")[:-1],
-    "too long": packed(b"1", b"2") + b"3",
-    "a body's size": numbers(2, 4, 2, 2, 2, 0) + bytes(4) + b"1",
-    "properties' size": numbers(2, 6, 2, 2, 0, 0) + bytes(6),
-    "properties that cross": numbers(2, 4, 1, 3, 0, 0) + bytes(4),
-    "wrapping sizes": numbers(2, 4, 2, 2, 2**32 - 1, 2) + bytes(4) + b"1",
-    "priority": packed(b"1", properties=PRIORITY),
-    "expiration": packed(b"1", properties=EXPIRING),
-    "CC": packed(b"1", properties=properties(headers={"CC": ["u"]})),
-    "another user": packed(b"1", properties=properties(user_id="else")),
+    "too short": packed(*MANY)[:-1],
+    "too long": packed(*MANY) + b"3",
+    "a body's size": numbers(300, 600, *[2] * 300, *[1] * 299, 2) + bytes(600) + b"1" * 300,
+    "properties' size": numbers(300, 601, *[2] * 300, *[0] * 300) + bytes(601),
+    "properties that cross": numbers(300, 600, 1, 3, *[2] * 298, *[0] * 300) + bytes(600),
+    "wrapping sizes": numbers(300, 600, *[2] * 300, 2**32 - 1, 2, *[0] * 298) + bytes(600) + b"1",
+    "priority": packed(*MANY, properties=PRIORITY),
+    "expiration": packed(*MANY, properties=EXPIRING),
+    "CC": packed(*MANY, properties=properties(headers={"CC": ["u"]})),
+    "another user": packed(*MANY, properties=properties(user_id="else")),
+    "no frame": packed(b"1", properties=properties(headers={"h": "x" * 140_000})),
 }
 
 
@@ -194,7 +228,7 @@ def test_a_malformed_batch_closes_the_channel_and_changes_nothing(why: str) -> N
 
 def test_illegal_properties_close_the_connection() -> None:
     node, peer = prepared()
-    stage_packed(peer, "a", packed(b"1", properties=b"\x80\x00\xff"))
+    stage_packed(peer, "a", packed(*MANY, properties=b"\x80\x00\xff"))
     node.sync()
     assert peer.expect(0, "connection.close").code == 502
     assert waiting(node, "a") == 0
@@ -221,7 +255,7 @@ def test_the_mark_of_a_batch_is_its_only_property() -> None:
 
 def test_any_bytes_are_a_batch_or_refused() -> None:
     draw = random.Random(11)
-    good = packed(*[bytes(draw.randrange(9)) for _ in range(20)])
+    good = packed(*[bytes(draw.randrange(9)) for _ in range(300)])
     taken = 0
     for _ in range(3000):
         data = bytearray(good)

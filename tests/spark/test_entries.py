@@ -7,8 +7,10 @@ import logging
 import pkgutil
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pyspark import cloudpickle
@@ -24,13 +26,17 @@ import leveret.spark
 from leveret.errors import NotFound
 from leveret.spark.entries import ENTRIES, entries
 from leveret.spark.errors import SourceError
+from leveret.spark.queue.stream import QueueStreamReader
 from leveret.spark.source import LeveretDataSource
+from leveret.spark.stream.stream import SparkStreamReader
 
 #: PySpark's own daemon, or ours, with a worker whose socket is closed before its first task, or
 #: after an entry: PySpark's would print a traceback.
 CLOSED = """
 import os, runpy, socket, sys
+from leveret.spark.queue.stream import QueueStreamReader
 from leveret.spark.source import LeveretDataSource
+from leveret.spark.stream.stream import SparkStreamReader
 from leveret.spark.worker_daemon import silent
 from pyspark import daemon
 ours, sparks = socket.socketpair()
@@ -114,6 +120,15 @@ def test_another_version_on_an_executor_is_named(
     monkeypatch.setattr("leveret.spark.entries.__version__", "9.1")
     with pytest.raises(SourceError, match=r"Leveret \S+ on the driver and 9\.1 on an executor"):
         cloudpickle.loads(data)
+
+
+@pytest.mark.parametrize("kind", [SparkStreamReader, QueueStreamReader])
+def test_a_reader_is_pickled_without_its_connections(kind: type[Any]) -> None:
+    made: Any = object.__new__(kind)
+    # A lock cannot be pickled, and neither can a connection.
+    vars(made)["_streams" if kind is SparkStreamReader else "_feed"] = threading.Lock()
+    data: bytes = cloudpickle.dumps(made)  # type: ignore[no-untyped-call]
+    assert set(vars(cloudpickle.loads(data)).values()) == {None}
 
 
 @pytest.mark.parametrize("by_read", [True, False])

@@ -55,6 +55,8 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
         self._expelled = False
         self._runner = listener.runner
         self._full = False
+        #: True if parts of output are joined before they are written.
+        self._joins = False
         self._reading = True
         self._closing = False
         #: The time at which the session finished with unwritten output (monotonic ms), or 0.
@@ -71,6 +73,7 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
         """Start the session of a new connection."""
         # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
+        self._joins = isinstance(transport, asyncio.Transport)
         self._transport.set_write_buffer_limits(high=OUTPUT_BYTES_HIGH)
         try:
             self._begin(transport)
@@ -207,7 +210,14 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
                 self._transport.write(waiting.popleft())
             else:
                 # One system call for the frames of large bodies, which are parts of their own.
-                self._transport.writelines(self._take_waiting())
+                self._write_parts(self._take_waiting())
+
+    def _write_parts(self, parts: list[bytes | memoryview]) -> None:
+        # In some versions of Python, asyncio's own `writelines` does not pause the protocol.
+        if self._joins:
+            self._transport.write(b"".join(parts))
+        else:
+            self._transport.writelines(parts)
 
     def _take_waiting(self) -> list[bytes | memoryview]:
         """Remove and return the waiting output, up to the size of one write."""

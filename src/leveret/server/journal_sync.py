@@ -125,7 +125,7 @@ class JournalSync:
         if len(waiters) > _WAITERS_MAX or waiters != self._waiters:
             self._waiters = waiters
             self._quick = 0
-        return self._quick >= self._needed
+        return bool(waiters) and self._quick >= self._needed
 
     def _write(self, group: JournalGroup, *, in_loop: bool) -> None:
         """Write and sync a group.  Raises: StorageFailure."""

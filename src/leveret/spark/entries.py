@@ -67,19 +67,24 @@ def entries(kind: T) -> T:
             setattr(kind, name, _generating(method))
         else:
             setattr(kind, name, _calling(method))
-    setattr(kind, "__getstate__", _with_version)  # noqa: B010  mypy knows no such attribute
+    own_state: Callable[[Any], dict[str, Any]] = getattr(kind, "__getstate__", vars)
+    if own_state is getattr(object, "__getstate__", None):
+        own_state = vars
+    setattr(kind, "__getstate__", _with_version(own_state))  # noqa: B010  not known to mypy
     setattr(kind, "__setstate__", _checking_version)  # noqa: B010
     return kind
 
 
-def _with_version(self: object) -> dict[str, Any]:
-    """Return the state of a pickled object together with the version that pickles it."""
-    return {**vars(self), _VERSION: __version__}
+def _with_version(own_state: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
+    def state(self: object) -> dict[str, Any]:
+        return {**own_state(self), _VERSION: __version__}
+
+    return state
 
 
 def _checking_version(self: object, state: dict[str, Any]) -> None:
     """Restore a pickled object.  Raises: SourceError if another version has pickled it."""
-    made_by = state.pop(_VERSION)
+    made_by = state.pop(_VERSION, "of an earlier release")
     if made_by != __version__:
         raise SourceError(
             f"Leveret {made_by} on the driver and {__version__} on an executor: install the same "

@@ -199,10 +199,6 @@ class StoredChunks:
         """Return whether the bytes of all chunks are at the places in their references."""
         return all(self.is_durable(stored) for stored in self.items)
 
-    def are_written(self) -> bool:
-        """Return whether all chunks that queues wrote are written."""
-        return all(stored.written for stored in self.items)
-
     def are_complete(self) -> bool:
         """Return whether no message of the chunks is gone."""
         return all(stored.live == stored.ref.count for stored in self.items)

@@ -254,16 +254,17 @@ class Commit:
             staging = self._staging(name)
             staging.sealed = True
             self.staged.append(staging)
+            if staging.unrecorded > 0:
+                raise PreconditionFailed(
+                    f"invalid commit: {vhost.queue_label(name)} has batches that are not confirmed "
+                    "yet"
+                )
             group = max(group, staging.group)
             yield 1
         core = vhost.core
         if group > core.journal.durable_group:
             core.syncs.wait_in_reply(group)
             yield SYNC
-        if not all(staging.stored.are_written() for staging in self.staged):
-            raise PreconditionFailed(
-                f"invalid commit: a queue of {command.label} has batches that are not confirmed yet"
-            )
         if command.unroutable == FAIL:
             for staging in self.staged:
                 yield from self._look(staging)

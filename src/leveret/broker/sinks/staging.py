@@ -112,6 +112,8 @@ class StagingQueue(WaitingQueue):
         self.sealed = False
         #: The journal group with the latest message.
         self.group: i64 = 0
+        #: The batches whose chunk is not in the journal yet.
+        self.unrecorded: i64 = 0
         #: Set once the batch is committed.
         self.release: Release | None = None
         self.hidden = True
@@ -173,6 +175,7 @@ class StagingQueue(WaitingQueue):
         builder = ChunkBuilder(self.queue_id)
         builder.add_batch(pages.end_tail(), self.address, self.core.now_ms, batch)
         page = StagedPage(pages, self, builder.first, builder.last)
+        self.unrecorded += 1
         pages.write_behind(builder, page)
         self.core.scheduler.spent += batch.count // MESSAGES_PER_COST
         self.target.published += batch.count
@@ -281,6 +284,7 @@ class StagedPageRecord(LateRecord):
     def append_to(self, journal: Journal) -> None:
         """Have the publish, and a commit of the queue, wait for the sync of the chunk's record."""
         self.page.queue.group = journal.last_group
+        self.page.queue.unrecorded -= 1
         self.page.publish.end()
 
 

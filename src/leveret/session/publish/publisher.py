@@ -12,7 +12,7 @@ the cached routes stale.
 
 from __future__ import annotations
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -35,6 +35,9 @@ from leveret.session.publish.route_cache import RouteCache
 from leveret.session.publish.staged import accept_special
 from leveret.wire.content.publish import is_equal
 from leveret.wire.properties import PERSISTENT, skim_properties
+
+#: The longest properties that are kept to be compared with those of the next publish.
+_KEPT_PROPERTIES_BYTES: Final = 1024
 
 
 @final
@@ -82,9 +85,14 @@ class Publisher:
             self._current.publish(shape.channel, connection.published)
             # Most publishes are like the one before.
             start, end = shape.properties, shape.properties_end
-            if not is_equal(data, start, end, self._properties):
-                self._mode = skim_properties(data, start, end)
-                self._properties = data[start:end]
+            properties = self._properties
+            mode = self._mode
+            if not is_equal(data, start, end, properties):
+                mode = skim_properties(data, start, end)
+                properties = data[start:end]
+                if end - start <= _KEPT_PROPERTIES_BYTES:
+                    self._mode = mode
+                    self._properties = properties
             start, end = shape.arguments, shape.arguments_end
             arguments = self.cache.last_key
             if not is_equal(data, start, end, arguments):
@@ -93,9 +101,9 @@ class Publisher:
             self.accept(
                 channel,
                 arguments,
-                self._properties,
+                properties,
                 data[shape.body : shape.body_end],
-                self._mode == PERSISTENT,
+                mode == PERSISTENT,
             )
 
     def take_content(self, channel: ServerChannel) -> None:

@@ -37,6 +37,7 @@ from leveret.session.publish.returns import return_message
 from leveret.session.publish.route import Route, check_copies, from_utf8, writable
 from leveret.session.publish.topic_permissions import check_way
 from leveret.wire.content.message_batch import BATCH_PROPERTIES, MessageBatch
+from leveret.wire.frames import CONTENT_HEAD_BYTES
 
 #: The prefix of the names of Spark's staging queues; the name of the sink follows it.
 _SPARKS_STAGING: Final = "leveret.staging."
@@ -93,13 +94,17 @@ def _stage_batch(channel: ServerChannel, route: Route, staging: StagingQueue, bo
     Raises: NotFound (404), AccessRefused (403), PreconditionFailed (406).
     """
     connection = channel.connection
-    if channel.mode == TX or staging.address is None:
+    resumes: bool = channel.mode == CONFIRM and channel.confirms.progress is not None
+    if channel.mode == TX or resumes or staging.address is None:
         raise PreconditionFailed(
             f"a batch cannot be staged in queue '{staging.name}': it needs a queue with "
-            "x-staging-exchange, and a channel without a transaction"
+            "x-staging-exchange, and a channel without a transaction and a publish session"
         )
     batch = MessageBatch(body)
+    properties_max = connection.shape.payload_bytes_max - CONTENT_HEAD_BYTES
     for properties in batch.distinct:
+        if len(properties) > properties_max:
+            raise PreconditionFailed("invalid batch: the properties of a message fit into no frame")
         if inspect(channel, properties) is not None or properties[0] & JUDGED:
             raise PreconditionFailed(
                 "invalid batch: a message has an expiration, a priority, copies or a publishing id"

@@ -41,6 +41,7 @@ class RowBatches:
         bodies: pa.Array,
         offsets: Any,
         said: Distinct[RowProperties] | Distinct[RawProperties],
+        properties_bytes_max: int,
     ) -> None:
         self._bodies = bodies
         self._offsets = offsets
@@ -52,7 +53,9 @@ class RowBatches:
         self._body_sizes = np.diff(offsets)
         ends = np.cumsum(self._property_sizes + self._body_sizes + _SIZES_BYTES)
         self._ends = np.concatenate(([0], ends))
-        self._plain = all(map(_is_plain, self._encoded))
+        # A row with properties that fit into no frame is refused where it is published alone.
+        fits = int(sizes.max(initial=0)) <= properties_bytes_max
+        self._plain = fits and all(map(_is_plain, self._encoded))
 
     def end(self, start: int) -> int:
         """Return the end of the batch that begins at the row `start`; `start` if there is none."""

@@ -120,7 +120,8 @@ class Encoder:
         batches: RowBatches | None = None
         queue = self._envelope.staging_queue
         if queue is not None and self._envelope.one_place:
-            batches = RowBatches(bodies, offsets, row_properties(batch, self._layout))
+            said = row_properties(batch, self._layout)
+            batches = RowBatches(bodies, offsets, said, self._frames.properties_bytes_max)
         while start < count:
             if queue is not None and batches is not None and (end := batches.end(start)) > start:
                 yield EncodedRows(self._frames.batch(queue, batches.body(start, end)), 1)

@@ -25,6 +25,10 @@ STAGED_BATCH: Final = b"x-staged-batch"
 _TABLE: Final = bytes([len(STAGED_BATCH)]) + STAGED_BATCH + b"t\x01"
 BATCH_PROPERTIES: Final = b"\x20\x00" + len(_TABLE).to_bytes(4) + _TABLE
 
+#: A batch has at least so many messages, or so many bytes.
+BATCH_MESSAGES_MIN: Final = 256
+BATCH_BYTES_MIN: Final = 65_536
+
 _HEAD_BYTES: Final = 8
 _SIZES_BYTES: Final = 8
 
@@ -39,8 +43,14 @@ class MessageBatch:
     def __init__(self, data: bytes) -> None:
         size: i64 = len(data)
         self.count: Final[i64] = i64(read_i32_le(data, 0)) if size >= _HEAD_BYTES else 0
-        if not 1 <= self.count <= CHUNK_RECORDS_MAX or size > CHUNK_BYTES_MAX:
-            raise PreconditionFailed("invalid batch: it is empty, or larger than a chunk may be")
+        if self.count > CHUNK_RECORDS_MAX or size > CHUNK_BYTES_MAX:
+            raise PreconditionFailed("invalid batch: it is larger than a chunk may be")
+        if self.count < 1 or (self.count < BATCH_MESSAGES_MIN and size < BATCH_BYTES_MIN):
+            # Each is a chunk, which takes memory of its own.
+            raise PreconditionFailed(
+                f"invalid batch: it has less than {BATCH_MESSAGES_MIN} messages and "
+                f"{BATCH_BYTES_MIN} bytes, which are to be published one by one"
+            )
         at: i64 = _HEAD_BYTES + _SIZES_BYTES * self.count
         end: i64 = at + i64(read_i32_le(data, 4))
         if not at <= end <= size:
