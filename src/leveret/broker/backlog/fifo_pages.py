@@ -205,16 +205,19 @@ class FifoPages(Pages):
             self._begin()
         if self.settle(self.ready.window.next_sequence):
             return True
-        had_front = self.front.first() != NOTHING
-        if had_front:
-            self._cut_end()
-            if self.front.first() != NOTHING:
-                return True
-        # Those that were read ahead, or cut from the tail, stay in memory otherwise.
+        if self.front.first() == NOTHING:
+            return self._fold_returns()
+        self._cut_end()
+        if self.front.first() != NOTHING:
+            return True
+        self.leave()
+        return self.ready.returns.count() > 0
+
+    def leave(self) -> None:
+        """Drop all pages from memory as soon as they are written, even those read ahead."""
         self.queue.scheduler.spent += len(self.items) // LOOKED_AT_PER_COST
         for page in self.items:
             self._leave(page)
-        return self.ready.returns.count() > 0 if had_front else self._fold_returns()
 
     def _cut_end(self) -> None:
         """Turn the end of the front into pages before all others."""

@@ -201,6 +201,15 @@ class StagingQueue(WaitingQueue):
         release = self.release
         return release is not None and release.dispatch(self, limit)
 
+    def evict(self) -> bool:
+        """Move messages from memory to disk; return whether another call is needed."""
+        if super().evict():
+            return True
+        pages = self.backlog()
+        assert isinstance(pages, FifoPages)
+        pages.leave()
+        return False
+
     def purge(self) -> i64:
         """Drop the waiting messages.  Raises: PreconditionFailed (406) once they are committed."""
         self.check_free()
