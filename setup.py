@@ -62,7 +62,8 @@ INTERPRETED = {
 }
 INTERPRETED_FOLDERS = {"store/disks"}
 
-#: The C files that have all the code; the same number everywhere, for the same code.
+#: The number of C files with the code of all modules.  It does not depend on the machine, so that
+#: every build is the same.
 PARTS = 4
 
 #: What has gcc do most of its work when it links, in parts and on all processors.
@@ -119,15 +120,15 @@ def extensions() -> list[Any]:
 
 
 def is_library(extension: Any) -> bool:
-    """Tell the extension that has all the code from those that load one module of it each."""
+    """Return whether an extension contains all the code; the others load one module of it each."""
     return any(Path(source).name.startswith("__native") for source in extension.sources)
 
 
 def parts(paths: list[Path]) -> list[Path]:
     """Join the C files of all modules to a few of one size, and return these.
 
-    Each file costs the reading of the declarations of all modules.  Calls between the files are
-    inlined when they are linked, so that their number changes nothing in the code.
+    The compiler reads the declarations of all modules for each file, so few files are quicker.  It
+    inlines calls between the files when it links them.
     """
     native = sorted(path for path in paths if path.name.startswith("__native"))
     texts = [lighten(path.read_bytes()) for path in native]

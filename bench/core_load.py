@@ -70,7 +70,7 @@ def prepared(load: Load) -> Callable[[], None]:
 
 
 def feed(node: Node, peer: Peer, data: bytes) -> None:
-    """Pass bytes to the broker as its event loop does, sync, and drop what it sends."""
+    """Pass bytes to the broker as its event loop does, sync, and discard the output."""
     peer.connection.receive(data, 0)
     work(node)
     group = node.journal.seal()
@@ -81,7 +81,7 @@ def feed(node: Node, peer: Peer, data: bytes) -> None:
 
 
 def work(node: Node) -> None:
-    """Have the core do all of its work, and drop what it sends."""
+    """Run the core until it is idle, and discard the output."""
     core = node.core
     while True:
         node.broker.settle(True)

@@ -35,7 +35,7 @@ SECONDS_MAX: Final = 600.0
 
 
 def kind_of_machine() -> str:
-    """Return what decides the count apart from Leveret: compiler, Python, C library, processor."""
+    """Return the compiler, Python, C library and processor, on which a count depends."""
     compiler = subprocess.run(
         [os.environ.get("CC", "cc"), "-dumpfullversion"],
         capture_output=True,

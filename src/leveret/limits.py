@@ -429,6 +429,11 @@ JOURNAL_BYTES_MAX: Final = 512 * 1024 * 1024
 CHUNK_BYTES_MAX: Final = 262_144
 CHUNK_RECORDS_MAX: Final = 4096
 
+#: A batch in one publish has at least so many messages, or so many bytes: it becomes a chunk of its
+#: own, and many small chunks take memory and slow down the readers of a stream.
+BATCH_MESSAGES_MIN: Final = 256
+BATCH_BYTES_MIN: Final = 65_536
+
 #: Chunks that queues write when their memory is full: the bytes that are written and synced
 #: together, and the bytes that may wait; beyond them, publishers' sockets are not read.
 SPILL_BATCH_BYTES: Final = 4 * 1024 * 1024

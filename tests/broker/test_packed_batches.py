@@ -217,12 +217,24 @@ MALFORMED = {
 }
 
 
+#: The texts of the refusals of these; of all others the sizes do not match the length.
+TEXTS = {
+    **dict.fromkeys(("empty", "no head", "no messages", "too few", "negative"), "fewer than 256"),
+    **dict.fromkeys(("too many", "too large"), "larger than a chunk"),
+    **dict.fromkeys(("priority", "expiration", "CC"), "an expiration, a priority, copies"),
+    "another user": "user_id property set to 'else'",
+    "no frame": "fit into no frame",
+}
+
+
 @pytest.mark.parametrize("why", MALFORMED)
 def test_a_malformed_batch_closes_the_channel_and_changes_nothing(why: str) -> None:
     node, peer = prepared()
     stage_packed(peer, "a", MALFORMED[why])
     node.sync()
-    assert peer.expect(1, "channel.close").code == 406
+    closed = peer.expect(1, "channel.close")
+    assert closed.code == 406
+    assert TEXTS.get(why, "sizes do not match") in closed.fields["text"]
     assert waiting(node, "a") == 0
 
 

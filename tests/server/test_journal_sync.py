@@ -143,7 +143,7 @@ def test_the_loop_waits_for_other_work_of_the_thread() -> None:
             return lambda: None
 
         syncing.thread.submit(task)
-        asyncio.get_running_loop().call_later(0.01, release.set)
+        asyncio.get_running_loop().call_soon(release.set)
         assert await syncing.confirmed(peers[0]) == [False]
 
     run(scenario)

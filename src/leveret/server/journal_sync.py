@@ -1,4 +1,4 @@
-"""Has the groups of the journal written and synced, one after the other.
+"""Writes and syncs the groups of the journal, one at a time.
 
 A sync in the sync thread wakes two threads, which takes as long as a quick sync itself.  So the
 event loop does the sync if one client alone waits for one quick sync after the other.  A group
@@ -120,7 +120,7 @@ class JournalSync:
             self._later = None
 
     def _is_in_loop(self) -> bool:
-        """Return whether the event loop shall do the next sync."""
+        """Return whether the event loop does the next sync itself."""
         waiters = self._syncs.waiters(_WAITERS_MAX + 1)
         if len(waiters) > _WAITERS_MAX or waiters != self._waiters:
             self._waiters = waiters

@@ -67,9 +67,7 @@ def entries(kind: T) -> T:
             setattr(kind, name, _generating(method))
         else:
             setattr(kind, name, _calling(method))
-    own_state: Callable[[Any], dict[str, Any]] = getattr(kind, "__getstate__", vars)
-    if own_state is getattr(object, "__getstate__", None):
-        own_state = vars
+    own_state: Callable[[Any], dict[str, Any]] = vars(kind).get("__getstate__", vars)
     setattr(kind, "__getstate__", _with_version(own_state))  # noqa: B010  not known to mypy
     setattr(kind, "__setstate__", _checking_version)  # noqa: B010
     return kind

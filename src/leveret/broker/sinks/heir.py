@@ -20,6 +20,7 @@ from mypy_extensions import i64
 from leveret.broker.queue.classic import ClassicQueue
 from leveret.broker.scheduler.costs import LISTED_PER_COST
 from leveret.broker.stream.stream import Stream
+from leveret.limits import BATCH_BYTES_MIN, BATCH_MESSAGES_MIN
 from leveret.message import Address
 from leveret.wire.properties import NO_PROPERTIES
 
@@ -37,11 +38,6 @@ _CHUNKS_GIVEN_MAX: Final = 4096
 #: A batch with at most this many messages and bytes is copied by one record.
 _COPIED_MESSAGES: Final = 256
 _COPIED_BYTES: Final = 256 * 1024
-
-#: A stream takes over chunks only if the staging queues contain on average this many messages or
-#: bytes: each chunk becomes a block, and many small blocks would slow down the stream's readers.
-_BLOCK_MESSAGES: Final = 256
-_BLOCK_BYTES: Final = 64 * 1024
 
 
 def have_one_place(queues: list[StagingQueue]) -> bool:
@@ -90,8 +86,9 @@ def can_be_copied(queues: list[StagingQueue]) -> bool:
 
 
 def _has_large_parts(queues: list[StagingQueue]) -> bool:
+    """Return whether each queue has on average as much as a batch, which becomes a block."""
     count, size = _amount(queues)
-    return count >= len(queues) * _BLOCK_MESSAGES or size >= len(queues) * _BLOCK_BYTES
+    return count >= len(queues) * BATCH_MESSAGES_MIN or size >= len(queues) * BATCH_BYTES_MIN
 
 
 def _amount(queues: list[StagingQueue]) -> tuple[i64, i64]:

@@ -15,9 +15,8 @@ It is not regular traffic: listings, exports, policies and events leave it out (
 Policies do not apply to such a queue, and neither does a message's expiration before its release: a
 batch is complete or not published at all.
 
-Invariants: all messages that do not come through `StagingQueue.stage`, whose caller has checked the
-headers and the permissions, are refused; once a commit is being checked, no more messages are
-accepted.
+Invariants: only `StagingQueue.stage` and `write_batch` add messages, and their callers have checked
+the properties and the permissions; once a commit is being checked, no more messages are accepted.
 """
 
 from __future__ import annotations

@@ -11,17 +11,17 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from leveret.limits import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX
+from leveret.limits import (
+    BATCH_BYTES_MIN,
+    BATCH_MESSAGES_MIN,
+    CHUNK_BYTES_MAX,
+    CHUNK_RECORDS_MAX,
+)
 from leveret.spark.write.rows import Distinct, RawProperties, RowProperties
 
 #: The bytes per row of the two columns of sizes, and the bytes of a batch before these columns.
 _SIZES_BYTES: Final = 8
 _HEAD_BYTES: Final = 8
-
-#: Fewer rows and bytes are published one by one: each batch becomes a block of its own in a stream,
-#: and many small blocks would slow down its readers.
-_ROWS_MIN: Final = 256
-_BYTES_MIN: Final = 64 * 1024
 
 #: The flags of properties that the broker examines, in the first byte (priority, reply_to,
 #: expiration) and the second (user_id); and the flag of headers.
@@ -64,7 +64,8 @@ class RowBatches:
         most = self._ends[start] + CHUNK_BYTES_MAX - _HEAD_BYTES
         end = int(np.searchsorted(self._ends, most, side="right")) - 1
         end = min(end, start + CHUNK_RECORDS_MAX)
-        is_small = end - start < _ROWS_MIN and self._ends[end] - self._ends[start] < _BYTES_MIN
+        size = self._ends[end] - self._ends[start]
+        is_small = end - start < BATCH_MESSAGES_MIN and size < BATCH_BYTES_MIN
         return start if is_small else end
 
     def body(self, start: int, end: int) -> bytes:

@@ -15,19 +15,20 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from leveret.errors import PreconditionFailed
-from leveret.limits import CHUNK_BYTES_MAX, CHUNK_RECORDS_MAX
+from leveret.limits import (
+    BATCH_BYTES_MIN,
+    BATCH_MESSAGES_MIN,
+    CHUNK_BYTES_MAX,
+    CHUNK_RECORDS_MAX,
+)
 from leveret.wire.buffer import read_i32_le
 from leveret.wire.properties import skim_properties
 
 #: The header of a batch.  A message that is published alone never has it.
-STAGED_BATCH: Final = b"x-staged-batch"
+_NAME: Final = b"x-staged-batch"
 
-_TABLE: Final = bytes([len(STAGED_BATCH)]) + STAGED_BATCH + b"t\x01"
+_TABLE: Final = bytes([len(_NAME)]) + _NAME + b"t\x01"
 BATCH_PROPERTIES: Final = b"\x20\x00" + len(_TABLE).to_bytes(4) + _TABLE
-
-#: A batch has at least so many messages, or so many bytes.
-BATCH_MESSAGES_MIN: Final = 256
-BATCH_BYTES_MIN: Final = 65_536
 
 _HEAD_BYTES: Final = 8
 _SIZES_BYTES: Final = 8
@@ -46,10 +47,9 @@ class MessageBatch:
         if self.count > CHUNK_RECORDS_MAX or size > CHUNK_BYTES_MAX:
             raise PreconditionFailed("invalid batch: it is larger than a chunk may be")
         if self.count < 1 or (self.count < BATCH_MESSAGES_MIN and size < BATCH_BYTES_MIN):
-            # Each is a chunk, which takes memory of its own.
             raise PreconditionFailed(
-                f"invalid batch: it has less than {BATCH_MESSAGES_MIN} messages and "
-                f"{BATCH_BYTES_MIN} bytes, which are to be published one by one"
+                f"invalid batch: it has fewer than {BATCH_MESSAGES_MIN} messages and fewer than "
+                f"{BATCH_BYTES_MIN} bytes; publish its messages one by one"
             )
         at: i64 = _HEAD_BYTES + _SIZES_BYTES * self.count
         end: i64 = at + i64(read_i32_le(data, 4))
