@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 import uvloop
@@ -25,6 +26,7 @@ from leveret.server.closing.lingering import (
     LINGER_IDLE_SECONDS_MAX,
     LINGER_READ_MS,
     Lingering,
+    LingeringAccept,
     LingeringTransport,
 )
 from leveret.session.admission import ROOM, WAIT, Admission, Slot
@@ -454,3 +456,29 @@ def test_a_peer_that_goes_on_is_dropped_in_the_end(reads: bool) -> None:
             await lapse(1)
 
     assert lingered(play) == LINGER_SECONDS_MAX
+
+
+def test_a_large_body_is_sent_from_its_own_memory() -> None:
+    async def waits_in(body: bytes) -> int:
+        loop = asyncio.get_running_loop()
+        accepted: asyncio.Future[asyncio.BaseTransport] = loop.create_future()
+
+        class Upper(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                accepted.set_result(transport)
+
+        def accept() -> asyncio.Protocol:
+            return LingeringAccept(Upper(), Slot("", lambda: None), Admission(1))
+
+        server = await loop.create_server(accept, "127.0.0.1", 0)
+        with socket.create_connection(server.sockets[0].getsockname()):
+            transport = cast(asyncio.Transport, await accepted)
+            references = sys.getrefcount(body)
+            # The peer reads nothing, so most of the body waits: itself, or a copy of it.
+            transport.writelines([b"head", body])
+            added = sys.getrefcount(body) - references
+            transport.abort()
+        server.close()
+        return added
+
+    assert uvloop.run(waits_in(bytes(24 * 1024 * 1024))) > 0

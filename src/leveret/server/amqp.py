@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 _TLS_CONNECTION_BYTES: Final = 130_000
 
 
-#: The maximum size of one write to the transport, so that no write blocks the event loop.
-WRITE_BYTES_MAX = 262_144
+#: The maximum size of one write to the transport, so that no write blocks the event loop.  It has
+#: room for the deliveries of a full read with their longer method frames: a short second write
+#: would wake the peer for a little.
+WRITE_BYTES_MAX = 327_680
 
 #: A read of at least this size may have left more data in the socket.  uvloop reads up to 256,000
 #: bytes, and reads again at once after a full read; asyncio's own loop reads once.
@@ -55,7 +57,7 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
         self._expelled = False
         self._runner = listener.runner
         self._full = False
-        #: True if parts of output are joined before they are written.
+        #: True if parts of output are joined, because TLS makes a record of each part.
         self._joins = False
         self._reading = True
         self._closing = False
@@ -73,7 +75,6 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
         """Start the session of a new connection."""
         # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
-        self._joins = isinstance(transport, asyncio.Transport)
         self._transport.set_write_buffer_limits(high=OUTPUT_BYTES_HIGH)
         try:
             self._begin(transport)
@@ -98,6 +99,7 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
             )
         )
         if tls is not None:
+            self._joins = True
             connection.account.book(_TLS_CONNECTION_BYTES)
         self._runner.add(connection, self)
         if (opening_ms := self._listener.opening_ms()) > 0:
@@ -210,14 +212,10 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
                 self._transport.write(waiting.popleft())
             else:
                 # One system call for the frames of large bodies, which are parts of their own.
-                self._write_parts(self._take_waiting())
-
-    def _write_parts(self, parts: list[bytes | memoryview]) -> None:
-        # In some versions of Python, asyncio's own `writelines` does not pause the protocol.
-        if self._joins:
-            self._transport.write(b"".join(parts))
-        else:
-            self._transport.writelines(parts)
+                parts = self._take_waiting()
+                if self._joins:
+                    parts = [b"".join(parts)]
+                self._transport.writelines(parts)
 
     def _take_waiting(self) -> list[bytes | memoryview]:
         """Remove and return the waiting output, up to the size of one write."""

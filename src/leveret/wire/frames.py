@@ -173,13 +173,12 @@ class PieceReader:
             self._gather(piece)
             self._missing -= len(piece)
             if self._missing <= 0:
-                self._join()
+                self._join(b"", 0)
         elif self.position >= len(self.data):
             self.data = piece
             self.position = 0
         else:
-            self.data = self.data[self.position :] + piece
-            self.position = 0
+            self._join(piece, len(piece))
 
     def _gather(self, piece: bytes) -> None:
         """Store a piece, to be joined later."""
@@ -190,9 +189,10 @@ class PieceReader:
             pieces.append(piece)
         self._gathered += len(piece)
 
-    def _join(self) -> None:
-        """Join the unparsed part of `data` and the pieces."""
-        self.data = self.data[self.position :] + b"".join(self._pieces)
+    def _join(self, last: bytes, end: i64) -> None:
+        """Join the unparsed part of `data`, the pieces and `last[:end]`, with one copy."""
+        rest = memoryview(self.data)[self.position :]
+        self.data = b"".join([rest, *self._pieces, memoryview(last)[:end]])
         self.position = 0
         self._pieces = []
         self._gathered = 0
@@ -258,8 +258,7 @@ class FrameReader(PieceReader):
             piece = self._rest[self._rest_at :] + piece
             self._rest = b""
         if missing > 0 and i64(len(piece)) - missing >= _LONG_REST_BYTES:
-            self._pieces.append(piece[:missing])
-            self._join()
+            self._join(piece, missing)
             self._rest = piece
             self._rest_at = missing
         else:
@@ -297,7 +296,8 @@ class FrameReader(PieceReader):
         """Move up to `missing` bytes from the last piece to `data`."""
         rest = self._rest
         end = min(self._rest_at + missing, i64(len(rest)))
-        self.data = self.data[self.position :] + rest[self._rest_at : end]
+        there = memoryview(self.data)[self.position :]
+        self.data = b"".join([there, memoryview(rest)[self._rest_at : end]])
         self.position = 0
         if end < len(rest):
             self._rest_at = end

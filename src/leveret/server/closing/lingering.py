@@ -62,6 +62,7 @@ class LingeringTransport(asyncio.Transport):
         "_slot",
         "get_write_buffer_size",
         "write",
+        "writelines",
     )
 
     def __init__(self, raw: asyncio.Transport, slot: Slot, admission: Admission) -> None:
@@ -74,6 +75,9 @@ class LingeringTransport(asyncio.Transport):
         self._closed = False
         # These methods are called for each message, so they bypass this class.
         self.write = raw.write  # type: ignore[method-assign]
+        # In some versions of Python, asyncio's own `writelines` does not pause the protocol.
+        joins = isinstance(raw, asyncio.Transport)
+        self.writelines = self._join if joins else raw.writelines  # type: ignore[method-assign]
         self.get_write_buffer_size = raw.get_write_buffer_size  # type: ignore[method-assign]
 
     def name_peer(self, host: str, port: int) -> None:
@@ -86,10 +90,9 @@ class LingeringTransport(asyncio.Transport):
             return self._peer
         return self._raw.get_extra_info(name, default)
 
-    def writelines(self, list_of_data: Iterable[Any]) -> None:
-        """Send several pieces of data."""
-        if not self._closed:
-            self._raw.writelines(list_of_data)
+    def _join(self, list_of_data: Iterable[Any]) -> None:
+        """Send several pieces of data as one; replaces `writelines`."""
+        self.write(b"".join(list_of_data))
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
         """Return the low and the high water mark of the write buffer."""
@@ -137,6 +140,7 @@ class LingeringTransport(asyncio.Transport):
             return
         self._closed = True
         self.write = _drop  # type: ignore[method-assign]
+        self.writelines = _drop  # type: ignore[method-assign, assignment]
         Lingering(self._raw, self._slot, self._admission)
 
     def abort(self) -> None:
@@ -144,8 +148,8 @@ class LingeringTransport(asyncio.Transport):
         self._raw.abort()
 
 
-def _drop(data: bytes | bytearray | memoryview[Any]) -> None:
-    """Drop output; replaces `write` after the close."""
+def _drop(data: object) -> None:
+    """Drop output; replaces `write` and `writelines` after the close."""
 
 
 class Lingering(asyncio.Protocol):
