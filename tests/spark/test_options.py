@@ -61,7 +61,7 @@ def test_an_unknown_option_is_an_error_that_names_the_known() -> None:
 def test_what_must_be_there_is_named() -> None:
     with pytest.raises(OptionError, match="option 'uri' is missing"):
         parse_options({"stream": "orders"})
-    missing = "one of these is missing: stream, streams, streamPattern, superStream, queue"
+    missing = "one of these options is missing: stream, streams, streamPattern, superStream, queue"
     with pytest.raises(OptionError, match=missing):
         parse_options({"uri": URI})
 
@@ -69,18 +69,21 @@ def test_what_must_be_there_is_named() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"streams": "a,b"}, "only one of these can be: stream, streams"),
-        ({"queue": "q"}, "only one of these can be: stream, queue"),
-        ({"subscribe": "a"}, "only one of these can be: stream, subscribe"),
-        ({"assign": '{"a": [0]}'}, "only one of these can be: stream, assign"),
-        ({"subscribePattern": "a.*"}, "only one of these can be: stream, streamPattern"),
+        ({"streams": "a,b"}, "only one of these options can be given: stream, streams"),
+        ({"queue": "q"}, "only one of these options can be given: stream, queue"),
+        ({"subscribe": "a"}, "only one of these options can be given: stream, subscribe"),
+        ({"assign": '{"a": [0]}'}, "only one of these options can be given: stream, assign"),
+        (
+            {"subscribePattern": "a.*"},
+            "only one of these options can be given: stream, streamPattern",
+        ),
         (
             {"startingTimestamp": "1", "startingOffsets": "earliest"},
-            "only one of these can be: startingTimestamp, startingOffsets",
+            "only one of these options can be given: startingTimestamp, startingOffsets",
         ),
         (
             {"endingTimestamp": "1", "endingOffsetsByTimestamp": '{"orders": 1}'},
-            "only one of these can be: endingTimestamp, endingOffsetsByTimestamp",
+            "only one of these options can be given: endingTimestamp, endingOffsetsByTimestamp",
         ),
         ({"ackMode": "spool"}, "option 'ackMode' belongs to a queue"),
         ({"spoolDir": "/spool"}, "option 'spoolDir' belongs to a queue"),

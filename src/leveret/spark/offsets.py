@@ -231,7 +231,10 @@ def from_json(stored: Mapping[str, object]) -> Stored:
         or not isinstance(ids, dict)
         or not all(isinstance(one, str) for one in ids.values())
     ):
-        raise OffsetsError(f"the checkpoint is not of streams: {json.dumps(stored)}")
+        raise OffsetsError(
+            f"the checkpoint is not of streams: {json.dumps(stored)}; a query that read another "
+            "source, such as Kafka, needs a new checkpointLocation"
+        )
     return Stored(cast("dict[str, int]", offsets), ids, sizes)
 
 

@@ -307,7 +307,7 @@ def check_password(uri: str, password_env: str | None) -> None:
 def _check_together(texts: Mapping[str, str]) -> None:
     """Check the combination of the given options.  Raises: OptionError."""
     if "uri" not in texts:
-        raise OptionError("option 'uri' is missing")
+        raise OptionError("option 'uri' is missing: amqp://user:password@host:5672/vhost")
     _check_one_of(texts, SELECTIONS, least=1)
     _check_one_of(texts, STARTS, least=0)
     _check_one_of(texts, ENDS, least=0)
@@ -328,9 +328,9 @@ def check_needed(texts: Mapping[str, str], needs: Mapping[str, tuple[str, ...]])
 def _check_one_of(texts: Mapping[str, str], names: tuple[str, ...], least: int) -> None:
     given = [name for name in names if name in texts]
     if len(given) > 1:
-        raise OptionError(f"only one of these can be: {', '.join(given)}")
+        raise OptionError(f"only one of these options can be given: {', '.join(given)}")
     if len(given) < least:
-        raise OptionError(f"one of these is missing: {', '.join(names)}")
+        raise OptionError(f"one of these options is missing: {', '.join(names)}")
 
 
 def _check_values(options: Options) -> None:

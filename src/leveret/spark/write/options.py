@@ -149,10 +149,10 @@ def parse_write_options(raw: Mapping[str, str]) -> WriteOptions:
     own = {key: text for key, text in raw.items() if key.lower() not in _SPARKS_OWN}
     texts = by_name(own, _PARSERS)
     if "uri" not in texts:
-        raise OptionError("option 'uri' is missing")
+        raise OptionError("option 'uri' is missing: amqp://user:password@host:5672/vhost")
     given = [name for name in DESTINATIONS if name in texts]
     if len(given) > 1:
-        raise OptionError(f"only one of these can be: {', '.join(given)}")
+        raise OptionError(f"only one of these options can be given: {', '.join(given)}")
     if "routingKey" in texts and given and given[0] in ("stream", "queue"):
         raise OptionError(f"option 'routingKey': rows of option {given[0]!r} go by its name")
     check_needed(texts, {"keyFile": ("certificateFile",)})

@@ -99,7 +99,7 @@ def layout_of(schema: StructType, options: WriteOptions) -> Layout:
         if alias in names and name in names:
             raise SchemaError(f"the columns {name!r} and {alias!r} mean the same: drop one of them")
     if "body" not in names and "value" not in names:
-        raise SchemaError(f"there is no column 'body'; there are: {', '.join(names)}")
+        raise SchemaError(f"there is no column 'body' or 'value'; there are: {', '.join(names)}")
     _check_copy(names, options)
     numbered = "publishing_id" in names
     _check_numbers(numbered, options)
