@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final, cast
 
 from leveret.limits import LINGER_SECONDS_MAX
@@ -77,7 +78,8 @@ class LingeringTransport(asyncio.Transport):
         self.write = raw.write  # type: ignore[method-assign]
         # In some versions of Python, asyncio's own `writelines` does not pause the protocol.
         joins = isinstance(raw, asyncio.Transport)
-        self.writelines = self._join if joins else raw.writelines  # type: ignore[method-assign]
+        lines = partial(_write_joined, raw) if joins else raw.writelines
+        self.writelines = lines  # type: ignore[method-assign]
         self.get_write_buffer_size = raw.get_write_buffer_size  # type: ignore[method-assign]
 
     def name_peer(self, host: str, port: int) -> None:
@@ -89,10 +91,6 @@ class LingeringTransport(asyncio.Transport):
         if name == "peername" and self._peer is not None:
             return self._peer
         return self._raw.get_extra_info(name, default)
-
-    def _join(self, list_of_data: Iterable[Any]) -> None:
-        """Send several pieces of data as one; replaces `writelines`."""
-        self.write(b"".join(list_of_data))
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
         """Return the low and the high water mark of the write buffer."""
@@ -146,6 +144,11 @@ class LingeringTransport(asyncio.Transport):
     def abort(self) -> None:
         """Drop the connection, even if it lingers."""
         self._raw.abort()
+
+
+def _write_joined(raw: asyncio.Transport, list_of_data: Iterable[Any]) -> None:
+    """Send several pieces of data as one."""
+    raw.write(b"".join(list_of_data))
 
 
 def _drop(data: object) -> None:
