@@ -1,4 +1,4 @@
-"""The Spark queries that read a stream, as their requests report them."""
+"""The Spark queries that read a stream, as their requests and their consumers report them."""
 
 from __future__ import annotations
 
@@ -106,6 +106,35 @@ def test_a_report_of_a_stream_that_was_declared_again_is_not_of_the_new_one(
     assert told_of(api) == []
     api.request("GET", "/metrics/detailed?family=stream_query_metrics")
     assert b"leveret_stream_query_lag{" not in api.getresponse().read()
+
+
+def consume(channel: Channel, stream: str, **told: object) -> None:
+    """Attach a consumer of a query's process, and cancel it."""
+    channel.qos(1)
+    arguments = {"x-stream-offset": "next", "x-spark-query": told}
+    channel.consume(stream, arguments=arguments).cancel()
+
+
+def test_a_query_reports_itself_with_its_consumers(api: Api, stream: str, channel: Channel) -> None:
+    consume(channel, stream, run="r1", position=4)
+    consume(channel, stream, run="r1", query_id="q-1", query_name="n" * 1000)
+    (found,) = told_of(api)
+    assert (found["query_id"], found["name"]) == ("q-1", "n" * STREAM_QUERY_NAME_CHARACTERS_MAX)
+    assert (found["owner"], found["position"], found["lag"]) == ("guest", 4, 6)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{}, {"run": ""}, {"run": "r" * 65}, {"run": 1}, {"run": "r", "query_id": "a/b"}],
+)
+def test_a_consumer_with_an_invalid_report_reads_all_the_same(
+    api: Api, stream: str, channel: Channel, told: dict[str, object]
+) -> None:
+    consume(channel, stream, **told)
+    assert told_of(api) == []
+    consume(channel, stream, run="r", position=-1, query_name=7)
+    (found,) = told_of(api)
+    assert (found["name"], found["position"]) == (None, None)
 
 
 class Reports:

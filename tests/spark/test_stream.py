@@ -152,6 +152,27 @@ def test_a_running_query_follows_the_stream_and_tells_how_far_it_is(
     assert told["bytes_behind"] > 0
 
 
+def test_a_query_over_amqp_tells_how_far_it_is(
+    spark: SparkSession, broker: Broker, stream: LiveStream, tmp_path: Path
+) -> None:
+    need_own_broker()
+    stream.publish_numbers(0, 5)
+    writer = rows_of(spark, stream, transport="amqp").writeStream.format("memory")
+    query = writer.queryName("over_amqp").option("checkpointLocation", str(tmp_path / "c")).start()
+    try:
+        query.processAllAvailable()
+        stream.publish_numbers(5, 9)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert spark.table("over_amqp").count() == 9
+    stream.publish_numbers(9, 12)
+    (told,) = queries_of(broker, stream)
+    assert (told["query_id"], told["name"]) == (str(query.id), "over_amqp")
+    assert (told["owner"], told["position"], told["lag"]) == ("guest", 9, 3)
+    assert told["bytes_behind"] > 0
+
+
 def test_what_retention_took_is_an_error_or_passed_over(
     spark: SparkSession, broker: Broker, stream: LiveStream, tmp_path: Path
 ) -> None:

@@ -97,7 +97,9 @@ class Listeners:
         self._backups = self._make_backups()
         chunks = ChunkSource(engine.runner.read_part)
         doors = self._make_doors(limits)
-        self.http = HttpListeners(ground.broker, self._make_operator(), chunks, doors, self._say)
+        operator = self._make_operator()
+        ground.broker.consumer_added = partial(operator.queries.note_consumer, ground.clock)
+        self.http = HttpListeners(ground.broker, operator, chunks, doors, self._say)
         self._keeper: GateKeeper | None = None
         self._start_http()
         self._amqp_settings = self._session_settings()

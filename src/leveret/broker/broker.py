@@ -5,12 +5,13 @@ The composition root creates it, sets its time, and runs the effects recorded by
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from mypy_extensions import i64
 
 from leveret.broker.attributes.arguments import Arguments
+from leveret.broker.consumers.consumer import QueueConsumer
 from leveret.broker.core import Core
 from leveret.broker.eviction import Eviction
 from leveret.broker.parameters import RuntimeParameters
@@ -69,6 +70,10 @@ def _share_memory(core: Core, bytes_max: i64) -> None:
     core.stream_cache.bytes_max = min(STREAM_CACHE_BYTES_MAX, bytes_max // 8)
 
 
+def _ignore_consumer(consumer: QueueConsumer) -> None:
+    """Do nothing with a new consumer."""
+
+
 class Broker:
     """One node."""
 
@@ -92,6 +97,8 @@ class Broker:
         self.eviction = Eviction(self.core, self.vhosts)
         self.parameters = RuntimeParameters(self.core, self.vhosts)
         self.publish_sessions = PublishSessions(self.core)
+        #: Called with each new consumer of an AMQP client, for the HTTP API.
+        self.consumer_added: Callable[[QueueConsumer], object] = _ignore_consumer
         #: True while a task applies the retention of all streams.
         self._retains = False
         #: Publishers are blocked while clients take more memory than this.

@@ -70,7 +70,7 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class QueryReport:
-    """The progress that a process of a streaming query reports to Leveret over HTTP.
+    """The progress that a process of a streaming query reports to Leveret.
 
     `run` is the same in all processes of a run.  The driver sets `position`, up to which all
     batches are committed.  Only tasks can set the query's id and name.
@@ -80,6 +80,16 @@ class QueryReport:
     position: int | None = None
     query_id: str | None = None
     query_name: str | None = None
+
+    def fields(self) -> dict[str, int | str]:
+        """Return the known fields by their names in a report."""
+        told = {
+            "run": self.run,
+            "position": self.position,
+            "query_id": self.query_id,
+            "query_name": self.query_name,
+        }
+        return {name: value for name, value in told.items() if value is not None}
 
 
 class Transport(ABC):
@@ -99,7 +109,7 @@ class Transport(ABC):
         Raises: Interrupted; NotFound (404) if the stream does not exist.
         """
 
-    def report(self, report: QueryReport) -> None:  # noqa: B027  most transports cannot
+    def report(self, report: QueryReport) -> None:  # noqa: B027  a directory has no broker
         """Report the query to the broker with each following request, if the broker supports it."""
 
     def latest(self) -> int:

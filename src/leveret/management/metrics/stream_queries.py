@@ -1,9 +1,10 @@
-"""The Spark queries that read streams, as they report themselves in their HTTP requests.
+"""The Spark queries that read streams, as they report themselves in their requests.
 
 A streaming query has two kinds of processes.  The driver requests the end of a stream before each
-batch, and reports the position up to which all batches are committed.  The tasks fetch chunks, and
+batch, and reports the position up to which all batches are committed.  The tasks read messages, and
 report the query's id and name, which only they have.  Both report the query's `run`, an id that the
-driver chooses.
+driver chooses.  Over HTTP, a report is in parameters of the requests; over AMQP, it is a table in
+the arguments of the consumers.
 
 Reports are not verified, and nothing depends on them.  They are not stored on disk, because the
 next batch brings new ones.
@@ -15,26 +16,38 @@ its last report, or when its user has too many newer ones.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from leveret.broker.scheduler.accounts import MarkAccount
 from leveret.broker.stream.stream import Stream
 from leveret.limits import (
     STREAM_QUERIES_MAX,
     STREAM_QUERIES_PER_USER_MAX,
+    STREAM_QUERY_NAME_CHARACTERS_MAX,
     STREAM_QUERY_SILENCE_MS,
 )
 
 if TYPE_CHECKING:
     from leveret.broker.broker import Broker
+    from leveret.broker.consumers.consumer import QueueConsumer
     from leveret.broker.core import Core
     from leveret.broker.ownership import Owner
     from leveret.clock import Clock
 
 #: The memory of a query and its entries in two tables, without its strings.
 _QUERY_BYTES: Final = 900
+
+#: The argument of a consumer that reports a query.
+QUERY_ARGUMENT: Final = "x-spark-query"
+
+#: The id of a query, or of its run.
+_ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
+
+#: The highest position of a report.
+POSITION_MAX: Final = 2**62
 
 #: A stream's number, and a run of a query.
 _Key = tuple[int, str]
@@ -109,6 +122,25 @@ class StreamQueries:
         ours[key] = known
         self._of_streams.setdefault(key[0], {})[user, told.run] = known
 
+    def note_consumer(self, clock: Clock, consumer: QueueConsumer) -> None:
+        """Update a query from the report of a stream's new consumer, if it has a valid one."""
+        stream, fields = consumer.queue, consumer.arguments.get(QUERY_ARGUMENT)
+        if not isinstance(stream, Stream) or not isinstance(fields, dict):
+            return
+        run, query_id, name = fields.get("run"), fields.get("query_id"), fields.get("query_name")
+        position = fields.get("position")
+        if not is_id(run) or not (query_id is None or is_id(query_id)):
+            return
+        link = consumer.channel.link
+        told = StreamQuery(
+            link.vhost_name, stream.name, int(stream.queue_id), link.as_owner, run, query_id
+        )
+        if isinstance(name, str):
+            told.name = name[:STREAM_QUERY_NAME_CHARACTERS_MAX] or None
+        if isinstance(position, int) and 0 <= position <= POSITION_MAX:
+            told.position = int(position)
+        self.report(told, stream.core, clock)
+
     def of(self, queue_id: int, clock: Clock) -> list[StreamQuery]:
         """Return the last run of each query of a stream."""
         runs = self._of_streams.get(queue_id, {}).values()
@@ -161,6 +193,11 @@ class StreamQueries:
     def _book(self, size: int) -> None:
         if self._account is not None:
             self._account.book(size)
+
+
+def is_id(value: object) -> TypeGuard[str]:
+    """Return whether a reported value can be the id of a query or of its run."""
+    return isinstance(value, str) and _ID.fullmatch(value) is not None
 
 
 def bytes_behind(stream: Stream, lag: int) -> int:

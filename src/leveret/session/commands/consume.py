@@ -77,8 +77,6 @@ def _subscribe(channel: ServerChannel, method: BasicConsume, name: Name, queue: 
             f"the channel has reached the maximum of {CONSUMERS_PER_CHANNEL_MAX} consumers"
         )
     where = channel.vhost.queue_label(name)
-    priority = consumer_priority(method.arguments, where)
-    ack_limit_ms = consumer_ack_limit_ms(method.arguments, where)
     if method.arguments.get("x-browse", False) is not False:
         queue = make_browser(queue, method.arguments["x-browse"], where)
     if READER_NAME in method.arguments and isinstance(queue, Stream):
@@ -92,11 +90,12 @@ def _subscribe(channel: ServerChannel, method: BasicConsume, name: Name, queue: 
         channel.prefetch_next,
         method.arguments,
     )
-    consumer.priority = priority
-    consumer.ack_limit_ms = ack_limit_ms
-    connection.core.limit_acks(ack_limit_ms)
+    consumer.priority = consumer_priority(method.arguments, where)
+    consumer.ack_limit_ms = consumer_ack_limit_ms(method.arguments, where)
+    connection.core.limit_acks(consumer.ack_limit_ms)
     consumer.prefix = deliver_prefix(tag)
     queue.subscribe(consumer, where)
     channel.add_consumer(consumer)
+    connection.broker.consumer_added(consumer)
     if not method.no_wait:
         connection.send(channel.number, BasicConsumeOk(tag))

@@ -44,7 +44,15 @@ from leveret.spark.connection.connecting import (
     open_connection,
 )
 from leveret.spark.options.read import OptionError, Options
-from leveret.spark.transport import Bounds, Interrupted, Piece, Redeclared, Tail, Transport
+from leveret.spark.transport import (
+    Bounds,
+    Interrupted,
+    Piece,
+    QueryReport,
+    Redeclared,
+    Tail,
+    Transport,
+)
 
 if TYPE_CHECKING:
     from leveret.client.blocking.columns import ColumnConsumer, DeliveryColumns
@@ -67,10 +75,12 @@ DOUBT_SECONDS: Final = 2.0
 CLOCK_SLACK_MS: Final = 10 * 60_000
 
 
-#: Consumer arguments of Leveret: the expected id of the stream, and the request to append a dot and
-#: the stream's id to the consumer tag that the broker generates.  RabbitMQ has no stream ids.
+#: Consumer arguments of Leveret: the expected id of the stream; the request to append a dot and the
+#: stream's id to the consumer tag that the broker generates; and the report of a query.  RabbitMQ
+#: has no stream ids.
 STREAM_ID: Final = "x-stream-id"
 TELL_STREAM_ID: Final = "x-stream-tell-id"
+QUERY: Final = "x-spark-query"
 
 
 class AmqpTransport(Transport):
@@ -81,6 +91,11 @@ class AmqpTransport(Transport):
         self._stream = stream
         self._builder = DeliveryBuilder(stream, schema, options.partition_of(stream))
         self._connection: Connection | None = None
+        self._report: QueryReport | None = None
+
+    def report(self, report: QueryReport) -> None:
+        """Report the query to Leveret with each following consumer."""
+        self._report = report
 
     # -- the ends of the stream --------------------------------------------------------------------
 
@@ -202,7 +217,7 @@ class AmqpTransport(Transport):
 
     def _reading(self, channel: Channel, start: int, stream_id: str | None) -> ColumnConsumer:
         """Attach at an offset.  Raises: Redeclared if the stream has another id."""
-        arguments: dict[str, object] = {STREAM_OFFSET: start}
+        arguments = self._arguments(start)
         if stream_id is not None and self._is_leveret:
             arguments[STREAM_ID] = stream_id
         try:
@@ -267,12 +282,21 @@ class AmqpTransport(Transport):
         inactivity_seconds: float,
     ) -> Consumer:
         channel.qos(prefetch)
-        asked = {TELL_STREAM_ID: True} if self._is_leveret else {}
+        arguments = self._arguments(where)
+        if self._is_leveret:
+            arguments[TELL_STREAM_ID] = True
         return channel.consume(
             self._stream,
-            arguments={STREAM_OFFSET: where, **asked},
+            arguments=arguments,
             inactivity_timeout=inactivity_seconds,
         )
+
+    def _arguments(self, where: str | int | Timestamp) -> dict[str, object]:
+        """Return the arguments of a consumer that starts at an offset or time."""
+        arguments: dict[str, object] = {STREAM_OFFSET: where}
+        if self._report is not None and self._is_leveret:
+            arguments[QUERY] = self._report.fields()
+        return arguments
 
     # -- the connection ----------------------------------------------------------------------------
 

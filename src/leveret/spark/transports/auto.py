@@ -92,7 +92,7 @@ class AutoTransport(Transport):
         return amqp
 
     def report(self, report: QueryReport) -> None:
-        """Report the query to the broker with each following request, if these use HTTP."""
+        """Report the query to the broker with each following request."""
         self._report = report
         if self._transport is not None:
             self._transport.report(report)

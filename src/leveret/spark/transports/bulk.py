@@ -56,13 +56,7 @@ class BulkTransport(Transport):
 
     def report(self, report: QueryReport) -> None:
         """Report the query to the broker with each following request."""
-        told = {
-            "run": report.run,
-            "position": report.position,
-            "query_id": report.query_id,
-            "query_name": report.query_name,
-        }
-        self._link.told = {name: value for name, value in told.items() if value is not None}
+        self._link.told = report.fields()
 
     def bounds(self) -> Bounds:
         """Return both ends.  Raises: Interrupted; NotFound (404)."""

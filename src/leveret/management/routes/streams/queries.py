@@ -1,7 +1,8 @@
 """`GET /api/streams/{vhost}/{name}/queries`: the Spark queries that read a stream.
 
 Over TCP the user needs the permission to *read* the stream.  A query reports itself in parameters
-of its other requests (`streams.note_query`).
+of its other requests (`streams.note_query`), or in arguments of its consumers
+(`StreamQueries.note_consumer`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ Over TCP the user needs the permission to *read* a stream, as a consumer does.
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -18,7 +17,7 @@ from leveret.errors import NotFound, PreconditionFailed
 from leveret.limits import STREAM_QUERY_NAME_CHARACTERS_MAX
 from leveret.management.api_route import ApiRoute
 from leveret.management.gate import asking_owner, can_read, may_read
-from leveret.management.metrics.stream_queries import StreamQuery
+from leveret.management.metrics.stream_queries import POSITION_MAX, StreamQuery, is_id
 from leveret.management.requests.slices import next_slice
 from leveret.management.rights import USER
 from leveret.management.routes.lists import permitted, stream_slices
@@ -34,11 +33,6 @@ from leveret.management.routes.shared import (
 
 #: The latest timestamp, in ms; it must fit into 64 bits.
 _TIMESTAMP_MAX: Final = 2**60
-
-_OFFSET_MAX: Final = 2**62
-
-#: The id of a Spark query, or of its run.
-_ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
 async def streams(request: web.Request) -> web.StreamResponse:
@@ -111,14 +105,14 @@ def note_query(request: web.Request, stream: Stream) -> None:
     told.query_id = _id_in(request, "query_id")
     told.name = request.query.get("query_name", "")[:STREAM_QUERY_NAME_CHARACTERS_MAX] or None
     if "position" in request.query:
-        told.position = number_of_query(request, "position", None, _OFFSET_MAX)
+        told.position = number_of_query(request, "position", None, POSITION_MAX)
     request.app[OPERATOR].queries.report(told, stream.core, request.app[CLOCK])
 
 
 def _id_in(request: web.Request, parameter: str) -> str | None:
     """Return an id from the query string, or None.  Raises: PreconditionFailed (400)."""
     text = request.query.get(parameter)
-    if text is not None and _ID.fullmatch(text) is None:
+    if text is not None and not is_id(text):
         raise PreconditionFailed(
             f"the query's '{parameter}' must be 1 to 64 letters, digits and hyphens"
         )
