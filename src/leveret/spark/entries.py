@@ -116,6 +116,7 @@ def _calling(method: Callable[..., Any]) -> Callable[..., Any]:
 def _generating(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
     @functools.wraps(method)
     def entry(*args: Any, **options: Any) -> Iterator[Any]:
+        end_silently()
         try:
             yield from method(*args, **options)
         except _DELIBERATE as error:
