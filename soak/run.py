@@ -1,7 +1,8 @@
 """Run the scenarios one after the other and print the table; exit 1 if a promise was broken.
 
-`--share 0.1` scales the numbers of kills for a try; `--only` takes the names of scenarios.  The
-seed is printed, and given back by `--seed` it makes the same choices again (not the same timing).
+`--share 0.1` scales the numbers of kills and batches for a try; `--only` takes the names of
+scenarios.  The seed is printed, and given back by `--seed` it makes the same choices again (not the
+same timing).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Scenario(Protocol):
     RUNS: int
 
     def run(self, runs: int, seed: int, say: Callable[[str], None]) -> Iterator[board.Row]:
-        """Run it with so many kills and yield what came of each part.  Raises: SoakError."""
+        """Run it so many times and yield what came of each part.  Raises: SoakError."""
 
 
 SCENARIOS: Final[Sequence[Scenario]] = (drivers, executors, brokers, queues, destinations, whole)
@@ -45,7 +46,7 @@ def main() -> int:
         def say(text: str, name: str = scenario.NAME, begun: float = begun) -> None:
             print(f"{name} {time.monotonic() - begun:6.0f} s: {text}", file=sys.stderr, flush=True)
 
-        say(f"{runs:,} kills")
+        say(f"{runs:,} runs")
         try:
             for row in scenario.run(runs, given.seed, say):
                 say(board.line(row))

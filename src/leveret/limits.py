@@ -87,7 +87,7 @@ HANDSHAKE_SECONDS_MAX: Final = 10
 #: within the limit even if the event loop is busy.
 OPENING_PERCENT: Final = 95
 
-#: The size from which a body is passed to the transport separately, without a copy to the output.
+#: The size from which a body is a part of its own in the journal, without a copy to its buffer.
 BODY_APART_BYTES: Final = 65_536
 
 #: Unsent output of a connection; beyond it, its consumers get no deliveries until the peer reads.

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from leveret.limits import BODY_APART_BYTES
 from leveret.names import Name
 from leveret.session.settings import SessionSettings
 from leveret.session.states import CLOSED
 from leveret.wire.buffer import COMPILED
+from leveret.wire.content.output import OUTPUT_APART_BYTES
 from support.node.core import Node, Peer
 from support.wire.raw_codec import BODY, HEADER, content, frame, header, method, properties, publish
 
@@ -272,7 +272,7 @@ def test_publishes_of_two_channels_may_interleave() -> None:
     assert result(octets(data)) == result([data])
 
 
-APART = [BODY_APART_BYTES - 1, BODY_APART_BYTES, BODY_APART_BYTES + 1, 300_001]
+APART = [OUTPUT_APART_BYTES - 1, OUTPUT_APART_BYTES, OUTPUT_APART_BYTES + 1, 300_001]
 
 
 @pytest.mark.parametrize("size", [*APART, FRAME_MAX - 8, FRAME_MAX - 7, 2 * (FRAME_MAX - 8)])

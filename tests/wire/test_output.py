@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.limits import BODY_APART_BYTES
-from leveret.wire.content.output import FrameOutput, deliver_prefix
+from leveret.wire.content.output import OUTPUT_APART_BYTES, FrameOutput, deliver_prefix
 from support.wire.raw_stream import Inbox
 
 ADDRESS = b"\x02ex\x03key"
@@ -26,8 +25,8 @@ def test_a_delivery_comes_back_whole(size: int) -> None:
 
 
 def test_a_long_body_is_not_copied() -> None:
-    output = FrameOutput(2 * BODY_APART_BYTES)
-    body = bytes(BODY_APART_BYTES)
+    output = FrameOutput(2 * OUTPUT_APART_BYTES)
+    body = bytes(OUTPUT_APART_BYTES)
     output.write_content(1, NO_PROPERTIES, body)
     apart = len(output.writer) + output.parts_bytes
     parts = output.take()

@@ -13,7 +13,7 @@ from typing import Final, final
 
 from mypy_extensions import i16, i32, i64
 
-from leveret.limits import BODY_APART_BYTES, CONTENT_BYTES_PER_COST
+from leveret.limits import CONTENT_BYTES_PER_COST
 from leveret.wire.buffer import BytesWriter, write_i16_be, write_i32_be, write_i64_be
 from leveret.wire.frames import (
     CONTENT_HEAD_BYTES,
@@ -27,6 +27,8 @@ from leveret.wire.methods.ids import BASIC, BASIC_DELIVER
 #: The size up to which a buffer is reused after a flush; a larger buffer is freed once a second.
 _OUTPUT_BYTES_KEPT: Final = 16_384
 
+#: The size from which a body is passed to the transport by itself, without a copy to the buffer.
+OUTPUT_APART_BYTES: Final = 8192
 
 #: The size of the fields of basic.deliver after its consumer tag: delivery tag and redelivered.
 _DELIVER_FIXED: Final = 9
@@ -38,7 +40,7 @@ def content_cost(properties: bytes, body: bytes) -> i64:
     A long body is not copied.
     """
     size: i64 = len(properties)
-    if len(body) < BODY_APART_BYTES:
+    if len(body) < OUTPUT_APART_BYTES:
         size += len(body)
     return size // CONTENT_BYTES_PER_COST
 
@@ -106,7 +108,7 @@ class FrameOutput:
         if size == 0:
             return
         piece_max: i64 = self.body_bytes_max
-        if size <= piece_max and size < BODY_APART_BYTES:
+        if size <= piece_max and size < OUTPUT_APART_BYTES:
             w.append(FRAME_BODY)
             write_i16_be(w, i16(channel))
             write_i32_be(w, i32(size))
