@@ -110,20 +110,9 @@ soak: .venv/.deps .venv/.built .venv/.spark ## Spark's driver, workers and the b
 	.venv/bin/python $(PIP) install 'pyspark[pipelines]>=4.2,<4.4'
 	.venv/bin/python -m soak.declarative
 
-bench: .venv/.deps .venv/.built .venv/.spark .venv-pure/.built ## speed beside RabbitMQ, cold start, memory (ARGS="--only durable")
+bench: .venv/.deps .venv/.built .venv/.spark .venv-pure/.built ## a page of figures and plots beside two RabbitMQs, in build/bench (ARGS="--only durable")
 	.ci/packages rabbitmq-server
-	.venv/bin/python bench/side_by_side.py --pure-python .venv-pure/bin/python $(ARGS)
-	.venv/bin/python bench/start.py --rabbitmq
-	.venv/bin/python bench/many.py
-	.venv/bin/python bench/deep.py
-	.venv/bin/python bench/large.py
-	.venv/bin/python bench/idle.py
-	.venv/bin/python bench/pressure.py
-	.venv/bin/python bench/stream.py --messages 10000000
-	.venv/bin/python bench/spark.py
-	.venv/bin/python bench/route.py
-	.venv/bin/python bench/tls.py
-	.venv/bin/python bench/watched.py
+	.venv/bin/python bench/page.py --pure-python .venv-pure/bin/python $(ARGS)
 
 hostile: .venv/.deps .venv/.built ## what hostile users and strangers cost a neighbour (ARGS="--only gzip")
 	.venv/bin/python bench/hostile.py $(ARGS)

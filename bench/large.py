@@ -25,7 +25,6 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-import backlog
 import sides
 
 from support.brokers.broker_process import BrokerProcess
@@ -139,8 +138,8 @@ def measure(directory: Path, size: int, parallel: int) -> dict[str, float]:
         BrokerProcess(directory, settings=settings) as broker,
         ProcessPoolExecutor(parallel, mp_context=context) as pool,
     ):
-        empty = backlog.resident(broker.pid)
-        backlog.forget_peak(broker.pid)
+        empty = sides.resident(broker.pid)
+        sides.forget_peak(broker.pid)
         carriers = [
             pool.submit(carry, broker.port, f"bench-large-{n}", size) for n in range(parallel)
         ]
@@ -151,8 +150,8 @@ def measure(directory: Path, size: int, parallel: int) -> dict[str, float]:
         found = {
             "confirmed_s": max(one["confirmed"] for one in carried),
             "got_s": max(one["got"] for one in carried),
-            "peak_mb": (backlog.peak(broker.pid) - empty) / 1e6,
-            "bodies": (backlog.peak(broker.pid) - empty) / size,
+            "peak_mb": (sides.peak(broker.pid) - empty) / 1e6,
+            "bodies": (sides.peak(broker.pid) - empty) / size,
         }
         found |= _summary("transient", transient) | _summary("persistent", persistent.result())
         return found | refusals(broker.port, size)

@@ -28,13 +28,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import many
 import sides
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from support.brokers.broker_process import BrokerProcess
 from support.http.http_streams import http_port
-from support.wire import raw
 
 CHROMIUM: Final = "/usr/bin/chromium"
 
@@ -220,10 +218,7 @@ def main() -> int:
         asked = recorded(session(browser, base), options.watched)
         rates, times = loads(side, http_port(broker), asked, options)
         share = watched(side, session(browser, base), options)
-        connection = raw.connect(broker.uri)
-        connection.open_channel(1)
-        many.declare_queues(connection, options.queues)
-        connection.close()
+        sides.declare_queues(side, options.queues, "bench")
         list_ms = listed(session(browser, base).new_page())
     print(sides.version(sys.executable))
     print(" ".join(f"{name} {value}" for name, value in sides.machine().items()))

@@ -27,7 +27,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import backlog
 import sides
 
 from support.brokers.broker_process import BrokerProcess
@@ -61,16 +60,16 @@ def reader(directory: Path, seconds: float) -> dict[str, float]:
     """Return what a consumer that reads nothing costs memory and others."""
     with BrokerProcess(directory, settings=READER_SETTINGS) as broker:
         side = sides.Side("Leveret", broker.port)
-        empty = backlog.resident(broker.pid)
+        empty = sides.resident(broker.pid)
         heavy = ["-P", "1", "-s", str(BODY_BYTES), "-r", str(MESSAGES_PER_SECOND)]
         alone = _beside(side, [*heavy, "-C", "1"], "bench-read", seconds)
-        backlog.forget_peak(broker.pid)
+        sides.forget_peak(broker.pid)
         with raw.connect(broker.uri) as deaf:
             deaf.open_channel(1)
             deaf.declare(1, "bench-unread")
             deaf.send(method(1, "basic.consume", queue="bench-unread", no_ack=True))
             beside = _beside(side, [*heavy, "-C", "0", "-k"], "bench-unread", seconds)
-            peak = backlog.peak(broker.pid) - empty
+            peak = sides.peak(broker.pid) - empty
             waiting = int(sum(beside["waiting"]))
         return {
             "published_mb_per_second": beside["published"][0] * BODY_BYTES / 1e6,
@@ -121,8 +120,8 @@ def watermark(directory: Path, megabytes: int) -> dict[str, float]:
     count = megabytes * 1_000_000 // BODY_BYTES
     seen = Watched()
     with BrokerProcess(directory, settings=WATERMARK_SETTINGS) as broker:
-        empty = backlog.resident(broker.pid)
-        backlog.forget_peak(broker.pid)
+        empty = sides.resident(broker.pid)
+        sides.forget_peak(broker.pid)
         with raw.connect(broker.uri) as publisher, raw.connect(broker.uri) as consumer:
             for connection in (publisher, consumer):
                 connection.socket.settimeout(SECONDS_MAX)
@@ -141,7 +140,7 @@ def watermark(directory: Path, megabytes: int) -> dict[str, float]:
                 thread.join()
             seen.done.set()
             threads[3].join()
-        peak = backlog.peak(broker.pid) - empty
+        peak = sides.peak(broker.pid) - empty
     return _figures(seen, peak, count)
 
 

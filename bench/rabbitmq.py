@@ -85,6 +85,12 @@ class RabbitMQ:
         return f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
 
     @property
+    def pid(self) -> int:
+        """The process id of the running node's Erlang machine."""
+        assert self._directory is not None
+        return int((self._directory / "pid").read_text())
+
+    @property
     def version(self) -> str:
         """The version of the installed package's server."""
         return SCRIPT.resolve().parent.parent.name.removeprefix("rabbitmq_server-")
@@ -174,7 +180,7 @@ class RabbitMQ:
         if self._directory is None:
             return
         with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
-            os.kill(int((self._directory / "pid").read_text()), signal.SIGKILL)
+            os.kill(self.pid, signal.SIGKILL)
             self._processes[-1].wait(STOP_SECONDS_MAX)
 
     def _environment(self, directory: Path, distribution: int, epmd: int) -> dict[str, str]:

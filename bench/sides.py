@@ -18,10 +18,11 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import psutil
 import rabbitmq
 
 BENCH: Final = Path(__file__).resolve().parent
@@ -32,8 +33,11 @@ from support.http.http_api import Api  # noqa: E402
 from support.wire import raw  # noqa: E402 (both lie beside the tests)
 
 GENERATOR: Final = BENCH / "amqpload"
+RELAY: Final = BENCH / "relay"
 
 #: What the generator prints: published 5 (1/s) confirmed 0 (0/s) delivered 5 (1/s) wall 5.00 …
+#: with a line before it that says how long the declares took where there are many.
+_SETUP: Final = re.compile(r"setup ([\d.]+)")
 _RATES: Final = re.compile(r"(published|confirmed|delivered) \d+ \((\d+)/s\)")
 _LATENCIES: Final = re.compile(r"(p50|p99|p999) (\d+)")
 
@@ -55,14 +59,17 @@ class Side:
     #: The process that serves, and where Leveret's HTTP API is (None: it has none).
     pid: int = 0
     api: Path | None = None
+    #: What runs it, and on which cores, so that it can be started again.
+    broker: BrokerProcess | rabbitmq.RabbitMQ | None = None
+    cpus: frozenset[int] = frozenset()
 
 
-def build_generator() -> None:
-    """Compile the load generator where it is missing or older than its source."""
-    source = BENCH / "amqpload.c"
-    if GENERATOR.exists() and GENERATOR.stat().st_mtime >= source.stat().st_mtime:
+def build_generator(program: Path = GENERATOR) -> None:
+    """Compile the load generator, or another program, if it is missing or older than its source."""
+    source = program.with_suffix(".c")
+    if program.exists() and program.stat().st_mtime >= source.stat().st_mtime:
         return
-    subprocess.run(["gcc", "-O2", "-o", str(GENERATOR), str(source)], check=True)
+    subprocess.run(["gcc", "-O2", "-o", str(program), str(source)], check=True)
 
 
 def generate(
@@ -72,25 +79,43 @@ def generate(
     seconds: float,
     cpus: set[int],
     wrapper: Sequence[str] = (),
+    limit: float | None = None,
 ) -> dict[str, float]:
     """Put load on a broker and return the figures; `wrapper` is a command that runs the generator.
 
+    `limit` is how many seconds it may take in all.
+
     Raises: GeneratorError.
     """
-    process = _generator(side, flags, queue, seconds, cpus, wrapper)
+    process = generator(side, flags, queue, seconds, cpus, wrapper)
+    limit = seconds * 4 + 60 if limit is None else limit
     try:
-        out, error = process.communicate(timeout=seconds * 4 + 60)
+        out, error = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        raise GeneratorError(f"{side.name}: no end after {seconds * 4 + 60:.0f} s") from None
+        raise GeneratorError(f"{side.name}: no end after {limit:.0f} s") from None
     if process.returncode != 0:
         raise GeneratorError(f"{side.name}: exit code {process.returncode}: {error.strip()}")
     figures = {name: float(rate) for name, rate in _RATES.findall(out)}
+    if took := _SETUP.search(out):
+        figures["setup"] = float(took[1])
     return figures | {name: float(value) for name, value in _LATENCIES.findall(out)}
 
 
-def _generator(
+def declare_queues(
+    side: Side, count: int, prefix: str, limit: float = LASTING_SECONDS_MAX
+) -> float:
+    """Declare durable queues `<prefix>-more-0` and so on; return how many seconds it took.
+
+    Raises: GeneratorError.
+    """
+    flags = ("-P", "0", "-C", "0", "-d", "-k", "-N", str(count))
+    _, cpus = cores("all")
+    return generate(side, flags, prefix, 0, cpus, limit=limit)["setup"]
+
+
+def generator(
     side: Side,
     flags: Sequence[str],
     queue: str,
@@ -138,7 +163,7 @@ class Lasting:
 @contextlib.contextmanager
 def lasting(side: Side, flags: Sequence[str], queue: str, cpus: set[int]) -> Iterator[Lasting]:
     """Put load on a broker until the end."""
-    process = _generator(side, flags, queue, LASTING_SECONDS_MAX, cpus)
+    process = generator(side, flags, queue, LASTING_SECONDS_MAX, cpus)
     try:
         load = Lasting(side, process)
         load.stretch(WARM_SECONDS)
@@ -208,6 +233,29 @@ def perf(
     return {name: float(value) for name, value in figures.items()}
 
 
+def resident(pid: int) -> int:
+    """Return the bytes of memory that a process holds."""
+    return int(psutil.Process(pid).memory_info().rss)
+
+
+def peak(pid: int) -> int:
+    """Return the most that a process has held since `forget_peak`, in bytes."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("the kernel does not tell the peak of a process's memory")
+
+
+def forget_peak(pid: int) -> None:
+    """Let the peak begin at what the process holds now."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def disk_bytes(directory: Path) -> int:
+    """Return what the files of a data directory take on the disk."""
+    return sum(path.lstat().st_blocks * 512 for path in directory.rglob("*"))
+
+
 @contextlib.contextmanager
 def placed(cpus: set[int]) -> Iterator[None]:
     """Start processes on these cores only: a child has its parent's."""
@@ -244,7 +292,8 @@ def leveret(
     try:
         with placed(cpus):
             process.start()
-        yield Side(name, process.port, process.pid, data / "management.sock")
+        api = data / "management.sock"
+        yield Side(name, process.port, process.pid, api, process, frozenset(cpus))
     finally:
         process.kill()
         shutil.rmtree(data, ignore_errors=True)
@@ -258,10 +307,50 @@ def rabbit(
     broker = kind(directory)
     try:
         with placed(cpus):
-            broker.start()
-        yield Side(f"RabbitMQ {broker.version}", broker.port)
+            try:
+                broker.start()
+            except rabbitmq.RabbitMQError:
+                # Its ports were free a moment before, and another process may have taken one.
+                broker.start()
+        name = f"RabbitMQ {broker.version}"
+        yield Side(name, broker.port, broker.pid, None, broker, frozenset(cpus))
     finally:
         broker.stop()
+
+
+@contextlib.contextmanager
+def relay(cpus: set[int]) -> Iterator[Side]:
+    """Run the relay in C, which is no broker: what it reaches bounds what a broker can."""
+    build_generator(RELAY)
+    (port,) = rabbitmq.free_ports(1)
+    with placed(cpus):
+        process = subprocess.Popen([str(RELAY), str(port)], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield Side("C relay", port, process.pid)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def killed(side: Side) -> tuple[float, Side]:
+    """Kill a broker and start it on its data; return the seconds of the start, and the new side."""
+    assert side.broker is not None
+    if isinstance(side.broker, rabbitmq.RabbitMQ):
+        side.broker.sync_definitions()
+    side.broker.kill()
+    return started(side)
+
+
+def started(side: Side) -> tuple[float, Side]:
+    """Start a broker that has ended; return the seconds until it is ready, and the new side."""
+    assert side.broker is not None
+    began = time.monotonic()
+    with placed({*side.cpus}):
+        side.broker.start()
+    seconds = time.monotonic() - began
+    return seconds, replace(side, port=side.broker.port, pid=side.broker.pid)
 
 
 def first_confirm(port: int) -> None:

@@ -29,7 +29,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import backlog
 import psutil
 import sides
 
@@ -52,6 +51,9 @@ READ: Final = 200_000
 SLOW: Final = 100
 
 PREFETCH: Final = 2000
+
+#: How long a round may take, without its end.
+FILL_SECONDS_MAX: Final = 180.0
 
 CREDENTIALS: Final = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
 
@@ -104,23 +106,23 @@ def measure(directory: Path, messages: int, size: int, each: int) -> dict[str, f
     """Return the figures of one run on an empty data directory, by name."""
     found: dict[str, float] = {}
     with BrokerProcess(directory, settings={"http_port": "0"}) as broker:
-        empty = backlog.resident(broker.pid)
+        empty = sides.resident(broker.pid)
 
         def growth(bytes_held: int) -> float:
             return (bytes_held - empty) / 1e6
 
-        backlog.forget_peak(broker.pid)
+        sides.forget_peak(broker.pid)
         began = time.time()
         rates, grown = publish(broker, messages, size, each)
         ended = time.time()
         found["published"] = messages / sum(count / rate for count, rate in rates)
         found["first_round"], found["last_round"] = rates[0][1], rates[-1][1]
         found["growth_first"], found["growth"] = growth(grown[0]), growth(grown[-1])
-        found["peak_growth"] = growth(backlog.peak(broker.pid))
-        found["disk"] = backlog.disk_bytes(directory) / 1e6
+        found["peak_growth"] = growth(sides.peak(broker.pid))
+        found["disk"] = sides.disk_bytes(directory) / 1e6
         broker.kill()
         found["killed"] = start(broker)
-        found["killed_growth"] = growth(backlog.resident(broker.pid))
+        found["killed_growth"] = growth(sides.resident(broker.pid))
         check_count(broker, messages)
         now = time.monotonic()
         code = broker.terminate()
@@ -128,19 +130,19 @@ def measure(directory: Path, messages: int, size: int, each: int) -> dict[str, f
         if code != 0:
             raise RuntimeError(f"the broker stopped with exit code {code}\n{broker.output}")
         found["started"] = start(broker)
-        found["started_growth"] = growth(backlog.resident(broker.pid))
+        found["started_growth"] = growth(sides.resident(broker.pid))
         check_count(broker, messages)
         taken = find(broker, began, ended)
         found["find_median"], found["find_max"] = statistics.median(taken), max(taken)
         found["consume_median"] = statistics.median(consume_at(broker, began, ended))
-        backlog.forget_peak(broker.pid)
+        sides.forget_peak(broker.pid)
         found["chunks"], found["chunk_bytes"] = read_chunks(broker, min(CHUNKS, messages))
         count = min(READ, messages // 2)
         found["read"] = read(broker, count)
         with ExitStack() as slow:
             stand_still(broker, slow, messages)
             found["read_beside"] = read(broker, count)
-        found["read_peak"] = growth(backlog.peak(broker.pid))
+        found["read_peak"] = growth(sides.peak(broker.pid))
         found |= filter_by_time(broker, began, ended, messages)
         found["spark_share"] = 100 * found["spark_bytes"] / found["disk"]
     return found
@@ -158,11 +160,11 @@ def publish(
     while left > 0:
         count = min(each, left)
         left -= count
-        flags = ["-P", "1", "-C", "0", "-c", str(backlog.WINDOW), "-d", "-k", "-x", "stream"]
+        flags = ["-P", "1", "-C", "0", "-c", "1000", "-d", "-k", "-x", "stream"]
         flags += ["-s", str(size), "-n", str(count)]
-        figures = sides.generate(side, flags, STREAM, backlog.SECONDS_MAX, generator)
+        figures = sides.generate(side, flags, STREAM, FILL_SECONDS_MAX, generator)
         rates.append((count, figures["confirmed"]))
-        held.append(backlog.resident(broker.pid))
+        held.append(sides.resident(broker.pid))
         told = f"{messages - left:,} at {rates[-1][1]:,.0f} msg/s, {held[-1] / 1e6:.0f} MB"
         print(told, file=sys.stderr, flush=True)
     return rates, held

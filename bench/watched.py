@@ -36,7 +36,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import many
 import sides
 
 from support.brokers.secure import Pki, port_of
@@ -241,8 +240,8 @@ def measure(directory: Path, queues: int, seconds: float, rounds: int) -> dict[s
     with pki.broker_process(directory / "data") as broker:
         connection = raw.connect(broker.uri)
         connection.open_channel(1)
-        many.declare_queues(connection, queues)
         side = sides.Side("Leveret", broker.port, broker.pid, broker.data_dir / "management.sock")
+        sides.declare_queues(side, queues, "bench")
         times, processor = alone(side)
         loads = Loads(side)
         watchers = Watchers(broker.data_dir / "management.sock")

@@ -8,7 +8,7 @@ from pathlib import Path
 import builds
 import instructions
 import pytest
-import side_by_side
+from scenarios import by_name
 
 
 def test_a_build_is_named_by_its_python_its_venv_or_its_checkout(tmp_path: Path) -> None:
@@ -19,23 +19,15 @@ def test_a_build_is_named_by_its_python_its_venv_or_its_checkout(tmp_path: Path)
     for path in (python, venv, tmp_path / "checkout"):
         # Not the target of the link: it would run without the venv's packages.
         assert builds.python_of(path) == str(python)
-        assert side_by_side.arguments(["--other", str(path)]).other == str(python)
+        assert builds.arguments([str(path)]).other == str(python)
 
 
 def test_what_is_no_build_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="neither a Python nor a directory"):
         builds.python_of(tmp_path)
     with pytest.raises(SystemExit):
-        side_by_side.arguments(["--other", str(tmp_path)])
+        builds.arguments([str(tmp_path)])
     assert "neither a Python nor a directory" in capsys.readouterr().err
-
-
-def test_a_third_build_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "python").touch()
-    both = ["--other", str(tmp_path / "python"), "--pure-python", "python3"]
-    with pytest.raises(SystemExit):
-        side_by_side.arguments(both)
-    assert "--other compares two builds" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -57,14 +49,13 @@ def test_there_is_no_ratio_where_a_round_failed(ours: list[float], theirs: list[
 
 
 def test_the_table_shows_every_round() -> None:
-    scenario = side_by_side.by_name("durable")
-    figures = {side_by_side.LEVERET: [970.0, 1000.0, 1100.0], side_by_side.OTHER: [1000.0] * 3}
+    scenario = by_name("durable")
+    figures = {builds.LEVERET: [970.0, 1000.0, 1100.0], builds.OTHER: [1000.0] * 3}
     found = {
         scenario.name: {name: {scenario.figure: rates} for name, rates in figures.items()},
     }
-    names = [*figures]
-    rows = side_by_side.compared(side_by_side.report(found, names, names, [scenario]))
-    line = builds.table(rows, names).splitlines()[-1]
+    rows = builds.rows(found, None, "")
+    line = builds.table(rows).splitlines()[-1]
     assert line == (
         f"| {scenario.title} (msg/s) | 1,000 | 1,000 | 0.970 1.000 1.100 | 1.000 | 0.130 |"
     )
