@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import json
 import os
+import random
 import shutil
 import statistics
 import sys
@@ -39,6 +40,11 @@ STREAM: Final = "bench"
 BATCHES: Final = 25
 WARM_BATCHES: Final = 8
 
+#: The routed traffic: keys of three words, of a topic exchange with that many bindings.
+WORDS: Final = 26
+KEYS: Final = 16_384
+BINDINGS: Final = 200
+
 #: What the AMQP transport may take of the rows: it is a few times slower.
 AMQP_SHARE: Final = 0.25
 
@@ -62,6 +68,7 @@ TARGETS: Final = (
     Target("archive", at_least=600_000),
     Target("sink", at_least=400_000),
     Target("sink", at_least=0.9, to="written"),
+    Target("route", at_least=1_670_000),
     Target("floor", at_most=2.0, to="rate floor"),
 )
 
@@ -185,6 +192,23 @@ def written(setting: Setting) -> float:
     return setting.rows / took
 
 
+def route(setting: Setting) -> float:
+    """Count messages by queue, binding and unroutable key, as the job does."""
+    from leveret.pipelines import route as job
+
+    rows, definitions = traffic(setting), topology()
+    return setting.rows / seconds(lambda: job(setting.spark, definitions, rows=rows))
+
+
+def routed(setting: Setting) -> float:
+    """Put the names of the queues beside every message."""
+    from leveret.pipelines.route.job import routed as with_queues
+    from leveret.pipelines.route.topology import read_topology
+
+    rows, definitions = traffic(setting), read_topology(topology())
+    return setting.rows / seconds(lambda: noop(with_queues(rows, definitions)))
+
+
 def floor(setting: Setting) -> float:
     """Return the milliseconds of a micro-batch of one message."""
     options = setting.options(startingOffsets="earliest", maxOffsetsPerTrigger="1")
@@ -227,6 +251,8 @@ CASES: Final[dict[str, Callable[[Setting], float]]] = {
     "archive": archive,
     "sink": sink,
     "written": written,
+    "route": route,
+    "routed": routed,
     "floor": floor,
     "rate floor": rate_floor,
 }
@@ -262,6 +288,41 @@ def make_bodies(path: Path, rows: int) -> None:
         ends = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * BODY_BYTES)
         bodies = pa.BinaryArray.from_buffers(pa.binary(), count, [None, ends, data])
         pq.write_table(pa.table({"body": bodies}), path / f"{number}.parquet")
+
+
+def topology() -> dict[str, object]:
+    """Return definitions of one topic exchange and a queue for each binding."""
+    chosen = random.Random(7)  # noqa: S311  the same in every run
+    words = [f"w{n}" for n in range(WORDS)]
+    keys = [
+        ".".join(chosen.choice((chosen.choice(words), "*")) for _ in range(3))
+        for _ in range(BINDINGS)
+    ]
+    return {
+        "queues": [{"vhost": "/", "name": f"q{n}"} for n in range(BINDINGS)],
+        "exchanges": [{"vhost": "/", "name": "e", "type": "topic"}],
+        "bindings": [
+            {"vhost": "/", "source": "e", "destination": f"q{n}", "routing_key": key}
+            for n, key in enumerate(keys)
+        ],
+    }
+
+
+def traffic(setting: Setting) -> DataFrame:
+    """Return messages whose keys are of three words, from Parquet; some keys come more often."""
+    from pyspark.sql import functions as f
+
+    path = setting.directory / "traffic"
+    if not path.exists():
+        key = f.floor(f.pow(f.rand(seed=3), f.lit(2.0)) * KEYS).cast("int")
+        parts = [f.concat(f.lit("w"), (key / d).cast("int") % WORDS) for d in (1, WORDS, WORDS**2)]
+        rows = setting.spark.range(setting.rows).select(
+            f.lit("e").alias("exchange"),
+            f.concat_ws(".", *parts).alias("routing_key"),
+            f.create_map(f.lit("tenant"), (f.col("id") % 7).cast("string")).alias("headers"),
+        )
+        rows.write.parquet(str(path))
+    return setting.spark.read.parquet(str(path))
 
 
 def prepare(setting: Setting) -> None:
