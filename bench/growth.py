@@ -90,13 +90,15 @@ def queues(point: Point) -> None:
         with contextlib.closing(Api(point.side.api)) as api:
             # No limit: a user may have 250,000 queues otherwise.
             assert api.change("PUT", "/api/user-limits/guest/max-queues", {"value": -1}) < 300
-    took = sides.declare_queues(point.side, point.count, QUEUE, point.limit)
-    point.found["declare_us"] = took / point.count * 1e6
+    # A vhost of Leveret has a million queues at most, and three more are declared beside these.
+    count = point.count - 3
+    took = sides.declare_queues(point.side, count, QUEUE, point.limit)
+    point.found["declare_us"] = took / count * 1e6
     point.memory("memory_bytes")
     point.restart()
     if point.side.api is not None:
         point.memory("restarted_bytes")
-        point.found["asked_ms"] = asked(point.side.api, point.count)
+        point.found["asked_ms"] = asked(point.side.api, count)
     point.message(*ONE, "-s", "16", queue="bench-other")
 
 

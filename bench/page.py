@@ -38,6 +38,9 @@ LEVERET: Final = "Leveret"
 PURE: Final = "Leveret, pure"
 PERF: Final = "by leveret perf"
 
+#: A million queues take more memory than definitions may have by default on a small machine.
+SETTINGS: Final = {"definition_bytes_max": "8GiB"}
+
 START: Final = "start"
 START_FIGURES: Final = {
     "ready_s": "s until ready",
@@ -68,7 +71,7 @@ def starts_of(options: argparse.Namespace) -> dict[str, growth.Start]:
     starts: dict[str, growth.Start] = {}
 
     def add(name: str, python: str) -> None:
-        starts[name] = lambda: sides.leveret(python, name, options.dir, cpus)
+        starts[name] = lambda: sides.leveret(python, name, options.dir, cpus, settings=SETTINGS)
 
     def add_rabbit(kind: type[rabbitmq.RabbitMQ]) -> None:
         name = f"RabbitMQ {kind(options.dir).version}"

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -209,12 +209,6 @@ def journal_counts(side: Side) -> dict[str, float]:
     return {name: float(nodes[0][name]) for name in names}
 
 
-def has_perf() -> bool:
-    """Whether this Python's Leveret has its own load generator."""
-    command = [sys.executable, "-m", "leveret", "perf", "--help"]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
 def perf(
     side: Side, flags: Sequence[str], queue: str, seconds: float, cpus: set[int]
 ) -> dict[str, float]:
@@ -284,11 +278,18 @@ def has_metrics(python: str) -> bool:
 
 @contextlib.contextmanager
 def leveret(
-    python: str, name: str, directory: Path, cpus: set[int], wrapper: Sequence[str] = ()
+    python: str,
+    name: str,
+    directory: Path,
+    cpus: set[int],
+    wrapper: Sequence[str] = (),
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[Side]:
     """Run the Leveret that a Python has installed, by `wrapper` where one is given."""
     data = Path(tempfile.mkdtemp(prefix="bench-leveret-", dir=directory))
-    process = BrokerProcess(data, python=python, wrapper=wrapper, metrics=has_metrics(python))
+    process = BrokerProcess(
+        data, settings=settings, python=python, wrapper=wrapper, metrics=has_metrics(python)
+    )
     try:
         with placed(cpus):
             process.start()
@@ -361,13 +362,6 @@ def first_confirm(port: int) -> None:
         connection.call(1, "confirm.select")
         connection.send(raw.publish(1, "", "bench-start", b"x" * 16, delivery_mode=2))
         assert connection.expect(1, "basic.ack").delivery_tag == 1
-
-
-def has_broker(python: str) -> bool:
-    """Whether the Leveret of a Python has a broker to start."""
-    question = "import leveret.app"
-    done = subprocess.run([python, "-c", question], capture_output=True, check=False)
-    return done.returncode == 0
 
 
 def version(python: str) -> str:
