@@ -274,7 +274,13 @@ def scenario_table(found: Mapping[str, Any]) -> charts.Table:
     """Return a row for each scenario: the sides, and Leveret's ratio to those that are not it."""
     names = list(dict.fromkeys(name for row in found.values() for name in row["sides"]))
     others = [name for name in names if name not in (LEVERET, PURE, PERF)]
-    head = ["scenario", *names, *(f": {name}" for name in others), "target", "records per sync"]
+    head = [
+        "scenario",
+        *names,
+        *(f"{LEVERET} : {name}" for name in others),
+        "target",
+        "records per sync",
+    ]
     rows = [head]
     for row in found.values():
         unit = "µs" if row["figure"] == "p50" else row["unit"]
