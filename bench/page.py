@@ -58,15 +58,15 @@ PROGRAMS: Final = {
     "watched": [],
 }
 
-#: `--short`: everything once, to see that it works.
+#: `--short`: every broker once, to see that it works.
 SHORT_COUNTS: Final = (1000,)
 
 
 # -- measuring -------------------------------------------------------------------------------------
 
 
-def starts_of(options: argparse.Namespace) -> dict[str, growth.Start]:
-    """Return how each broker is started; those that cannot be are said."""
+def starts_of(options: argparse.Namespace, left_out: list[str]) -> dict[str, growth.Start]:
+    """Return how each broker is started; add those that cannot be to `left_out`."""
     cpus, _ = sides.cores(options.cpus)
     starts: dict[str, growth.Start] = {}
 
@@ -82,12 +82,12 @@ def starts_of(options: argparse.Namespace) -> dict[str, growth.Start]:
         add(PURE, options.pure_python)
     for kind in () if options.no_rabbitmq else (rabbitmq_next.NextRabbitMQ, rabbitmq.RabbitMQ):
         if kind is rabbitmq.RabbitMQ and not rabbitmq.installed():
-            say("Debian's RabbitMQ is left out: apt-get install rabbitmq-server")
+            left_out.append("Debian's RabbitMQ: apt-get install rabbitmq-server")
             continue
         try:
             add_rabbit(kind)
         except rabbitmq.RabbitMQError as error:
-            say(f"a RabbitMQ is left out: {error}")
+            left_out.append(f"the RabbitMQ of Debian's next release: {error}")
     return starts
 
 
@@ -166,8 +166,9 @@ def run_program(name: str) -> tuple[Any, str]:
 def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield the results after each part, each with those before it."""
     only = options.only
-    starts = starts_of(options)
+    left_out: list[str] = []
     failures: list[str] = []
+    starts = starts_of(options, left_out)
     result: dict[str, Any] = {
         "about": sides.machine()
         | {
@@ -182,7 +183,7 @@ def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         "starts": {},
         "growth": {},
         "programs": {},
-        "left_out": [],
+        "left_out": left_out,
         "failures": failures,
     }
     if wanted := chosen(only):
@@ -198,11 +199,11 @@ def run(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     # Plain Python's part of the costs is known from the scenarios.
     grown = {name: start for name, start in starts.items() if name != PURE}
     for part in (one for one in growth.GROWTHS if only is None or one.name in only):
-        found_part, left_out = growth.measure(
+        found_part, missing = growth.measure(
             grown, part, options.counts or part.counts, options.seconds, options.limit
         )
         result["growth"][part.name] = found_part
-        result["left_out"] += left_out
+        left_out += missing
         yield result
     for name in PROGRAMS:
         if (only is None and not options.short) or (only and name in only):
