@@ -42,6 +42,7 @@ from pydantic_settings import (
 )
 
 from leveret import limits, machine
+from leveret.secret_files import read_secret
 from leveret.session.settings import RABBITMQ_VERSION
 from leveret.sizes import read_size
 
@@ -53,14 +54,17 @@ RABBITMQ_VARIABLES: Final = {
     "port": "RABBITMQ_NODE_PORT",
     "default_user": "RABBITMQ_DEFAULT_USER",
     "default_pass": "RABBITMQ_DEFAULT_PASS",
+    "default_pass_file": "RABBITMQ_DEFAULT_PASS_FILE",
     "default_vhost": "RABBITMQ_DEFAULT_VHOST",
 }
 
 #: Variables with the prefix that commands, the build or tests use, and that are not settings.
 OTHER_VARIABLES: Final = (
     "LEVERET_URI",
+    "LEVERET_URI_FILE",
     "LEVERET_API",
     "LEVERET_API_PASSWORD",
+    "LEVERET_API_PASSWORD_FILE",
     "LEVERET_CA_FILE",
     "LEVERET_CERTIFICATE_FILE",
     "LEVERET_KEY_FILE",
@@ -90,6 +94,12 @@ _FILE_BYTES_MAX: Final = 1024 * 1024
 
 #: A version in RabbitMQ's form, with numbers that every client can store.
 _VERSION: Final = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}")
+
+#: Secrets, and the settings that name a file with them; only one of the two may be set.
+_SECRET_FILES: Final = {
+    "default_pass": "default_pass_file",
+    "tls_key_passphrase": "tls_key_passphrase_file",
+}
 
 #: pydantic's error type for a default that depends on an invalid value.
 _FOLLOWS: Final = "default_factory_not_called"
@@ -154,6 +164,12 @@ def _power_of_two(number: int) -> int:
 def _management_socket(data: dict[str, Any]) -> Path:
     """Return the default of `management_socket`: a socket in the data directory."""
     return Path(data.get("data_dir", ".")) / MANAGEMENT_SOCKET
+
+
+def _default_pass(data: dict[str, Any]) -> SecretStr:
+    """Return the default of `default_pass`: the secret in `default_pass_file`, or `guest`."""
+    path = data.get("default_pass_file")
+    return SecretStr(read_secret(path) if path else "guest")
 
 
 def _http_host(data: dict[str, Any]) -> str:
@@ -315,8 +331,14 @@ class Settings(BaseSettings):
     default_user: Name = Field(
         "guest", description="The user that is created in an empty data directory."
     )
+    default_pass_file: Path | None = Field(
+        None,
+        description="A file whose first line is the password of that user, instead of "
+        "`default_pass`.",
+    )
     default_pass: SecretStr = Field(
-        SecretStr("guest"), description="The password of that user. It has no flag."
+        default_factory=_default_pass,
+        description="The password of that user; `guest` by default. It has no flag.",
     )
     default_vhost: Name = Field(
         "/", description="The vhost that is created in an empty data directory."
@@ -596,6 +618,14 @@ class Settings(BaseSettings):
         True, description="Whether to run on uvloop, which is faster, if it is installed."
     )
 
+    @field_validator("default_pass_file")
+    @classmethod
+    def _has_secret(cls, path: Path | None) -> Path | None:
+        """Check that the file has a secret in its first line."""
+        if path is not None:
+            read_secret(path)
+        return path
+
     @field_validator("message_bytes_max")
     @classmethod
     def _fits_memory(cls, value: int, info: ValidationInfo) -> int:
@@ -666,7 +696,7 @@ def load(flags: Mapping[str, object] | None = None) -> Settings:
     if unknown:
         raise ConfigError(*unknown)
     try:
-        return Settings(**given)  # type: ignore[arg-type]  # checked by pydantic
+        found = Settings(**given)  # type: ignore[arg-type]  # checked by pydantic
     except ValidationError as error:
         faults = error.errors(include_url=False)
         lines = [
@@ -675,6 +705,15 @@ def load(flags: Mapping[str, object] | None = None) -> Settings:
             if fault["type"] != _FOLLOWS
         ]
         raise ConfigError(*lines) from None
+    twice = [
+        f"{file}: {secret} is set, too ({_place(secret, given)}): set only one of them "
+        f"({_place(file, given)})"
+        for secret, file in _SECRET_FILES.items()
+        if {secret, file} <= found.model_fields_set
+    ]
+    if twice:
+        raise ConfigError(*twice)
+    return found
 
 
 class _GivenSettings(Settings):
@@ -706,6 +745,11 @@ def given(settings: Mapping[str, object]) -> Settings:
         raise ConfigError(*lines) from None
 
 
+def is_service_link(name: str, value: str) -> bool:
+    """Return whether Kubernetes has set a variable for a service, by its name and its value."""
+    return bool(_SERVICE_LINK.search(name) or _SERVICE_ADDRESS.match(value))
+
+
 def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
     """Return a line for each environment variable with the prefix that is not a setting."""
     settings = {ENVIRONMENT_PREFIX + name.upper() for name in Settings.model_fields}
@@ -714,8 +758,7 @@ def _unknown_variables(environment: Mapping[str, str]) -> list[str]:
         ours = name.startswith(ENVIRONMENT_PREFIX) and value
         if not ours or name in settings or name in OTHER_VARIABLES:
             continue
-        link = _SERVICE_LINK.search(name) or _SERVICE_ADDRESS.match(value)
-        if link or name.startswith(_TEST_PREFIX):
+        if is_service_link(name, value) or name.startswith(_TEST_PREFIX):
             continue
         near = difflib.get_close_matches(name, [*settings, *OTHER_VARIABLES], 1)
         hint = f"; did you mean {near[0]}?" if near else ""

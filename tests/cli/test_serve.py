@@ -33,10 +33,16 @@ def test_it_ends_in_order_when_it_is_told_to(tmp_path: Path, number: signal.Sign
         assert broker.wait(120) == 0
 
 
-def test_settings_reach_the_broker(tmp_path: Path) -> None:
-    settings = {"default_user": "ann", "default_pass": "pass word", "default_vhost": "v"}
+def test_settings_reach_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "secret").write_text("pass word\n")
+    settings = {
+        "default_user": "ann", "default_pass_file": str(tmp_path / "secret"), "default_vhost": "v",
+    }  # fmt: skip
+    monkeypatch.setenv("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1")
     with BrokerProcess(tmp_path / "data", settings=settings) as broker:
         connect(f"amqp://ann:pass%20word@127.0.0.1:{broker.port}/v").close()
+        told = "RABBITMQ_NODE_IP_ADDRESS has no effect on this broker: set LEVERET_HOST"
+        assert [line for line in broker.output.splitlines() if told in line and "warning" in line]
 
 
 def test_a_second_broker_on_the_same_data_is_refused(tmp_path: Path) -> None:

@@ -6,18 +6,19 @@ import base64
 import http.client
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import unquote, urlsplit
 
 from leveret.cli.contexts.kept import Context
 from leveret.cli.exits import CONFIG, USAGE, Failure
+from leveret.secret_files import read_secret
 
 if TYPE_CHECKING:
     import ssl
 
 #: The password of the user who calls the API.
 PASSWORD_VARIABLE: Final = "LEVERET_API_PASSWORD"  # noqa: S105 (the name of a variable)
+PASSWORD_FILE_VARIABLE: Final = "LEVERET_API_PASSWORD_FILE"  # noqa: S105 (as above)
 
 #: The time limit for connecting, and for each read of an answer.
 SECONDS_MAX: Final = 30.0
@@ -100,11 +101,13 @@ def _password(context: Context) -> str:
     """Return the user's password, by default `guest` for the user guest.  Raises: Failure."""
     if given := os.environ.get(PASSWORD_VARIABLE):
         return given
-    if context.password_file:
-        try:
-            with Path(context.password_file).open(encoding="utf-8") as file:
-                return file.readline().rstrip("\r\n")
-        except (OSError, UnicodeError) as error:
-            text = f"password_file {context.password_file}: {error}"
-            raise Failure(text, CONFIG) from None
+    for source, path in (
+        (PASSWORD_FILE_VARIABLE, os.environ.get(PASSWORD_FILE_VARIABLE)),
+        ("password_file", context.password_file),
+    ):
+        if path:
+            try:
+                return read_secret(path)
+            except ValueError as error:
+                raise Failure(f"{source}: {error}", CONFIG) from None
     return context.password or ("guest" if context.user in ("", "guest") else "")

@@ -25,6 +25,7 @@ from leveret.cli.exits import CONFIG
 from leveret.cli.printing.output import announce
 from leveret.cli.serving.heap import Heap, make_heap
 from leveret.cli.serving.service_manager import ServiceManager
+from leveret.cli.settings.rabbitmq_variables import without_effect
 from leveret.config import Settings
 from leveret.escaping import unquoted
 from leveret.limits import MESSAGE_BYTES_MAX
@@ -116,6 +117,9 @@ async def _serve_until_stopped(
         "starting", version=__version__, build=BUILD, data_dir=directory, process=os.getpid()
     )
     manager.notify("STATUS=recovering the data directory")
+    for variable, remedy in without_effect(os.environ):
+        text = f"{variable} has no effect on this broker: {remedy}"
+        node.log.warning(text)
     try:
         _tell_limits(node)
         await _start(node)

@@ -1,0 +1,1 @@
+"""`leveret config`: the settings of a broker, made from those of RabbitMQ."""
