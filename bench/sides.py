@@ -214,7 +214,7 @@ def perf(
 ) -> dict[str, float]:
     """Put load on a broker by `leveret perf` and return its figures.  Raises: GeneratorError."""
     uri = f"amqp://guest:guest@127.0.0.1:{side.port}/%2F"
-    command = [sys.executable, "-m", "leveret", "perf", "-j", "-h", uri, "-u", queue]
+    command = [sys.executable, "-m", "leveret", "perf", "-j", "-U", uri, "-u", queue]
     with placed(cpus):
         done = subprocess.run(
             [*command, "-z", str(seconds), *flags], capture_output=True, text=True, check=False

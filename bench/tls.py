@@ -51,7 +51,7 @@ PERF: Final = ("-m", "leveret", "perf", "-j", "-a", "-s", "1KiB")
 def perf(uri: str, pki: Pki, *flags: str) -> subprocess.Popen[str]:
     """Start a load of 1 KiB with automatic acks."""
     return subprocess.Popen(
-        [sys.executable, *PERF, "-h", uri, *flags],
+        [sys.executable, *PERF, "-U", uri, *flags],
         env=os.environ | {"SSL_CERT_FILE": str(pki.authority.certificate)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

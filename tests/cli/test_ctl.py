@@ -40,6 +40,8 @@ def test_a_user_from_the_first_day_to_the_last(leveret: Command, broker: BrokerP
     ctl(leveret, "set_permissions", "ann", "^ann", ".*", ".*", "-p", "shop")
     ctl(leveret, "change_password", "ann", "second")
     assert ["ann", '["monitoring", "own"]'] in lines(leveret, "list_users")
+    assert ['["monitoring", "own"]'] in lines(leveret, "list_users", "tags")
+    assert ["orders", "shop"] in lines(leveret, "list_vhosts", "description", "name")
     assert ["shop", "^ann", ".*", ".*"] in lines(leveret, "list_user_permissions", "ann")
     assert ["ann", "^ann", ".*", ".*"] in lines(leveret, "list_permissions", "-p", "shop")
     where = broker.uri.replace("%2F", "shop")
@@ -63,16 +65,16 @@ def test_a_user_from_the_first_day_to_the_last(leveret: Command, broker: BrokerP
 
 def test_policies_and_limits(leveret: Command, queue: str) -> None:
     ctl(leveret, "set_policy", "short", f"^{queue}", '{"max-length": 1}', "--priority", "3")
-    assert ["short", f"^{queue}", "all", '{"max-length": 1}', "3"] in lines(
-        leveret, "list_policies"
-    )
+    policy = ["/", "short", f"^{queue}", "all", '{"max-length": 1}', "3"]
+    assert policy in lines(leveret, "list_policies")
+    assert ["3", "short"] in lines(leveret, "list_policies", "priority", "name")
     leveret("publish", queue, "a")
     leveret("publish", queue, "b")
     assert leveret("get", queue).stdout.strip() == b"b"
     assert leveret("get", queue).returncode == exits.NOTHING
     ctl(leveret, "clear_policy", "short")
     ctl(leveret, "set_operator_policy", "cap", "^cap", '{"expires": 60000}')
-    assert "cap" in [row[0] for row in lines(leveret, "list_operator_policies")]
+    assert "cap" in [row[1] for row in lines(leveret, "list_operator_policies")]
     ctl(leveret, "clear_operator_policy", "cap")
     ctl(leveret, "set_vhost_limits", '{"max-queues": 1000}')
     assert ["/", '{"max-queues": 1000}'] in lines(leveret, "list_vhost_limits")
@@ -108,7 +110,7 @@ def test_what_was_acked_comes_back(leveret: Command, queue: str) -> None:
     before = str(int(time.time() * 1000) - 60_000)
     leveret("publish", name, "again")
     assert leveret("get", name).stdout.strip() == b"again"
-    assert ctl(leveret, "rewind_queue", name, before) == "1\n"
+    assert ctl(leveret, "rewind_queue", name, before) == "1 message put back\n"
     assert leveret("get", name).stdout.strip() == b"again"
     ctl(leveret, "delete_queue", name)
 

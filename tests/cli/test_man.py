@@ -1,12 +1,10 @@
-"""`leveret man`, and what a shell completes."""
+"""`leveret man`."""
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from leveret.cli import app, exits
-from leveret.cli.manual import commands, page_of, roff
+from leveret.cli.helping.manual import commands, page_of, roff
 
 pytestmark = pytest.mark.one_build
 
@@ -72,21 +70,3 @@ def test_what_is_no_command_has_no_page(tmp_path: Path) -> None:
 def test_text_is_shown_as_it_is() -> None:
     assert roff(".a\n'b\\c -d") == "\\&.a\n\\&'b\\ec \\-d"
     assert roff("caf\u00e9") == "caf\\[u00E9]"
-
-
-def test_a_shell_completes_commands_and_options() -> None:
-    def completed(words: str, place: int) -> list[str]:
-        asked = {
-            "_LEVERET_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(place),
-        }  # fmt: skip
-        done = subprocess.run(
-            [shutil.which("leveret", path=str(Path(sys.executable).parent)) or "leveret"],
-            capture_output=True, text=True, env={**os.environ, **asked},
-        )  # fmt: skip
-        return done.stdout.split()
-
-    assert completed("leveret st", 1) == ["status", "store"]
-    assert completed("leveret ctl set_per", 2) == ["set_permissions"]
-    assert "--if-empty" in completed("leveret ctl delete_queue --if", 3)
-    script = CliRunner().invoke(app, ["--show-completion", "bash"])
-    assert script.exit_code == 0

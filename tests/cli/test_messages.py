@@ -20,10 +20,11 @@ pytestmark = pytest.mark.commands
 
 def test_what_is_published_is_got(leveret: Command, queue: str) -> None:
     published = leveret("publish", queue, "hello")
-    assert (published.returncode, published.stderr) == (0, b"1 confirmed\n")
+    assert (published.returncode, published.stderr) == (0, b"1 message confirmed\n")
     assert leveret("get", queue).stdout == b"hello\n"
     empty = leveret("get", queue)
     assert (empty.returncode, empty.stdout) == (exits.NOTHING, b"")
+    assert empty.stderr == f"queue {queue!r} has no ready messages\n".encode()
 
 
 def test_requeued_messages_stay_in_their_order(leveret: Command, queue: str) -> None:
@@ -57,7 +58,7 @@ def test_lines_of_a_file_pass_unaltered_but_for_their_ends(
 ) -> None:
     file = tmp_path / "input"
     file.write_bytes(b"one\r\n\n\xfftwo\nlast")
-    assert leveret("publish", queue, "--lines", "--file", file).stderr == b"4 confirmed\n"
+    assert leveret("publish", queue, "--lines", "--file", file).stderr == b"4 messages confirmed\n"
     got = leveret("consume", queue, "--count", "4")
     assert (got.returncode, got.stdout) == (0, b"one\n\n\xfftwo\nlast\n")
 

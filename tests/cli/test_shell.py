@@ -67,7 +67,7 @@ def test_each_command_does_what_it_says(leveret: Command) -> None:
     assert said[:listed] == ["pets", "animals", "animals -> pets", "hello there", "two", said[5]]
     assert said[listed + 1 :] == [
         *["hello there", "hello there", "two"],
-        *["kept", "once", "1", "once", "log", "entry"],
+        *["kept", "once", "1 message put back", "once", "log", "entry"],
     ]
 
 

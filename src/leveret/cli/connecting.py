@@ -52,8 +52,12 @@ def open_connection(parameters: Parameters, name: str) -> Connection:
         except ssl.SSLError as error:
             raise no_tls(error, parameters) from None
         except OSError as error:
-            text = f"cannot connect to {parameters.host}:{parameters.port}: {error}"
-            raise exits.Failure(text, exits.UNAVAILABLE) from None
+            where = f"{parameters.host}:{parameters.port}"
+            raise exits.Failure(
+                f"cannot connect to {where}: {exits.reason_of(error)}",
+                exits.UNAVAILABLE,
+                "is a broker running there? `leveret serve` starts one, --uri names another one",
+            ) from None
 
 
 def no_tls(error: ssl.SSLError, parameters: Parameters) -> exits.Failure:

@@ -8,6 +8,8 @@ from typing import Annotated, Final
 import typer
 
 from leveret.cli import exits, options
+from leveret.cli.helping.commands import single
+from leveret.cli.helping.completing import queue_names
 from leveret.cli.printing.messages import Format, printing
 
 #: The named offsets of a stream.
@@ -15,9 +17,15 @@ _PLACES: Final = ("first", "last", "next")
 
 
 def consume(
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue or stream.")],
+    queue: Annotated[
+        str,
+        typer.Argument(metavar="QUEUE", autocompletion=queue_names, help="The queue or stream."),
+    ],
     count: Annotated[
-        int, typer.Option("--count", "-c", min=0, help="End after this many messages; 0: never.")
+        int,
+        typer.Option(
+            "--count", "-c", min=0, metavar="NUMBER", help="End after this many messages; 0: never."
+        ),
     ] = 0,
     timeout: Annotated[
         float,
@@ -32,7 +40,12 @@ def consume(
     prefetch: Annotated[
         int,
         typer.Option(
-            "--prefetch", "-q", min=1, max=65_535, help="The maximum number of unacked messages."
+            "--prefetch",
+            "-q",
+            min=1,
+            max=65_535,
+            metavar="NUMBER",
+            help="The maximum number of unacked messages.",
         ),
     ] = 100,
     offset: Annotated[
@@ -40,12 +53,16 @@ def consume(
         typer.Option(
             "--offset",
             "-o",
-            help="The start in a stream: first, last, next, an offset, a negative number for that "
-            "many last messages, an age (1h) or a time (2026-01-31T12:00:00Z).",
+            metavar="first|last|next|OFFSET|AGE|TIME",
+            help="The start in a stream; a negative offset counts from the end, an age is 1h, "
+            "and a time 2026-01-31T12:00:00Z.",
         ),
     ] = "",
     name: Annotated[
-        str, typer.Option("--name", "-n", help="Continue at the stream offset of this name.")
+        str,
+        typer.Option(
+            "--name", "-n", metavar="NAME", help="Continue at the stream offset of this name."
+        ),
     ] = "",
     value: Annotated[
         list[str] | None,
@@ -58,7 +75,10 @@ def consume(
     form: Format = "body",
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
-    """Print and ack messages; ends at SIGINT, --count, --timeout or `| head`."""
+    """Print and ack messages as they arrive.
+
+    It ends at SIGINT, --count, --timeout or `| head`.
+    """
     from leveret.cli.connecting import open_channel
 
     arguments = stream_options(offset, name, value or [], key or [])
@@ -103,6 +123,4 @@ def _start(offset: str) -> int | str | datetime:
 
 def app() -> typer.Typer:
     """Return the command."""
-    made = typer.Typer(rich_markup_mode=None, add_completion=False)
-    made.command("consume")(consume)
-    return made
+    return single("consume", consume)

@@ -11,8 +11,9 @@ from typing import Annotated, Final
 import typer
 
 from leveret.cli import options
+from leveret.cli.helping.commands import add, group
+from leveret.cli.helping.completing import exchange_names, queue_names
 from leveret.cli.printing import output
-from leveret.cli.suggesting import SafeGroup
 
 #: Queue arguments that only other modules or brokers use, in addition to `arguments.KNOWN`.
 _KNOWN_TO_OTHERS: Final = (
@@ -65,7 +66,7 @@ def stream(
     argument: Arguments = None,
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
-    """Declare a stream, which keeps its messages for reads at any offset."""
+    """Declare a stream. It keeps its messages for reads at any offset."""
     arguments = _stream_arguments(argument, max_bytes, max_age)
     _declare_queue(uri, name, True, False, arguments)
 
@@ -73,7 +74,10 @@ def stream(
 def super_stream(
     name: Name,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=1, help="The number of its streams.")
+        int,
+        typer.Option(
+            "--partitions", "-p", min=1, metavar="NUMBER", help="The number of its streams."
+        ),
     ] = 3,
     max_bytes: Annotated[
         int,
@@ -87,7 +91,10 @@ def super_stream(
     argument: Arguments = None,
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
-    """Declare a super stream: an exchange NAME and streams NAME-0, NAME-1 and so on."""
+    """Declare a super stream.
+
+    It is an exchange NAME and streams NAME-0, NAME-1 and so on.
+    """
     arguments = _stream_arguments(argument, max_bytes, max_age)
     arguments["x-super-stream-partitions"] = partitions
     _declare_queue(uri, name, True, False, arguments)
@@ -97,7 +104,7 @@ def exchange(
     name: Name,
     kind: Annotated[
         str,
-        typer.Option("--type", "-t", metavar="direct|fanout|topic|headers", help="Its type."),
+        typer.Option("--type", "-t", metavar="direct|fanout|topic|headers|...", help="Its type."),
     ] = "direct",
     transient: Transient = False,
     auto_delete: AutoDelete = False,
@@ -125,12 +132,22 @@ def exchange(
 
 def binding(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="The exchange that the messages come from.")
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            autocompletion=exchange_names,
+            help="The exchange that the messages come from.",
+        ),
     ],
     destination: Annotated[
-        str, typer.Argument(metavar="DESTINATION", help="The queue that the messages go to.")
+        str,
+        typer.Argument(
+            metavar="DESTINATION",
+            autocompletion=queue_names,
+            help="The queue that the messages go to.",
+        ),
     ],
-    key: Annotated[str, typer.Option("--key", "-k", help="The binding key.")] = "",
+    key: Annotated[str, typer.Option("--key", "-k", metavar="KEY", help="The binding key.")] = "",
     to_exchange: Annotated[
         bool, typer.Option("--to-exchange", help="DESTINATION is an exchange.")
     ] = False,
@@ -192,13 +209,8 @@ def _tell_near(key: str) -> None:
 
 def app() -> typer.Typer:
     """Return the group."""
-    made = typer.Typer(
-        cls=SafeGroup,
-        help="Declare a queue, an exchange, a binding, a stream or a super stream.",
-        rich_markup_mode=None,
-        add_completion=False,
-        no_args_is_help=True,
-    )
-    for command in (queue, exchange, binding, stream, super_stream):
-        made.command()(command)
+    made = group("Declare a queue, exchange, binding or stream.")
+    for command in (queue, exchange, binding, stream):
+        add(made, command)
+    add(made, super_stream, "super-stream")
     return made

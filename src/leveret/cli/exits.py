@@ -52,6 +52,11 @@ class Failure(Exception):
         self.lines: Final = [line for line in (text, *more) if line]
 
 
+def reason_of(error: Exception) -> str:
+    """Return the text of an error, for a failed system call without its number."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
 def refused(error: AmqpError) -> Failure:
     """Return the failure of a command after the broker closed the channel or the connection."""
     if error.code in {403, 530}:

@@ -7,19 +7,26 @@ from typing import Annotated
 import typer
 
 from leveret.cli import exits, options
+from leveret.cli.helping.commands import single
+from leveret.cli.helping.completing import queue_names
+from leveret.cli.printing import output
 from leveret.cli.printing.messages import Format, printing
 
 
 def get(
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")],
-    count: Annotated[int, typer.Option("--count", "-c", min=1, help="Messages to get.")] = 1,
+    queue: Annotated[
+        str, typer.Argument(metavar="QUEUE", autocompletion=queue_names, help="The queue.")
+    ],
+    count: Annotated[
+        int, typer.Option("--count", "-c", min=1, metavar="NUMBER", help="Messages to get.")
+    ] = 1,
     requeue: Annotated[
         bool, typer.Option("--requeue", help="Requeue them: they stay in the queue.")
     ] = False,
     form: Format = "body",
     uri: options.Uri = options.DEFAULT_URI,
 ) -> int:
-    """Print up to COUNT messages; ends with 1 if the queue is empty."""
+    """Print and ack waiting messages. It ends with 1 if the queue is empty."""
     from leveret.cli.connecting import open_channel
 
     taken = 0
@@ -36,11 +43,12 @@ def get(
         if requeue and taken:
             # All at the end, because the next get would return a message requeued earlier.
             channel.nack(multiple=True, requeue=True)
-    return exits.OK if taken else exits.NOTHING
+    if not taken:
+        output.say(f"queue {queue!r} has no ready messages", err=True)
+        return exits.NOTHING
+    return exits.OK
 
 
 def app() -> typer.Typer:
     """Return the command."""
-    made = typer.Typer(rich_markup_mode=None, add_completion=False)
-    made.command("get")(get)
-    return made
+    return single("get", get)

@@ -12,6 +12,8 @@ from urllib.parse import quote
 import typer
 
 from leveret.cli import exits
+from leveret.cli.helping.commands import add, group
+from leveret.cli.helping.completing import vhost_names
 from leveret.cli.place import Api, BrokerOptions, Config, ContextName, DataDir, PlaceGroup
 
 #: The default columns.
@@ -40,10 +42,18 @@ COLUMNS: Final = {
 
 Columns = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[COLUMN]...", help="Fields to show, such as message_stats.publish."),
+    typer.Argument(metavar="COLUMN", help="Fields to show, such as message_stats.publish."),
 ]
-VhostOption = Annotated[str, typer.Option("--vhost", "-p", help="Only in this vhost.")]
-Format = Annotated[Literal["table", "json", "tsv"], typer.Option("--format", help="The format.")]
+VhostOption = Annotated[
+    str,
+    typer.Option(
+        "--vhost", "-p", metavar="VHOST", autocompletion=vhost_names, help="Only in this vhost."
+    ),
+]
+Format = Annotated[
+    Literal["table", "json", "tsv"],
+    typer.Option("--format", metavar="table|json|tsv", help="The format."),
+]
 
 
 def queues(
@@ -62,7 +72,7 @@ def exchanges(
     vhost: VhostOption = "",
     form: Format = "table",
 ) -> None:
-    """List exchanges; the default exchange has no name."""
+    """List exchanges. The default exchange has no name."""
     _list(context, "exchanges", columns, vhost, form)
 
 
@@ -72,7 +82,7 @@ def bindings(
     vhost: VhostOption = "",
     form: Format = "table",
 ) -> None:
-    """List bindings, including each queue's binding to the default exchange."""
+    """List bindings, also those to the default exchange."""
     _list(context, "bindings", columns, vhost, form)
 
 
@@ -90,7 +100,7 @@ def quotas(
     columns: Columns = None,
     form: Format = "table",
 ) -> None:
-    """List the limits of users and vhosts, and how much of them is used."""
+    """List the limits of users and vhosts, and their use."""
     _list(context, "quotas", columns, "", form)
 
 
@@ -140,13 +150,8 @@ def _where(
 
 def app() -> typer.Typer:
     """Return the group."""
-    made = typer.Typer(
-        cls=PlaceGroup,
-        rich_markup_mode=None,
-        add_completion=False,
-        no_args_is_help=True,
-    )
+    made = group(cls=PlaceGroup)
     made.callback()(_where)
     for command in (queues, exchanges, bindings, connections, quotas, memory):
-        made.command()(command)
+        add(made, command)
     return made

@@ -12,7 +12,7 @@ from typing import Final
 
 from leveret.cli import exits
 from leveret.cli.contexts.remote import Remote
-from leveret.cli.place import URI_VARIABLE
+from leveret.cli.place import URI_FILE_VARIABLE, URI_VARIABLE
 from leveret.errors import in_plain_words
 from leveret.management.unix_socket import ForeignSocket, connect
 
@@ -98,13 +98,13 @@ def answer_of(
         reason = f"no TLS with {place}: {cause}; see ca_file of a context for trusted authorities"
         raise exits.Failure(reason, exits.PROTOCOL) from None
     except (OSError, http.client.HTTPException) as error:
-        hint = "is --data-dir its data directory?"
-        if os.environ.get(URI_VARIABLE):
-            hint += f" {URI_VARIABLE} is not used here: name another broker by --api or --context"
+        reason = f"no broker answers at {place}: {exits.reason_of(error)}"
+        hints = ["is a broker running on this data directory? --data-dir names another one"]
+        if os.environ.get(URI_VARIABLE) or os.environ.get(URI_FILE_VARIABLE):
+            hints.append(f"{URI_VARIABLE} is not used here: --api or --context names a broker")
         if isinstance(place, Remote):
-            hint = "is that the address of its HTTP API?"
-        reason = f"no broker answers at {place} ({error}); {hint}"
-        raise exits.Failure(reason, exits.UNAVAILABLE) from None
+            hints = ["is that the address of its HTTP API?"]
+        raise exits.Failure(reason, exits.UNAVAILABLE, *hints) from None
 
 
 def _exchange(

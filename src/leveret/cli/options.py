@@ -30,6 +30,9 @@ def _find_uri(context: typer.Context, value: str) -> str:
     """
     from leveret.cli.contexts.trust import VARIABLES
 
+    if context.resilient_parsing:
+        # A shell completes the line, which names no broker to connect to.
+        return value
     source = context.get_parameter_source("uri")
     given = value if source is not None and source.name == "COMMANDLINE" else ""
     uri, found = find_uri(given, DEFAULT_URI)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from leveret.cli import exits, options
+from leveret.cli.helping.commands import single
 from leveret.cli.place import BrokerOptions, Config, DataDir
 from leveret.cli.printing import output
 
@@ -29,7 +30,8 @@ _GOOD_ANSWER: Final = b"HTTP/1.1 200 "
 
 def ping(
     timeout: Annotated[
-        float, typer.Option("--timeout", "-t", help="Seconds to wait for the answer.")
+        float,
+        typer.Option("--timeout", "-t", metavar="SECONDS", help="The time limit for the answer."),
     ] = 10.0,
     uri: options.Uri = options.DEFAULT_URI,
     data_dir: DataDir = None,
@@ -39,7 +41,7 @@ def ping(
 
     If the data directory of a broker on this machine is known, the check uses its management
     socket, which also answers when clients have taken all connections; otherwise it uses AMQP.
-    Prints the time until the answer; ends with 69 without an answer.
+    It prints the time until the answer, and ends with 69 without one.
     """
     if not 0 < timeout <= SECONDS_MAX:
         text = f"--timeout {timeout:g}: more than 0 and at most {SECONDS_MAX:g} seconds"
@@ -60,7 +62,9 @@ def ping(
         text = f"cannot connect to {where}: {error.strerror}"
         raise exits.Failure(text, exits.NO_PERMISSION) from None
     except OSError as error:
-        raise exits.Failure(f"{where} does not answer: {error}", exits.UNAVAILABLE) from None
+        raise exits.Failure(
+            f"{where} does not answer: {exits.reason_of(error)}", exits.UNAVAILABLE
+        ) from None
     output.say(f"{where} answers after {(time.monotonic() - began) * 1000:.1f} ms")
     return exits.OK
 
@@ -119,6 +123,4 @@ def _answer(parameters: Parameters, deadline: float) -> bytes:
 
 def app() -> typer.Typer:
     """Return the command."""
-    made = typer.Typer(rich_markup_mode=None, add_completion=False)
-    made.command("ping")(ping)
-    return made
+    return single("ping", ping)

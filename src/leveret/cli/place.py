@@ -16,6 +16,7 @@ password and files of the context still apply to an `--api`, but not to a `--uri
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from dataclasses import dataclass, fields, replace
 from itertools import islice
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from leveret.cli.exits import CONFIG, USAGE, Failure
-from leveret.cli.suggesting import SafeGroup
+from leveret.cli.helping.commands import SafeGroup
 
 if TYPE_CHECKING:
     from leveret.cli.contexts.kept import Context, Contexts
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
 
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", metavar="PATH", help="The broker's data directory."),
+    typer.Option("--data-dir", metavar="DIR", help="The broker's data directory."),
 ]
 Config = Annotated[
-    Path | None, typer.Option("--config", metavar="PATH", help="The broker's settings file.")
+    Path | None, typer.Option("--config", metavar="FILE", help="The broker's settings file.")
 ]
 Api = Annotated[
     str,
@@ -61,6 +62,9 @@ _HERE_VARIABLES: Final = (
 API_VARIABLE: Final = "LEVERET_API"
 URI_VARIABLE: Final = "LEVERET_URI"
 CONTEXT_VARIABLE: Final = "LEVERET_CONTEXT"
+
+#: The variable with the path of a file whose first line is the URI, since a URI has a password.
+URI_FILE_VARIABLE: Final = "LEVERET_URI_FILE"
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ class BrokerOptions:
         """
         place = self.checked()
         is_further = not place.said - {"uri"} and bool(
-            place.uri or (os.environ.get(URI_VARIABLE) and not _is_variable_set())
+            place.uri or (uri_variable() and not _is_variable_set())
         )
         return _settings(None, None).management_socket if is_further else self.find_api()
 
@@ -119,7 +123,7 @@ class BrokerOptions:
         if here and place.uri:
             raise Failure(f"{option_of(min(place.said))} and --uri: give only one of them", USAGE)
         if not here:
-            if place.said or os.environ.get(URI_VARIABLE):
+            if place.said or uri_variable():
                 return None
             here = any(os.environ.get(name) for name in _HERE_VARIABLES)
             if (not here or os.environ.get(CONTEXT_VARIABLE)) and _context_without_options()[0]:
@@ -174,6 +178,32 @@ def option_of(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def is_local(host: str) -> bool:
+    """Return whether a host is this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def uri_variable() -> str:
+    """Return the URI that `LEVERET_URI`, or the file of `LEVERET_URI_FILE`, names, or "".
+
+    Raises: Failure if the file cannot be read.
+    """
+    uri, path = os.environ.get(URI_VARIABLE, ""), os.environ.get(URI_FILE_VARIABLE, "")
+    if uri or not path:
+        return uri
+    from leveret.secret_files import read_secret
+
+    try:
+        return read_secret(path)
+    except ValueError as error:
+        raise Failure(f"{URI_FILE_VARIABLE}: {error}", CONFIG) from None
+
+
 def contexts() -> Contexts:
     """Read and return the contexts of the user.  Raises: Failure."""
     from leveret.cli.contexts.kept import Contexts
@@ -202,7 +232,7 @@ def find_uri(given: str, default: str) -> tuple[str, Context]:
             # The URI may name another broker, which must not get the context's certificate.
             return place.uri, _no_context()
         return _uri_of(named, place.context), named
-    if uri := place.uri or os.environ.get(URI_VARIABLE, ""):
+    if uri := place.uri or uri_variable():
         _check_variable()
         return uri, _no_context()
     context, name = _context_without_options()

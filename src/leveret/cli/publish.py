@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Final
 import typer
 
 from leveret.cli import exits, options
+from leveret.cli.helping.commands import single
+from leveret.cli.helping.completing import exchange_names, queue_names
 from leveret.cli.printing import output
 from leveret.limits import CLIENT_MESSAGE_BYTES_MAX
+from leveret.sizes import counted
 
 if TYPE_CHECKING:
     from leveret.wire.properties import BasicProperties
@@ -25,19 +28,30 @@ def publish(
     routing_key: Annotated[
         str,
         typer.Argument(
-            metavar="ROUTING_KEY", help="The routing key: the queue's name without --exchange."
+            metavar="ROUTING_KEY",
+            autocompletion=queue_names,
+            help="The routing key: the queue's name without --exchange.",
         ),
     ],
     body: Annotated[
         bytes | None,
         typer.Argument(
-            metavar="[BODY]", parser=os.fsencode, help="The message; by default, standard input."
+            metavar="BODY", parser=os.fsencode, help="The message; by default, standard input."
         ),
     ] = None,
-    exchange: Annotated[str, typer.Option("--exchange", "-e", help="The exchange.")] = "",
+    exchange: Annotated[
+        str,
+        typer.Option(
+            "--exchange",
+            "-e",
+            metavar="EXCHANGE",
+            autocompletion=exchange_names,
+            help="The exchange.",
+        ),
+    ] = "",
     file: Annotated[
         Path | None,
-        typer.Option("--file", "-f", help="Read the message from a file.", metavar="PATH"),
+        typer.Option("--file", "-f", help="Read the message from a file.", metavar="FILE"),
     ] = None,
     lines: Annotated[
         bool, typer.Option("--lines", "-l", help="Publish each line of the input as a message.")
@@ -60,7 +74,7 @@ def publish(
     ] = None,
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
-    """Publish messages and wait until the broker has confirmed them."""
+    """Publish messages and wait for their confirms."""
     from leveret.cli.connecting import open_channel
 
     if body is not None and (file or lines):
@@ -75,7 +89,7 @@ def publish(
             )
             count += 1
         channel.wait_for_confirms()
-    output.say(f"{count} confirmed", err=True)
+    output.say(f"{counted(count, 'message')} confirmed", err=True)
 
 
 def read_properties(pairs: list[str], headers: list[str], transient: bool) -> BasicProperties:
@@ -132,6 +146,4 @@ def _next(source: BinaryIO, name: str, lines: bool) -> bytes:
 
 def app() -> typer.Typer:
     """Return the command."""
-    made = typer.Typer(rich_markup_mode=None, add_completion=False)
-    made.command("publish")(publish)
-    return made
+    return single("publish", publish)

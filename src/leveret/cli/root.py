@@ -22,6 +22,7 @@ import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from leveret.cli.exits import INTERNAL, INTERRUPTED, IO_FAILED, NOT_READ, OK, SYSTEM, USAGE, Failure
+from leveret.cli.helping.commands import HELP_NAMES, SafeGroup, placeholder
 from leveret.cli.place import (
     LINE,
     Api,
@@ -34,32 +35,43 @@ from leveret.cli.place import (
 )
 from leveret.cli.printing import output
 from leveret.cli.printing.pipe import leave_broken_pipe
-from leveret.cli.suggesting import SafeGroup
-from leveret.escaping import escaped
 
-#: The commands and their modules, in the order of the help.
-COMMANDS: Final = {
-    "serve": "leveret.cli.serve",
-    "ping": "leveret.cli.ping",
-    "status": "leveret.cli.watching.status",
-    "top": "leveret.cli.watching.top",
-    "declare": "leveret.cli.declare",
-    "publish": "leveret.cli.publish",
-    "consume": "leveret.cli.consume",
-    "get": "leveret.cli.get",
-    "list": "leveret.cli.listing",
-    "shell": "leveret.cli.shell",
-    "ctl": "leveret.cli.ctl",
-    "rabbitmqctl": "leveret.cli.rabbitmqctl.command",
-    "context": "leveret.cli.contexts.command",
-    "backup": "leveret.cli.backup.backup",
-    "restore": "leveret.cli.backup.restore",
-    "store": "leveret.cli.store.store",
-    "perf": "leveret.cli.perf",
-    "pipeline": "leveret.cli.pipeline.group",
-    "demo": "leveret.cli.demo",
-    "man": "leveret.cli.manual",
+#: The commands and their modules, by the sections of the help.
+SECTIONS: Final = {
+    "Broker": {
+        "serve": "leveret.cli.serve",
+        "ping": "leveret.cli.ping",
+        "status": "leveret.cli.watching.status",
+        "top": "leveret.cli.watching.top",
+    },
+    "Messages": {
+        "declare": "leveret.cli.declare",
+        "publish": "leveret.cli.publish",
+        "consume": "leveret.cli.consume",
+        "get": "leveret.cli.get",
+        "shell": "leveret.cli.shell",
+    },
+    "Administration": {
+        "list": "leveret.cli.listing",
+        "ctl": "leveret.cli.ctl",
+        "rabbitmqctl": "leveret.cli.rabbitmqctl.command",
+        "context": "leveret.cli.contexts.command",
+    },
+    "Data": {
+        "backup": "leveret.cli.backup.backup",
+        "restore": "leveret.cli.backup.restore",
+        "store": "leveret.cli.store.store",
+        "pipeline": "leveret.cli.pipeline.group",
+    },
+    "More": {
+        "perf": "leveret.cli.perf",
+        "demo": "leveret.cli.demo",
+        "man": "leveret.cli.helping.manual",
+    },
 }
+
+COMMANDS: Final = {name: place for places in SECTIONS.values() for name, place in places.items()}
+_SECTION_OF: Final = {name: section for section, places in SECTIONS.items() for name in places}
 
 #: Fields of `BrokerOptions` by which a command can name its broker.
 _BY_URI: Final = frozenset({"uri", "context"})
@@ -95,9 +107,9 @@ class LazyCommands(MutableMapping[str, Any]):
     def __getitem__(self, name: str) -> Command:
         """Return a command.  Raises: KeyError."""
         if name not in self._loaded:
-            module = importlib.import_module(self._places[name])
-            self._loaded[name] = command_of(module.app())
-            self._loaded[name].name = name
+            command = command_of(importlib.import_module(self._places[name]).app())
+            command.name, command.rich_help_panel = name, _SECTION_OF[name]
+            self._loaded[name] = command
         return self._loaded[name]
 
     def __setitem__(self, name: str, command: Command) -> None:
@@ -139,7 +151,7 @@ def _call(callback: Callable[..., Any], parameters: Sequence[Any], **values: Any
         for text in value if isinstance(value, list | tuple) else (value,):
             # Python decodes arguments that are not UTF-8 to surrogates.
             if isinstance(text, str) and not _is_utf8(text):
-                name = parameter.metavar or parameter.name.upper()
+                name = placeholder(parameter).strip("[].")
                 if parameter.param_type_name == "option":
                     name = parameter.opts[-1]
                 raise Failure(f"{name} is not UTF-8: {os.fsencode(text)!r}", USAGE)
@@ -205,12 +217,8 @@ class Root(SafeGroup):
         except typer.Abort:
             return INTERRUPTED
         except typer.TyperException as error:
-            show = getattr(error, "show", None)
-            if show is not None:
-                _escape(error)
-                show()
             code: int = error.exit_code
-            return USAGE if code == _CLICK_USAGE else code
+            return _fail_usage(USAGE if code == _CLICK_USAGE else code, error)
         except BrokenPipeError:
             _write_no_more()
             return NOT_READ
@@ -232,12 +240,16 @@ def _fail(code: int, *lines: str) -> int:
     return code
 
 
-def _escape(error: typer.TyperException) -> None:
-    """Escape the parts of the command line that an error quotes."""
-    for name in ("message", "option_name", "filename", "ui_filename", "param_hint"):
-        text = getattr(error, name, None)
-        if isinstance(text, str):
-            setattr(error, name, escaped(text))
+def _fail_usage(code: int, error: Any) -> int:
+    """Print an error of the command line, with the usage of the command; return `code`."""
+    text = " ".join(error.format_message().split()).removesuffix(".")
+    _fail(code, text[:1].lower() + text[1:])
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        with contextlib.suppress(OSError):
+            output.say_lines(context.get_usage(), err=True)
+            output.say(f"Try: {context.command_path} --help", err=True)
+    return code
 
 
 def _refusal(error: OSError) -> str:
@@ -274,6 +286,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
+    context_settings={"help_option_names": HELP_NAMES},
+    epilog="leveret COMMAND --help prints the options of a command.",
 )
 
 

@@ -28,13 +28,15 @@ _OWNER: Final = (
 
 
 class Terminal:
-    """One program on a terminal of 200 columns."""
+    """One program on a terminal, by default of 200 columns."""
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, arguments: Sequence[str], environment: Mapping[str, str], columns: int = 200
+    ) -> None:
         # These would override the actual size of the terminal.
         kept = {k: v for k, v in environment.items() if k not in {"COLUMNS", "LINES"}}
         self._master, slave = os.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
         self._process = subprocess.Popen(
             [sys.executable, "-c", _OWNER, *arguments],
             stdin=slave,

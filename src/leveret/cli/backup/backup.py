@@ -26,6 +26,7 @@ from leveret.cli.backup.files import Copier, Manifest, make_folders, sync_folder
 from leveret.cli.backup.hold import BackupHold, NoBroker
 from leveret.cli.backup.remote import RemoteBackup
 from leveret.cli.contexts.remote import Remote
+from leveret.cli.helping.commands import single
 from leveret.cli.options import need_empty
 from leveret.cli.place import Api, BrokerOptions, Config, ContextName, DataDir
 from leveret.cli.printing import output
@@ -47,7 +48,10 @@ def backup(
     api: Api = "",
     name: ContextName = "",
 ) -> int:
-    """Copy the data of a running broker, on this machine or on another by its HTTP API."""
+    """Copy the data of a broker, also while it runs.
+
+    The broker may be on another machine, by its HTTP API.
+    """
     meant = BrokerOptions(data_dir, config, api, name)
     place = meant.find_api()
     if link and isinstance(place, Remote):
@@ -184,6 +188,4 @@ def _nothing() -> None:
 
 def app() -> typer.Typer:
     """Return the command."""
-    made = typer.Typer(rich_markup_mode=None, add_completion=False)
-    made.command("backup")(backup)
-    return made
+    return single("backup", backup)

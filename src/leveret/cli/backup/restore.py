@@ -18,6 +18,7 @@ from leveret.cli.backup.files import (
     sync_folder,
     sync_folders,
 )
+from leveret.cli.helping.commands import single
 from leveret.cli.options import need_empty
 from leveret.cli.place import BrokerOptions, Config, DataDir
 from leveret.cli.printing import output
@@ -36,7 +37,9 @@ def restore(
         bool, typer.Option("--force", help="Restore even a damaged backup, and list the damage.")
     ] = False,
 ) -> int:
-    """Create a data directory from a backup, verified and synced; the broker must not run.
+    """Create a data directory from a backup.
+
+    Every byte is verified and synced. The broker must not run.
 
     It ends with 0 if the backup is intact, 1 if a damaged one was forced, 2 if it was refused.
     """
@@ -119,6 +122,4 @@ def _remove(data: Path) -> None:
 
 def app() -> typer.Typer:
     """Return the command."""
-    made = typer.Typer(rich_markup_mode=None, add_completion=False)
-    made.command("restore")(restore)
-    return made
+    return single("restore", restore)

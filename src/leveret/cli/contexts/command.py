@@ -9,9 +9,9 @@ import typer
 
 from leveret.cli import exits
 from leveret.cli.contexts.kept import FIELDS, Context, Contexts, check_text
+from leveret.cli.helping.commands import add, group
 from leveret.cli.printing import output
 from leveret.cli.printing.rows import print_rows
-from leveret.cli.suggesting import SafeGroup
 
 #: Shown instead of a password, and of an invalid address, which may contain a password.
 _SET: Final = "(set)"
@@ -21,7 +21,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The context.")]
 
 
 def show_all() -> None:
-    """List the contexts; the current one has a star."""
+    """List the contexts.  The current one has a star."""
     contexts = Contexts.load()
     rows = [
         {"current": "*" if name == contexts.current else "", "name": name, **_shown(context)}
@@ -32,10 +32,10 @@ def show_all() -> None:
 
 def use(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="The context; without it, none is current.")
+        str, typer.Argument(metavar="NAME", help="The context; without it, none is current.")
     ] = "",
 ) -> None:
-    """Make a context the current one, whose broker all commands use by default."""
+    """Make a context the default of all commands."""
     contexts = Contexts.load()
     if name:
         contexts.get(name)
@@ -47,20 +47,20 @@ def put(
     name: Name,
     api: Annotated[str, typer.Option(metavar="URL", help="Its API: https://host:15671.")] = "",
     uri: Annotated[str, typer.Option(metavar="URI", help="Its AMQP URI.")] = "",
-    user: Annotated[str, typer.Option(help="The user for the API.")] = "",
+    user: Annotated[str, typer.Option(metavar="USER", help="The user for the API.")] = "",
     password_file: Annotated[
-        str, typer.Option(metavar="PATH", help="A file whose first line is the password.")
+        str, typer.Option(metavar="FILE", help="A file whose first line is the password.")
     ] = "",
     ask_password: Annotated[
         bool, typer.Option("--ask-password", help="Read the password, and store it in the file.")
     ] = False,
-    ca_file: Annotated[str, typer.Option(metavar="PATH", help="Trusted authorities (PEM).")] = "",
+    ca_file: Annotated[str, typer.Option(metavar="FILE", help="Trusted authorities (PEM).")] = "",
     certificate_file: Annotated[
-        str, typer.Option(metavar="PATH", help="The client's certificate (PEM).")
+        str, typer.Option(metavar="FILE", help="The client's certificate (PEM).")
     ] = "",
-    key_file: Annotated[str, typer.Option(metavar="PATH", help="Its key (PEM).")] = "",
+    key_file: Annotated[str, typer.Option(metavar="FILE", help="Its key (PEM).")] = "",
 ) -> None:
-    """Create a context, or change the given fields of an existing one."""
+    """Create a context, or change the given fields of it."""
     from leveret.cli.contexts.remote import Remote
     from leveret.cli.ctl.asking import secret
     from leveret.cli.options import read_uri
@@ -90,7 +90,7 @@ def put(
 
 def show(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="The context; by default the current one.")
+        str, typer.Argument(metavar="NAME", help="The context; by default the current one.")
     ] = "",
 ) -> int:
     """Print a context, without its password."""
@@ -135,16 +135,10 @@ def _shown(context: Context) -> dict[str, str]:
 
 def app() -> typer.Typer:
     """Return the group."""
-    made = typer.Typer(
-        cls=SafeGroup,
-        help="Names for brokers on other machines.",
-        rich_markup_mode=None,
-        add_completion=False,
-        no_args_is_help=True,
-    )
-    made.command("list")(show_all)
-    made.command("use")(use)
-    made.command("set")(put)
-    made.command("show")(show)
-    made.command("delete")(delete)
+    made = group("Name brokers on other machines.")
+    add(made, show_all, "list")
+    add(made, use)
+    add(made, put, "set")
+    add(made, show)
+    add(made, delete)
     return made

@@ -7,6 +7,8 @@ connect over HTTPS, with a context.  Each concept has a module with its commands
 
 from __future__ import annotations
 
+from typing import Final
+
 import typer
 
 from leveret.cli.ctl import (
@@ -23,22 +25,31 @@ from leveret.cli.ctl import (
     vhosts,
 )
 from leveret.cli.ctl.asking import BrokerAddress as Target
+from leveret.cli.helping.commands import add, group
 from leveret.cli.place import Api, Config, ContextName, DataDir, PlaceGroup
 from leveret.cli.place import BrokerOptions as Place
 
-MODULES = (
-    connections,
-    users,
-    vhosts,
-    permissions,
-    policies,
-    definitions,
-    messages,
-    sinks,
-    publishers,
-    stream_consumers,
-    listings,
-)
+#: The commands by the sections of the help.
+SECTIONS: Final = {
+    "Users and permissions": (*users.COMMANDS, *permissions.COMMANDS),
+    "Vhosts": vhosts.COMMANDS,
+    "Policies": policies.POLICIES,
+    "Parameters": policies.PARAMETERS,
+    "Definitions": definitions.COMMANDS,
+    "Queues": (listings.list_queues, *messages.QUEUES),
+    "Exchanges": (listings.list_exchanges, listings.list_bindings, *messages.DELAYED),
+    "Streams, publishers and sinks": (
+        *stream_consumers.COMMANDS,
+        *publishers.COMMANDS,
+        *sinks.COMMANDS,
+    ),
+    "Connections": (
+        listings.list_connections,
+        listings.list_channels,
+        listings.list_consumers,
+        *connections.COMMANDS,
+    ),
+}
 
 
 def _target(
@@ -58,11 +69,9 @@ def _target(
 
 def app() -> typer.Typer:
     """Return the group."""
-    made = typer.Typer(
-        cls=PlaceGroup, rich_markup_mode=None, add_completion=False, no_args_is_help=True
-    )
+    made = group(cls=PlaceGroup)
     made.callback()(_target)
-    for module in MODULES:
-        for command in module.COMMANDS:
-            made.command(command.__name__)(command)
+    for section, commands in SECTIONS.items():
+        for command in commands:
+            add(made, command, section=section)
     return made

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 import typer
 
 from leveret.cli import exits
+from leveret.cli.helping.completing import exchange_names, queue_names, vhost_names
 from leveret.cli.options import read_json
 from leveret.cli.place import BrokerOptions
 from leveret.limits import SHORT_STRING_BYTES_MAX
@@ -18,9 +19,17 @@ from leveret.limits import SHORT_STRING_BYTES_MAX
 #: The number of characters that an error quotes of a name that is too long.
 _QUOTED = 40
 
-Vhost = Annotated[str, typer.Option("--vhost", "-p", help="The vhost.")]
+Vhost = Annotated[
+    str,
+    typer.Option("--vhost", "-p", metavar="VHOST", autocompletion=vhost_names, help="The vhost."),
+]
+Queue = Annotated[str, typer.Argument(metavar="QUEUE", autocompletion=queue_names)]
+Exchange = Annotated[str, typer.Argument(metavar="EXCHANGE", autocompletion=exchange_names)]
 NewOwner = Annotated[str, typer.Argument(metavar="USER", help="The new owner.")]
-Format = Annotated[Literal["table", "json", "tsv"], typer.Option("--format", help="The format.")]
+Format = Annotated[
+    Literal["table", "json", "tsv"],
+    typer.Option("--format", metavar="table|json|tsv", help="The format."),
+]
 
 
 @dataclass(frozen=True)
@@ -52,15 +61,22 @@ class BrokerAddress:
         return ask(place, method, where, body, headers)
 
     def show(
-        self, form: Literal["table", "json", "tsv"], columns: Sequence[str], *path: str
+        self,
+        form: Literal["table", "json", "tsv"],
+        usual: Sequence[str],
+        *path: str,
+        columns: Sequence[str] | None = None,
     ) -> None:
-        """Print the listing at a path of the API.  Raises: Failure."""
+        """Print the listing at a path of the API.  Raises: Failure.
+
+        Without `columns`, JSON shows all fields, and other formats the usual ones.
+        """
         from leveret.cli.printing.rows import print_rows
 
         found = self.ask("GET", *path)
         if not isinstance(found, list):
             raise exits.Failure("the broker's answer is not a list", exits.PROTOCOL)
-        print_rows(found, None if form == "json" else columns, form)
+        print_rows(found, columns or (None if form == "json" else usual), form)
 
 
 def _name(text: str) -> str:

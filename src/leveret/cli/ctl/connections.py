@@ -15,6 +15,7 @@ from leveret.cli import exits
 from leveret.cli.ctl.asking import BrokerAddress, Vhost, target
 from leveret.cli.printing import output
 from leveret.limits import SHORT_STRING_BYTES_MAX
+from leveret.sizes import counted
 
 Connection = Annotated[str, typer.Argument(metavar="CONNECTION", help="Its name or id, as listed.")]
 Reason = Annotated[str, typer.Argument(metavar="REASON", help="The text for the client.")]
@@ -29,7 +30,7 @@ def id_of(name: str) -> str:
 
 
 def close_connection(context: typer.Context, connection: Connection, reason: Reason) -> None:
-    """Close a client's connection; the client gets the reason (320)."""
+    """Close a connection. Its client gets the reason (320)."""
     broker = target(context)
     why = _header(reason)
     name = connection
@@ -54,9 +55,11 @@ def close_all_connections(
             help="The pause after each.",
         ),
     ] = 0,
-    limit: Annotated[int, typer.Option("--limit", min=0, help="The maximum; 0: all.")] = 0,
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, metavar="NUMBER", help="The maximum; 0: all.")
+    ] = 0,
 ) -> None:
-    """Close all client connections of a vhost; prints how many were closed."""
+    """Close all connections of a vhost. It prints how many."""
     broker = target(context)
     why = _header(reason)
     path = ("connections",) if everywhere else ("vhosts", vhost, "connections")
@@ -73,7 +76,7 @@ def close_all_connections(
         closed += 1
         if per_connection_delay:
             time.sleep(per_connection_delay / 1000)
-    output.say(str(closed))
+    output.say(f"{counted(closed, 'connection')} closed")
 
 
 def _names(broker: BrokerAddress, *path: str) -> list[str]:

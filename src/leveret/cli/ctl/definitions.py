@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from leveret.cli.ctl.asking import json_of, target
+from leveret.cli.helping.completing import vhost_names
 from leveret.cli.options import read_file, write_file
 from leveret.cli.printing import output
 from leveret.sizes import counted
@@ -16,15 +17,23 @@ from leveret.sizes import counted
 #: The largest accepted file; the limit of `management.bodies`, which is slow to import.
 _FILE_BYTES_MAX: Final = 20 * 1024 * 1024
 
-OneVhost = Annotated[str, typer.Option("--vhost", "-p", help="Only of this vhost.")]
+OneVhost = Annotated[
+    str,
+    typer.Option(
+        "--vhost", "-p", metavar="VHOST", autocompletion=vhost_names, help="Only of this vhost."
+    ),
+]
 
 
 def export_definitions(
     context: typer.Context,
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE]")] = None,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE")] = None,
     vhost: OneVhost = "",
 ) -> None:
-    """Write the definitions to a file, or print them; they include password hashes."""
+    """Print the definitions, or write them to a file.
+
+    They include the hashes of passwords.
+    """
     found = target(context).ask("GET", "definitions", *((vhost,) if vhost else ()))
     if file is None:
         output.say_json(found, indent=1)
@@ -38,7 +47,10 @@ def import_definitions(
     file: Annotated[Path, typer.Argument(metavar="FILE")],
     vhost: OneVhost = "",
 ) -> None:
-    """Add the definitions in a file to the existing ones; on an error, none is added."""
+    """Add the definitions in a file to the existing ones.
+
+    On an error, none is added.
+    """
     body = json_of(read_file(file, _FILE_BYTES_MAX), str(file))
     found = target(context).ask("POST", "definitions", *((vhost,) if vhost else ()), body=body)
     assert isinstance(found, dict)

@@ -7,12 +7,11 @@ from typing import Annotated, Final
 import typer
 
 from leveret.cli import exits
-from leveret.cli.ctl.asking import Format, Vhost, json_of, target
+from leveret.cli.ctl.asking import Exchange, Format, Queue, Vhost, json_of, target
 from leveret.cli.options import TIME_FORM, read_time
 from leveret.cli.printing import output
 from leveret.cli.printing.rows import with_times
-
-Queue = Annotated[str, typer.Argument(metavar="QUEUE")]
+from leveret.sizes import counted
 
 #: The maximum number of digits of a time in ms since 1970.
 _DIGITS_MAX: Final = 15
@@ -34,7 +33,7 @@ def delete_queue(
 
 
 def purge_queue(context: typer.Context, queue: Queue, vhost: Vhost = "/") -> None:
-    """Drop the ready messages of a queue, but not the unacked ones."""
+    """Drop the ready messages of a queue. Unacked messages stay."""
     target(context).ask("DELETE", "queues", vhost, queue, "contents")
 
 
@@ -46,28 +45,40 @@ def rewind_queue(
     ],
     vhost: Vhost = "/",
 ) -> None:
-    """Restore acked messages that were published since a time (`x-retain-acked-…`)."""
+    """Put acked messages back that a queue retained.
+
+    The queue needs the argument `x-retain-acked`. The command prints how many it put back.
+    """
     body = {"timestamp": milliseconds(since)}
     found = target(context).ask("POST", "queues", vhost, queue, "rewind", body=body)
-    output.say(str(found["messages"] if isinstance(found, dict) else found))
+    output.say(put_back(found))
 
 
 def browse_queue(
     context: typer.Context,
     queue: Queue,
     vhost: Vhost = "/",
-    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="How many.")] = 10,
+    count: Annotated[
+        int,
+        typer.Option("--count", "-n", min=1, max=1000, metavar="NUMBER", help="How many messages."),
+    ] = 10,
     position: Annotated[
-        int, typer.Option("--position", help="Skip this many; if negative, the last ones.")
+        int,
+        typer.Option(
+            "--position", metavar="NUMBER", help="Skip this many; if negative, the last ones."
+        ),
     ] = 0,
     routing_key: Annotated[
-        str, typer.Option("--routing-key", "-k", help="A pattern, as for a topic exchange.")
+        str,
+        typer.Option(
+            "--routing-key", "-k", metavar="PATTERN", help="A pattern, as for a topic exchange."
+        ),
     ] = "",
     headers: Annotated[
         str, typer.Option("--headers", metavar="JSON", help="Arguments, as for a headers binding.")
     ] = "",
 ) -> None:
-    """Print waiting messages as lines of JSON, without consuming them."""
+    """Print waiting messages as JSON; they stay waiting."""
     body: dict[str, object] = {"count": count, "position": position}
     if routing_key:
         body["routing-key"] = routing_key
@@ -85,13 +96,10 @@ def browse_queue(
         body |= {"after": found["after"], "count": max(left, 1)}
 
 
-Exchange = Annotated[str, typer.Argument(metavar="EXCHANGE")]
-
-
 def list_delayed(
     context: typer.Context, exchange: Exchange, vhost: Vhost = "/", form: Format = "table"
 ) -> None:
-    """List the messages of a delayed exchange, with their ids and due times."""
+    """List the messages that a delayed exchange holds."""
     columns = ("id", "due", "exchange", "routing_key", "bytes", "persistent")
     target(context).show(form, columns, "exchanges", vhost, exchange, "delayed")
 
@@ -106,6 +114,12 @@ def cancel_delayed(
     target(context).ask("DELETE", "exchanges", vhost, exchange, "delayed", str(message))
 
 
+def put_back(found: object) -> str:
+    """Return the text for the answer to a rewind."""
+    assert isinstance(found, dict)
+    return f"{counted(found['messages'], 'message')} put back"
+
+
 def milliseconds(text: str) -> int:
     """Return a time in ms since 1970; a time without a zone is local.  Raises: Failure."""
     if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX:
@@ -116,11 +130,5 @@ def milliseconds(text: str) -> int:
     return int(time.timestamp() * 1000)
 
 
-COMMANDS: Final = (
-    delete_queue,
-    purge_queue,
-    rewind_queue,
-    browse_queue,
-    list_delayed,
-    cancel_delayed,
-)
+QUEUES: Final = (browse_queue, purge_queue, rewind_queue, delete_queue)
+DELAYED: Final = (list_delayed, cancel_delayed)

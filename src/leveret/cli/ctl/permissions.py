@@ -6,13 +6,12 @@ from typing import Annotated, Final
 
 import typer
 
-from leveret.cli.ctl.asking import Format, Vhost, target
+from leveret.cli.ctl.asking import Exchange, Format, Vhost, target
 
 User = Annotated[str, typer.Argument(metavar="USER")]
 Configure = Annotated[str, typer.Argument(help="A regex of names to declare and delete.")]
 Write = Annotated[str, typer.Argument(help="A regex of names to publish or bind to.")]
 Read = Annotated[str, typer.Argument(help="A regex of names to consume or bind from.")]
-Exchange = Annotated[str, typer.Argument(metavar="EXCHANGE")]
 
 
 def set_permissions(
@@ -23,7 +22,7 @@ def set_permissions(
     read: Read,
     vhost: Vhost = "/",
 ) -> None:
-    """Give a user access to a vhost, or change their permissions in it."""
+    """Set a user's permissions in a vhost."""
     body = {"configure": configure, "write": write, "read": read}
     target(context).ask("PUT", "permissions", vhost, user, body=body)
 
@@ -53,7 +52,7 @@ def set_topic_permissions(
     read: Read,
     vhost: Vhost = "/",
 ) -> None:
-    """Limit the routing keys that a user may use with a topic exchange."""
+    """Limit a user's routing keys at a topic exchange."""
     body = {"exchange": exchange, "write": write, "read": read}
     target(context).ask("PUT", "topic-permissions", vhost, user, body=body)
 
@@ -61,10 +60,10 @@ def set_topic_permissions(
 def clear_topic_permissions(
     context: typer.Context,
     user: User,
-    exchange: Annotated[str, typer.Argument(metavar="[EXCHANGE]")] = "",
+    exchange: Exchange = "",
     vhost: Vhost = "/",
 ) -> None:
-    """Clear a user's topic permissions, or the one for an exchange."""
+    """Clear a user's topic permissions. With EXCHANGE, only those for it."""
     more = (exchange,) if exchange else ()
     target(context).ask("DELETE", "topic-permissions", vhost, user, *more)
 

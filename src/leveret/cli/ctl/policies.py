@@ -7,22 +7,26 @@ from typing import Annotated, Final
 import typer
 
 from leveret.cli.ctl.asking import Format, Vhost, json_of, target
+from leveret.cli.listing import Columns
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 Pattern = Annotated[str, typer.Argument(help="A regular expression for names.")]
 Definition = Annotated[str, typer.Argument(metavar="JSON")]
 Value = Annotated[str, typer.Argument(metavar="JSON")]
 Component = Annotated[str, typer.Argument(metavar="COMPONENT")]
-Priority = Annotated[int, typer.Option("--priority", help="The highest matching one applies.")]
+Priority = Annotated[
+    int, typer.Option("--priority", metavar="NUMBER", help="The highest matching one applies.")
+]
 ApplyTo = Annotated[
     str,
     typer.Option(
         "--apply-to",
-        help="all, queues, exchanges, classic_queues, quorum_queues or streams.",
+        metavar="all|queues|exchanges|classic_queues|quorum_queues|streams",
+        help="What it applies to.",
     ),
 ]
 
-_COLUMNS: Final = ("name", "pattern", "apply-to", "definition", "priority")
+_COLUMNS: Final = ("vhost", "name", "pattern", "apply-to", "definition", "priority")
 _PARAMETER_COLUMNS: Final = ("vhost", "component", "name", "value", "running")
 
 
@@ -35,7 +39,10 @@ def set_policy(
     priority: Priority = 0,
     apply_to: ApplyTo = "all",
 ) -> None:
-    """Set a policy: `set_policy ttl "^tmp" '{"message-ttl": 60000}' --apply-to queues`."""
+    """Set a policy for the names that match a pattern.
+
+    `set_policy ttl "^tmp" '{"message-ttl": 60000}' --apply-to queues` is an example.
+    """
     _set(context, "policies", vhost, name, _body(pattern, definition, priority, apply_to))
 
 
@@ -44,9 +51,11 @@ def clear_policy(context: typer.Context, name: Name, vhost: Vhost = "/") -> None
     target(context).ask("DELETE", "policies", vhost, name)
 
 
-def list_policies(context: typer.Context, vhost: Vhost = "/", form: Format = "table") -> None:
+def list_policies(
+    context: typer.Context, columns: Columns = None, vhost: Vhost = "/", form: Format = "table"
+) -> None:
     """List the policies of a vhost."""
-    target(context).show(form, _COLUMNS, "policies", vhost)
+    target(context).show(form, _COLUMNS, "policies", vhost, columns=columns)
 
 
 def set_operator_policy(
@@ -58,7 +67,7 @@ def set_operator_policy(
     priority: Priority = 0,
     apply_to: ApplyTo = "queues",
 ) -> None:
-    """Set an operator policy, which limits all arguments and policies."""
+    """Set an operator policy. It limits all arguments and policies."""
     body = _body(pattern, definition, priority, apply_to)
     _set(context, "operator-policies", vhost, name, body)
 
@@ -69,10 +78,10 @@ def clear_operator_policy(context: typer.Context, name: Name, vhost: Vhost = "/"
 
 
 def list_operator_policies(
-    context: typer.Context, vhost: Vhost = "/", form: Format = "table"
+    context: typer.Context, columns: Columns = None, vhost: Vhost = "/", form: Format = "table"
 ) -> None:
     """List the operator policies of a vhost."""
-    target(context).show(form, _COLUMNS, "operator-policies", vhost)
+    target(context).show(form, _COLUMNS, "operator-policies", vhost, columns=columns)
 
 
 def _body(pattern: str, definition: str, priority: int, apply_to: str) -> dict[str, object]:
@@ -124,13 +133,15 @@ def list_global_parameters(context: typer.Context, form: Format = "table") -> No
     target(context).show(form, ("name", "value"), "global-parameters")
 
 
-COMMANDS: Final = (
+POLICIES: Final = (
     set_policy,
     clear_policy,
     list_policies,
     set_operator_policy,
     clear_operator_policy,
     list_operator_policies,
+)
+PARAMETERS: Final = (
     set_parameter,
     clear_parameter,
     list_parameters,

@@ -6,16 +6,18 @@ from typing import Annotated, Final
 
 import typer
 
-from leveret.cli.ctl.asking import Format, NewOwner, Vhost, target
+from leveret.cli.ctl.asking import Format, NewOwner, Queue, Vhost, target
 
-Queue = Annotated[str, typer.Argument(metavar="QUEUE")]
 Publisher = Annotated[str, typer.Argument(metavar="PUBLISHER")]
 
 
 def list_publishers(
     context: typer.Context, queue: Queue, vhost: Vhost = "/", form: Format = "table"
 ) -> None:
-    """List the publishers of a queue or a stream: highest publishing id, owner, last publish."""
+    """List the publishers that number their messages.
+
+    Columns are the highest publishing id, the owner of the name, and the last publish.
+    """
     columns = ("publisher", "publishing_id", "owner", "last")
     target(context).show(form, columns, "publishers", vhost, queue)
 
@@ -23,14 +25,20 @@ def list_publishers(
 def delete_publisher(
     context: typer.Context, queue: Queue, publisher: Publisher, vhost: Vhost = "/"
 ) -> None:
-    """Delete the highest publishing id of a publisher in a queue, so that it starts again."""
+    """Forget the highest publishing id of a publisher.
+
+    It then starts again with any number.
+    """
     target(context).ask("DELETE", "publishers", vhost, queue, publisher)
 
 
 def set_publisher_owner(
     context: typer.Context, queue: Queue, publisher: Publisher, user: NewOwner, vhost: Vhost = "/"
 ) -> None:
-    """Change the owner of a publisher's name in a queue; only the owner can publish under it."""
+    """Give the name of a publisher to a user.
+
+    Only the owner can publish to the queue under this name.
+    """
     target(context).ask("PUT", "publishers", vhost, queue, publisher, "owner", user)
 
 

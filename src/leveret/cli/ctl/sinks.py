@@ -10,12 +10,16 @@ from leveret.cli.ctl.asking import Format, NewOwner, Vhost, target
 
 Sink = Annotated[str, typer.Argument(metavar="SINK")]
 Destination = Annotated[
-    str, typer.Option("--destination", help="Only this destination of the sink.")
+    str,
+    typer.Option("--destination", metavar="DESTINATION", help="Only this destination of the sink."),
 ]
 
 
 def list_sinks(context: typer.Context, vhost: Vhost = "/", form: Format = "table") -> None:
-    """List sinks: owner, last batch, and the size, age and owners of their staging queues."""
+    """List sinks with their last batches.
+
+    Columns are also the owner, and the size, age and owners of the staging queues.
+    """
     columns = (
         "sink",
         "destination",
@@ -34,7 +38,10 @@ def list_sinks(context: typer.Context, vhost: Vhost = "/", form: Format = "table
 def delete_sink(
     context: typer.Context, sink: Sink, vhost: Vhost = "/", destination: Destination = ""
 ) -> None:
-    """Delete the last batch number of a sink, for all its destinations, so that it starts again."""
+    """Forget the last batch of a sink.
+
+    It then starts again with any number, for all of its destinations or for one.
+    """
     target(context).ask("DELETE", "sinks", vhost, sink, query=_place(destination))
 
 
@@ -45,7 +52,10 @@ def set_sink_owner(
     vhost: Vhost = "/",
     destination: Destination = "",
 ) -> None:
-    """Change the owner of a sink, for all of its destinations; only the owner can commit to it."""
+    """Give a sink to a user.
+
+    Only the owner can commit to it. The command is for all of its destinations or for one.
+    """
     query = _place(destination)
     target(context).ask("PUT", "sinks", vhost, sink, "owner", user, query=query)
 

@@ -7,15 +7,19 @@ from typing import Annotated, Final
 import typer
 
 from leveret.cli.ctl.asking import Format, NewOwner, Vhost, target
+from leveret.cli.helping.completing import queue_names
 
-Stream = Annotated[str, typer.Argument(metavar="STREAM")]
+Stream = Annotated[str, typer.Argument(metavar="STREAM", autocompletion=queue_names)]
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 
 
 def list_stream_consumers(
     context: typer.Context, stream: Stream, vhost: Vhost = "/", form: Format = "table"
 ) -> None:
-    """List the names with stored offsets in a stream: owner, offset, lag, current consumers."""
+    """List the names with stored offsets in a stream.
+
+    Columns are the owner, the offset, the lag, and the current consumers.
+    """
     columns = ("name", "owner", "offset", "lag", "consumers", "messages_unacknowledged")
     target(context).show(form, columns, "streams", vhost, stream, "consumers")
 
@@ -23,14 +27,14 @@ def list_stream_consumers(
 def delete_stream_consumer(
     context: typer.Context, stream: Stream, name: Name, vhost: Vhost = "/"
 ) -> None:
-    """Delete the stored offset of a name that no consumer uses."""
+    """Forget the stored offset of an unused name."""
     target(context).ask("DELETE", "streams", vhost, stream, "consumers", name)
 
 
 def set_stream_consumer_owner(
     context: typer.Context, stream: Stream, name: Name, user: NewOwner, vhost: Vhost = "/"
 ) -> None:
-    """Change the owner of a name, and cancel the consumers of other users under it."""
+    """Give a name to a user. The consumers of other users under it are cancelled."""
     target(context).ask("PUT", "streams", vhost, stream, "consumers", name, "owner", user)
 
 

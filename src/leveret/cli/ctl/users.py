@@ -8,15 +8,19 @@ import typer
 
 from leveret.cli import exits
 from leveret.cli.ctl.asking import Format, json_of, secret, target
+from leveret.cli.listing import Columns
 
 Name = Annotated[str, typer.Argument(metavar="USER")]
 Password = Annotated[
-    str, typer.Argument(help="The password; omit it to read it from standard input.")
+    str,
+    typer.Argument(
+        metavar="PASSWORD", help="The password; omit it to read it from standard input."
+    ),
 ]
 
 
 def add_user(context: typer.Context, user: Name, password: Password = "") -> None:
-    """Create a user, who has no permissions yet."""
+    """Create a user, without permissions."""
     found = target(context).ask("GET", "users")
     if isinstance(found, list) and user in [row["name"] for row in found]:
         raise exits.Failure(f"user {user!r} already exists", exits.REFUSED)
@@ -36,24 +40,32 @@ def change_password(context: typer.Context, user: Name, password: Password = "")
 
 
 def set_user_tags(
-    context: typer.Context, user: Name, tags: Annotated[list[str] | None, typer.Argument()] = None
+    context: typer.Context,
+    user: Name,
+    tags: Annotated[list[str] | None, typer.Argument(metavar="TAG")] = None,
 ) -> None:
-    """Replace a user's tags, such as `administrator`, `monitoring`, `impersonator`."""
+    """Replace a user's tags.
+
+    `administrator`, `monitoring`, `policymaker`, `management` and `impersonator` have an effect.
+    """
     found = target(context).ask("GET", "users", user)
     kept = found if isinstance(found, dict) else {}
     body = {name: kept.get(name) for name in ("password_hash", "hashing_algorithm")}
     target(context).ask("PUT", "users", user, body={**body, "tags": tags or []})
 
 
-def list_users(context: typer.Context, form: Format = "table") -> None:
+def list_users(context: typer.Context, columns: Columns = None, form: Format = "table") -> None:
     """List users and their tags."""
-    target(context).show(form, ("name", "tags"), "users")
+    target(context).show(form, ("name", "tags"), "users", columns=columns)
 
 
 def set_user_limits(
     context: typer.Context, user: Name, limits: Annotated[str, typer.Argument(metavar="JSON")]
 ) -> None:
-    """Set limits of a user: `{"max-connections": 10, "max-sinks": 50}`; -1 means no limit."""
+    """Set limits of a user.
+
+    `{"max-connections": 10, "max-sinks": 50}` sets two; -1 means no limit.
+    """
     found = json_of(limits, "LIMITS")
     if not isinstance(found, dict):
         raise exits.Failure("LIMITS is not a JSON object", exits.USAGE)
@@ -61,9 +73,11 @@ def set_user_limits(
 
 
 def clear_user_limits(
-    context: typer.Context, user: Name, limit: Annotated[str, typer.Argument()]
+    context: typer.Context,
+    user: Name,
+    limit: Annotated[str, typer.Argument(metavar="LIMIT", help="max-connections, ... or all.")],
 ) -> None:
-    """Clear a limit of a user, or `all`."""
+    """Clear a limit of a user, or all of them."""
     names = () if limit == "all" else (limit,)
     target(context).ask("DELETE", "user-limits", user, *names)
 

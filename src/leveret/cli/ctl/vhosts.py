@@ -8,12 +8,19 @@ import typer
 
 from leveret.cli import exits
 from leveret.cli.ctl.asking import Format, Vhost, json_of, target
+from leveret.cli.helping.completing import vhost_names
+from leveret.cli.listing import Columns
 
-Name = Annotated[str, typer.Argument(metavar="VHOST")]
-Description = Annotated[str, typer.Option("--description", help="A description.")]
-Tags = Annotated[str, typer.Option("--tags", help="Tags, separated by commas.")]
+Name = Annotated[str, typer.Argument(metavar="VHOST", autocompletion=vhost_names)]
+Description = Annotated[str, typer.Option("--description", metavar="TEXT", help="A description.")]
+Tags = Annotated[str, typer.Option("--tags", metavar="TAG,...", help="Tags, separated by commas.")]
 QueueType = Annotated[
-    str, typer.Option("--default-queue-type", help="The type of queues declared without one.")
+    str,
+    typer.Option(
+        "--default-queue-type",
+        metavar="classic|quorum|stream",
+        help="The type of queues declared without one.",
+    ),
 ]
 StrictKeys = Annotated[
     bool | None,
@@ -31,7 +38,7 @@ def add_vhost(
     default_queue_type: QueueType = "",
     strict_keys: StrictKeys = None,
 ) -> None:
-    """Create a vhost, to which no user has access yet."""
+    """Create a vhost. No user has access to it yet."""
     found = target(context).ask("GET", "vhosts")
     if isinstance(found, list) and vhost in [row["name"] for row in found]:
         raise exits.Failure(f"vhost {vhost!r} already exists", exits.REFUSED)
@@ -46,7 +53,7 @@ def update_vhost_metadata(
     default_queue_type: QueueType = "",
     strict_keys: StrictKeys = None,
 ) -> None:
-    """Change the metadata of a vhost; options that are not given stay unchanged."""
+    """Change the metadata of a vhost. Options that are not given stay unchanged."""
     target(context).ask("GET", "vhosts", vhost)
     _put(context, vhost, description, tags, default_queue_type, strict_keys)
 
@@ -71,13 +78,14 @@ def _put(
 
 
 def delete_vhost(context: typer.Context, vhost: Name) -> None:
-    """Delete a vhost with its contents, and close its connections."""
+    """Delete a vhost with its contents and connections."""
     target(context).ask("DELETE", "vhosts", vhost)
 
 
-def list_vhosts(context: typer.Context, form: Format = "table") -> None:
+def list_vhosts(context: typer.Context, columns: Columns = None, form: Format = "table") -> None:
     """List vhosts."""
-    target(context).show(form, ("name", "description", "tags", "messages"), "vhosts")
+    usual = ("name", "description", "tags", "messages")
+    target(context).show(form, usual, "vhosts", columns=columns)
 
 
 def set_vhost_limits(
@@ -85,7 +93,10 @@ def set_vhost_limits(
     limits: Annotated[str, typer.Argument(metavar="JSON")],
     vhost: Vhost = "/",
 ) -> None:
-    """Set limits of a vhost: `{"max-connections": 10, "max-queues": 50}`; -1 means no limit."""
+    """Set limits of a vhost.
+
+    `{"max-connections": 10, "max-queues": 50}` sets two; -1 means no limit.
+    """
     found = json_of(limits, "LIMITS")
     if not isinstance(found, dict):
         raise exits.Failure("LIMITS is not a JSON object", exits.USAGE)

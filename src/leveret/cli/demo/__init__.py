@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from leveret.cli import exits
+from leveret.cli.helping.commands import single
 
 Input = Annotated[
     Path | None,
@@ -33,9 +34,10 @@ WithoutSpark = Annotated[
 
 
 def demo(input_: Input = None, output: Output = None, without_spark: WithoutSpark = False) -> int:
-    """Publish log lines through a broker that is killed meanwhile; archive and report them.
+    """Show all parts at work, in half a minute.
 
-    It ends with 0 only if all checks hold: no line is lost, altered or invented.
+    It publishes log lines through a broker that is killed meanwhile, archives them and reports on
+    them. It ends with 0 only if all checks hold: no line is lost, altered or invented.
     """
     if not without_spark and importlib.util.find_spec("pyspark") is None:
         text = (
@@ -50,6 +52,4 @@ def demo(input_: Input = None, output: Output = None, without_spark: WithoutSpar
 
 def app() -> typer.Typer:
     """Return the command."""
-    made = typer.Typer(rich_markup_mode=None, add_completion=False)
-    made.command("demo")(demo)
-    return made
+    return single("demo", demo)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from leveret.cli import exits, options
+from leveret.cli.helping.commands import single
 from leveret.cli.perf import flags
 from leveret.cli.printing import output
 from leveret.limits import CLIENT_MESSAGE_BYTES_MAX, SHORT_STRING_BYTES_MAX
@@ -40,10 +41,17 @@ def perf(
     latency: flags.Latency = False,
     json: flags.Json = False,
 ) -> None:
-    """Put a load on an AMQP broker and print its rates.
+    r"""Put a load on an AMQP broker and print its rates.
 
     Without a limit (-z, -C, -D) it runs until SIGINT. The queue is declared durable and deleted
     at the end, unless -p says that it already exists and must stay.
+
+    These print the headline figures of the README, for 16-byte messages:
+
+    \b
+      auto-ack          leveret perf -a -z 10
+      confirmed         leveret perf -c 1000 -q 1000 -A 100 -z 10
+      synced to disk    leveret perf -c 1000 -q 1000 -A 100 -f persistent -z 10
     """
     from leveret.cli.perf.plan import LoadPlan as Plan
 
@@ -110,6 +118,4 @@ def _run(plan: Plan, json: bool) -> None:
 
 def app() -> typer.Typer:
     """Return the command."""
-    made = typer.Typer(rich_markup_mode=None, add_completion=False)
-    made.command("perf")(perf)
-    return made
+    return single("perf", perf)

@@ -7,19 +7,26 @@ from typing import Annotated
 import typer
 
 from leveret.cli import options
+from leveret.cli.helping.completing import queue_names
 
 #: The maximum number of publishing or of consuming connections, each of which uses a port.
 SIDES_MAX = 65_535
 
 Uri = Annotated[
     str,
-    options.uri_option("-h", "-U", "--uri", help_text="The broker."),
+    options.uri_option("-U", "--uri", help_text="The broker, also after -h."),
 ]
 Producers = Annotated[
-    int, typer.Option("-x", "--producers", min=0, max=SIDES_MAX, help="Publishing connections.")
+    int,
+    typer.Option(
+        "-x", "--producers", min=0, max=SIDES_MAX, metavar="NUMBER", help="Publishing connections."
+    ),
 ]
 Consumers = Annotated[
-    int, typer.Option("-y", "--consumers", min=0, max=SIDES_MAX, help="Consuming connections.")
+    int,
+    typer.Option(
+        "-y", "--consumers", min=0, max=SIDES_MAX, metavar="NUMBER", help="Consuming connections."
+    ),
 ]
 Size = Annotated[
     int, options.size_option("-s", "--size", help_text="The size of a body, such as 16 or 1KiB.")
@@ -37,17 +44,24 @@ Confirm = Annotated[
 Autoack = Annotated[bool, typer.Option("-a", "--autoack", help="Consume without acks.")]
 MultiAckEvery = Annotated[
     int,
-    typer.Option("-A", "--multi-ack-every", min=1, help="The number of deliveries per ack."),
+    typer.Option(
+        "-A", "--multi-ack-every", min=1, metavar="NUMBER", help="The number of deliveries per ack."
+    ),
 ]
 Qos = Annotated[
     int,
-    typer.Option("-q", "--qos", min=0, max=65_535, help="Prefetch of a consumer; 0: no limit."),
+    typer.Option(
+        "-q",
+        "--qos",
+        min=0,
+        max=65_535,
+        metavar="NUMBER",
+        help="Prefetch of a consumer; 0: no limit.",
+    ),
 ]
 Flag = Annotated[
     list[str] | None,
-    typer.Option(
-        "-f", "--flag", metavar="persistent|mandatory", help="A flag of the messages; repeatable."
-    ),
+    typer.Option("-f", "--flag", metavar="persistent|mandatory", help="A flag of the messages."),
 ]
 Predeclared = Annotated[
     bool,
@@ -64,16 +78,22 @@ Pmessages = Annotated[
         "-C",
         "--pmessages",
         min=0,
+        metavar="NUMBER",
         help="Messages of each producer; without -D the run ends when all are delivered.",
     ),
 ]
 Cmessages = Annotated[
-    int, typer.Option("-D", "--cmessages", min=0, help="Messages of each consumer.")
+    int,
+    typer.Option("-D", "--cmessages", min=0, metavar="NUMBER", help="Messages of each consumer."),
 ]
 Rate = Annotated[
     float,
     typer.Option(
-        "-r", "--rate", min=0, help="Messages a second of each producer; 0: as many as possible."
+        "-r",
+        "--rate",
+        min=0,
+        metavar="NUMBER",
+        help="Messages a second of each producer; 0: as many as possible.",
     ),
 ]
 ConsumerRate = Annotated[
@@ -82,12 +102,19 @@ ConsumerRate = Annotated[
         "-R",
         "--consumer-rate",
         min=0,
+        metavar="NUMBER",
         help="Messages a second of each consumer; 0: as many as possible.",
     ),
 ]
 Queue = Annotated[
     str,
-    typer.Option("-u", "--queue", help="The queue, reached through the default exchange."),
+    typer.Option(
+        "-u",
+        "--queue",
+        metavar="QUEUE",
+        autocompletion=queue_names,
+        help="The queue, reached through the default exchange.",
+    ),
 ]
 QueueArgument = Annotated[
     list[str] | None,

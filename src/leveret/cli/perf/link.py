@@ -98,7 +98,8 @@ class PerfConnection:
         try:
             sock = socket.create_connection(where, parameters.connection_timeout_ms / 1000)
         except OSError as error:
-            text = f"cannot connect to {parameters.host}:{parameters.port}: {error}"
+            text = f"cannot connect to {parameters.host}:{parameters.port}: "
+            text += exits.reason_of(error)
             raise exits.Failure(text, exits.UNAVAILABLE) from None
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -37,7 +37,7 @@ def archive(
     master: running.Master = None,
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
-    """Archive streams exactly once; a later run adds new messages."""
+    """Archive streams. A later run adds the new messages, exactly once."""
     with running.session("archive", master) as spark:
         from leveret.pipelines import archive as run
 

@@ -39,7 +39,10 @@ def deadletter(
     master: running.Master = None,
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
-    """Group dead letters by queue, reason and kind of error, with counts and samples."""
+    """Group dead letters by queue, reason and error.
+
+    Each group has its count and samples.
+    """
     if from_queue is None:
         running.need_source(stream, path)
     with running.session("deadletter", master) as spark:
@@ -117,7 +120,10 @@ def republish(
     master: running.Master = None,
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
-    """Publish dead letters again, each once, to the queue that it was dead-lettered in."""
+    """Publish dead letters again, each once.
+
+    By default, each goes to the queue that it was dead-lettered in.
+    """
     running.need_source(stream, path)
     chosen = (reason, queue, fingerprint, since, until)
     if not everything and all(choice is None for choice in chosen):

@@ -7,22 +7,16 @@ from __future__ import annotations
 
 import typer
 
+from leveret.cli.helping.commands import add, group
 from leveret.cli.pipeline import archive, deadletter, lifecycle, replay, report, route
-from leveret.cli.suggesting import SafeGroup
 
 MODULES = (archive, report, route, deadletter, replay, lifecycle)
 
 
 def app() -> typer.Typer:
     """Return the group."""
-    made = typer.Typer(
-        cls=SafeGroup,
-        help="Run a Spark job over the broker's messages.",
-        rich_markup_mode=None,
-        add_completion=False,
-        no_args_is_help=True,
-    )
+    made = group("Run a Spark job over the broker's messages.")
     for module in MODULES:
         for command in module.COMMANDS:
-            made.command(command.__name__)(command)
+            add(made, command)
     return made

@@ -37,7 +37,7 @@ def lifecycle(
     master: running.Master = "local[*]",
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
-    """Report latencies and outcomes of messages, and stuck messages."""
+    """Report latencies, outcomes and stuck messages."""
     with running.session("lifecycle", master) as spark:
         from leveret.pipelines import lifecycle as run
 

@@ -69,7 +69,10 @@ def replay(
     master: running.Master = None,
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
-    """Publish messages of a stream or an archive again, in order, once, at a chosen rate."""
+    """Publish messages of a stream or an archive again.
+
+    They are published in order, once, and at a chosen rate.
+    """
     running.need_source(stream, path)
     with running.session("replay", master) as spark:
         from leveret.pipelines import Destination

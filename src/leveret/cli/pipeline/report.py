@@ -22,7 +22,10 @@ def report(
     master: running.Master = None,
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
-    """Report the traffic of a stream or an archive, by exchange, routing key and window."""
+    """Report the traffic of a stream or an archive.
+
+    It counts by exchange, routing key and window.
+    """
     running.need_source(stream, path)
     with running.session("report", master) as spark:
         from leveret.pipelines import report as run

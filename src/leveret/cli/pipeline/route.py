@@ -33,7 +33,10 @@ def route(
     master: running.Master = None,
     uri: options.Uri = options.DEFAULT_URI,
 ) -> None:
-    """Report the messages of a stream or an archive that each queue of a topology would get."""
+    """Report which messages the queues of a topology get.
+
+    The messages are those of a stream or an archive.
+    """
     running.need_source(stream, path)
     with running.session("route", master) as spark:
         from leveret.pipelines import route as run

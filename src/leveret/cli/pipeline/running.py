@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from leveret.cli import exits
+from leveret.cli.helping.completing import queue_names
 from leveret.cli.printing import output
 
 if TYPE_CHECKING:
@@ -30,11 +31,16 @@ Master = Annotated[
     ),
 ]
 
-Stream = Annotated[str | None, typer.Option("--stream", metavar="STREAM", help="Read this stream.")]
+Stream = Annotated[
+    str | None,
+    typer.Option(
+        "--stream", metavar="STREAM", autocompletion=queue_names, help="Read this stream."
+    ),
+]
 
 Archive = Annotated[
     str | None,
-    typer.Option("--path", metavar="PATH", help="Read this archive; --stream selects in it."),
+    typer.Option("--path", metavar="DIR", help="Read this archive; --stream selects in it."),
 ]
 
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="The HTML page.")]
@@ -53,12 +59,15 @@ To = Annotated[
 Unroutable = Annotated[
     str,
     typer.Option(
-        "--unroutable", metavar="WHAT", help="`fail`, `drop` or `dead-letter:<exchange>`."
+        "--unroutable",
+        metavar="fail|drop|dead-letter:EXCHANGE",
+        help="For a message that no queue takes.",
     ),
 ]
 
 Rate = Annotated[
-    int | None, typer.Option("--rate", metavar="N", help="At most this many messages a second.")
+    int | None,
+    typer.Option("--rate", metavar="NUMBER", help="At most this many messages a second."),
 ]
 
 Name = Annotated[

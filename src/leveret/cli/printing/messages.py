@@ -23,7 +23,9 @@ from leveret.wire.properties import BasicProperties
 
 Format = Annotated[
     Literal["body", "json"],
-    typer.Option("--format", help="Print bodies, one a line, or whole messages as JSON."),
+    typer.Option(
+        "--format", metavar="body|json", help="Print bodies, one a line, or whole messages as JSON."
+    ),
 ]
 
 

@@ -83,7 +83,8 @@ def check_port_connectivity(line: CommandLine, broker: BrokerAddress) -> int:
         try:
             socket.create_connection((host, port), _CONNECT_SECONDS).close()
         except OSError as error:
-            text = f"cannot connect to {host}:{port} ({listener['protocol']}): {error}"
+            where = f"{host}:{port} ({listener['protocol']})"
+            text = f"cannot connect to {where}: {exits.reason_of(error)}"
             raise exits.Failure(text, exits.UNAVAILABLE) from None
     if not line.flags & {"quiet", "silent"}:
         told = ", ".join(str(one["port"]) for one in listeners)

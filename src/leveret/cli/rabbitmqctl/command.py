@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from leveret.cli import exits
+from leveret.cli.helping.commands import HELP_NAMES, single
 from leveret.cli.printing import output
 
 #: Makes typer pass on all options, which RabbitMQ's tools accept before and after the command, so
@@ -16,7 +17,7 @@ from leveret.cli.printing import output
 _SETTINGS: Final = {
     "ignore_unknown_options": True,
     "allow_interspersed_args": False,
-    "help_option_names": ["--help"],
+    "help_option_names": HELP_NAMES,
 }
 
 #: A file name that means standard input or output.
@@ -27,12 +28,12 @@ _STANDARD_INPUT: Final = "/dev/stdin"
 def rabbitmqctl(
     context: typer.Context,
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="COMMAND [ARGUMENT]...", show_default=False)
+        list[str] | None, typer.Argument(metavar="ARGUMENT", show_default=False)
     ] = None,
 ) -> int:
-    """Run a command of rabbitmqctl or rabbitmq-diagnostics, for existing scripts.
+    """Run a command of rabbitmqctl, for scripts.
 
-    `leveret rabbitmqctl help` lists the commands.
+    Those of rabbitmq-diagnostics are included; `leveret rabbitmqctl help` lists all of them.
     """
     from leveret.cli.ctl.asking import BrokerAddress
     from leveret.cli.rabbitmqctl.options import read_line
@@ -92,8 +93,8 @@ def _unknown(name: str, known: list[str]) -> exits.Failure:
     """Return the failure for an unknown command; it never suggests a destructive command."""
     harmless = [one for one in known if one.startswith(("list_", "check_", "add_", "set_"))]
     near = difflib.get_close_matches(name, harmless, 1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    return exits.Failure(f"No such command {name!r}.{hint}", exits.USAGE)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return exits.Failure(f"no such command {name!r}{hint}", exits.USAGE)
 
 
 def _print_help() -> None:
@@ -109,6 +110,4 @@ def _print_help() -> None:
 
 def app() -> typer.Typer:
     """Return the command."""
-    made = typer.Typer(rich_markup_mode=None, add_completion=False)
-    made.command("rabbitmqctl", context_settings=_SETTINGS)(rabbitmqctl)
-    return made
+    return single("rabbitmqctl", rabbitmqctl, context_settings=_SETTINGS)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from leveret.cli import options
+from leveret.cli.helping.commands import single
 from leveret.cli.place import Config, DataDir
 
 
@@ -22,7 +23,10 @@ def shell(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> int:
-    """Declare, publish, consume and browse at a prompt, or run commands from a pipe."""
+    """Run commands over one connection, at a prompt.
+
+    Commands from a pipe are run one after the other.
+    """
     import sys
 
     from leveret.cli.shell.running import run_lines
@@ -39,6 +43,4 @@ def shell(
 
 def app() -> typer.Typer:
     """Return the command."""
-    made = typer.Typer(rich_markup_mode=None, add_completion=False)
-    made.command("shell")(shell)
-    return made
+    return single("shell", shell)

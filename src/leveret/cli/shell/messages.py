@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from leveret.cli import exits
 from leveret.cli.consume import stream_options
-from leveret.cli.ctl.messages import milliseconds
+from leveret.cli.ctl.messages import milliseconds, put_back
 from leveret.cli.printing import output
 from leveret.cli.printing.messages import printing
 from leveret.cli.publish import read_properties
@@ -140,7 +140,7 @@ def _rewind(session: ShellState, given: Given) -> int:
     found = session.api_target().ask(
         "POST", "queues", session.parameters.vhost, queue, "rewind", body=body
     )
-    output.say(str(found["messages"] if isinstance(found, dict) else found))
+    output.say(put_back(found))
     return exits.OK
 
 

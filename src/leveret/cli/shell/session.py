@@ -12,7 +12,6 @@ machine, or from the address that a context or an option names.
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Literal, Self
 from leveret.cli import exits
 from leveret.cli.connecting import failures
 from leveret.cli.ctl.asking import BrokerAddress
-from leveret.cli.place import BrokerOptions
+from leveret.cli.place import BrokerOptions, is_local
 from leveret.cli.printing import output
 from leveret.client.errors import ClientError, ConnectionLost
 from leveret.errors import AmqpError
@@ -133,7 +132,7 @@ class ShellState:
         Raises: Failure if the broker is on another machine and no context or address names its API.
         """
         is_socket = isinstance(self.target.place.find_api_beside_uri(), Path)
-        if is_socket and not _is_local(self.parameters.host):
+        if is_socket and not is_local(self.parameters.host):
             text = f"this needs the broker's API, but {self.address} is on another machine"
             raise exits.Failure(f"{text}; name its API with --api or --context", exits.UNAVAILABLE)
         return self.target
@@ -156,13 +155,3 @@ def _lost(connection: Connection) -> str | None:
     except (ClientError, AmqpError, OSError) as error:
         return str(error) or type(error).__name__
     return None
-
-
-def _is_local(host: str) -> bool:
-    """Return whether a host is this machine."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from leveret.cli import exits
+from leveret.cli.helping.commands import add, group
 from leveret.cli.options import need_empty
 from leveret.cli.place import BrokerOptions, Config, DataDir, PlaceGroup
 from leveret.cli.printing import output
@@ -18,7 +19,7 @@ from leveret.sizes import counted
 
 Directory = Annotated[
     Path | None,
-    typer.Argument(metavar="[DIR]", help="The data directory; by default that of the settings."),
+    typer.Argument(metavar="DIR", help="The data directory; by default that of the settings."),
 ]
 Uuid = Annotated[
     str,
@@ -36,7 +37,9 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     uuid: Uuid = "",
 ) -> int:
-    """Verify every checksum, and report live, dead, damaged and lost data.
+    """Verify every checksum of a data directory.
+
+    It reports live, dead, damaged and lost data.
 
     It ends with 0 if everything is intact, 1 if damage was found, 2 if there is no readable store.
     """
@@ -59,13 +62,14 @@ def check(
 
 def salvage(
     context: typer.Context,
-    to: Annotated[Path, typer.Option("--to", metavar="NEW", help="The new directory.")],
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The new directory.")],
     directory: Directory = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     uuid: Uuid = "",
 ) -> int:
-    """Copy all intact data of a directory to a new one that a broker can start on.
+    """Copy the intact data of a damaged data directory.
 
+    A broker can start on the new directory.
     It ends with 0 if nothing was lost, 1 if something was, 2 if there is no readable store.
     """
     from leveret.cli.store.report import as_object, print_lost, print_object
@@ -101,7 +105,7 @@ def dump(
     state: Annotated[bool, typer.Option("--state", help="The snapshots.")] = False,
     segments: Annotated[bool, typer.Option("--segments", help="The chunks.")] = False,
     queue: Annotated[
-        str, typer.Option("--queue", metavar="NAME", help="Only of this queue (name or id).")
+        str, typer.Option("--queue", metavar="QUEUE", help="Only of this queue (name or id).")
     ] = "",
     kind: Annotated[
         list[str] | None, typer.Option("--kind", metavar="KIND", help="Only of this kind.")
@@ -110,7 +114,10 @@ def dump(
     running: Running = False,
     uuid: Uuid = "",
 ) -> int:
-    """Print each record as a line of JSON: snapshots, journal, chunks, or some of them."""
+    """Print the records of a data directory as JSON.
+
+    Without an option for a part, all parts are printed.
+    """
     from leveret.cli.store.dump import print_dump
     from leveret.cli.store.work import open_store, read_uuid, readable
 
@@ -141,13 +148,8 @@ def _directory(context: typer.Context) -> Path:
 
 def app() -> typer.Typer:
     """Return the group."""
-    made = typer.Typer(
-        cls=PlaceGroup,
-        rich_markup_mode=None,
-        add_completion=False,
-        no_args_is_help=True,
-    )
+    made = group(cls=PlaceGroup)
     made.callback()(_where)
     for command in (check, salvage, dump):
-        made.command()(command)
+        add(made, command)
     return made

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from leveret.cli import exits
+from leveret.cli.helping.commands import single
 from leveret.cli.place import Api, BrokerOptions, Config, ContextName, DataDir
 from leveret.cli.printing import output
 
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from leveret.cli.printing.rows import Row
     from leveret.cli.watching.look import Snapshot
 
-Format = Annotated[Literal["text", "json"], typer.Option("--format", help="The format.")]
+Format = Annotated[
+    Literal["text", "json"], typer.Option("--format", metavar="text|json", help="The format.")
+]
 
 #: The width of the column with the names.
 _NAME_WIDTH = 13
@@ -28,7 +31,7 @@ def status(
     api: Api = "",
     name: ContextName = "",
 ) -> int:
-    """Show the version, contents, activity and alarms of a broker."""
+    """Print the state of a broker: contents and alarms."""
     from leveret.cli.watching.look import take_look
 
     look = take_look(BrokerOptions(data_dir, config, api, name).find_api())
@@ -128,6 +131,4 @@ def _listener_lines(overview: Row) -> Iterator[tuple[str, str]]:
 
 def app() -> typer.Typer:
     """Return the command."""
-    made = typer.Typer(rich_markup_mode=None, add_completion=False)
-    made.command("status")(status)
-    return made
+    return single("status", status)

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from leveret.cli import exits
+from leveret.cli.helping.commands import single
+from leveret.cli.helping.completing import vhost_names
 from leveret.cli.place import Api, BrokerOptions, Config, ContextName, DataDir
 
 if TYPE_CHECKING:
@@ -66,17 +68,39 @@ def top(
     interval: Annotated[
         float,
         typer.Option(
-            "--interval", "-i", min=INTERVAL_MIN, max=INTERVAL_MAX, help="Seconds between updates."
+            "--interval",
+            "-i",
+            min=INTERVAL_MIN,
+            max=INTERVAL_MAX,
+            metavar="SECONDS",
+            help="The time between updates.",
         ),
     ] = INTERVAL,
-    sort: Annotated[Sort, typer.Option("--sort", "-s", help="The sort order.")] = "messages",
-    vhost: Annotated[str, typer.Option("--vhost", "-p", help="Only queues of this vhost.")] = "",
+    sort: Annotated[
+        Sort,
+        typer.Option(
+            "--sort",
+            "-s",
+            metavar="messages|publish|deliver|ack|consumers|name",
+            help="The sort order.",
+        ),
+    ] = "messages",
+    vhost: Annotated[
+        str,
+        typer.Option(
+            "--vhost",
+            "-p",
+            metavar="VHOST",
+            autocompletion=vhost_names,
+            help="Only queues of this vhost.",
+        ),
+    ] = "",
     data_dir: DataDir = None,
     config: Config = None,
     api: Api = "",
     name: ContextName = "",
 ) -> int:
-    """Show the activity of a broker, refreshed until `q` or Ctrl-C.
+    """Watch the activity of a broker until `q` or Ctrl-C.
 
     If standard output is not a terminal, one screen is printed, after two snapshots.
     """
@@ -250,6 +274,4 @@ def _console() -> Console:
 
 def app() -> typer.Typer:
     """Return the command."""
-    made = typer.Typer(rich_markup_mode=None, add_completion=False)
-    made.command("top")(top)
-    return made
+    return single("top", top)

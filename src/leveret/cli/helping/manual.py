@@ -14,6 +14,7 @@ import typer
 
 from leveret import __version__
 from leveret.cli import exits
+from leveret.cli.helping.commands import placeholder, single, summary_of, text_of
 from leveret.cli.options import write_file
 from leveret.cli.printing import output
 from leveret.sizes import counted
@@ -24,6 +25,9 @@ _MODE: Final = 0o644
 #: The beginning of a line that man(7) would interpret as a request.
 _REQUEST: Final = re.compile(r"^([.'])", re.MULTILINE)
 
+#: The beginning of a paragraph whose lines stay as they are, as in typer.
+_AS_IT_IS: Final = "\b\n"
+
 #: A character that is not ASCII.
 _FOREIGN: Final = re.compile(r"[^\x00-\x7f]")
 
@@ -33,14 +37,14 @@ _SEE_ALSO: Final = "leveret(1), and docs/ in the sources, which describe each co
 
 def man(
     command: Annotated[
-        str, typer.Argument(metavar="[COMMAND]", help="The command; by default leveret itself.")
+        str, typer.Argument(metavar="COMMAND", help="The command; by default leveret itself.")
     ] = "",
     to: Annotated[
         Path | None,
         typer.Option("--to", metavar="DIR", help="Write all pages there, such as share/man/man1."),
     ] = None,
 ) -> None:
-    """Print the manual page of a command, or write all of them to a directory.
+    """Print a manual page, or write all of them.
 
     `leveret man serve | man -l -` shows a page.
     """
@@ -78,7 +82,7 @@ def commands() -> dict[str, Any]:
 def page_of(path: str, command: Any) -> str:
     """Return the page of a command; `path` is its command line, such as `leveret list`."""
     name = path.replace(" ", "-")
-    summary = _summary(command)
+    summary = summary_of(command)
     lines = [
         f'.TH "{roff(name.upper())}" "1" "" "Leveret {roff(__version__)}" "Leveret"',
         ".SH NAME",
@@ -103,15 +107,9 @@ def roff(text: str) -> str:
     return _REQUEST.sub(r"\\&\1", escaped)
 
 
-def _summary(command: Any) -> str:
-    """Return the first sentence of a command's help, in one line."""
-    text = " ".join((command.help or command.name or "").split("\n\n")[0].split())
-    return text.partition(". ")[0]
-
-
 def _synopsis(path: str, command: Any) -> Iterator[str]:
     """Yield the command line with its arguments."""
-    words = [_metavar(one) for one in command.params if one.param_type_name == "argument"]
+    words = [placeholder(one) for one in command.params if one.param_type_name == "argument"]
     if hasattr(command, "commands"):
         words.append("COMMAND ...")
     line = " ".join(roff(word) for word in ["[OPTION]...", *words])
@@ -124,7 +122,10 @@ def _paragraphs(text: str) -> Iterator[str]:
     for place, paragraph in enumerate(text.strip().split("\n\n")):
         if place:
             yield ".PP"
-        yield roff(" ".join(paragraph.split()))
+        if paragraph.startswith(_AS_IT_IS):
+            yield f".nf\n{roff(paragraph.removeprefix(_AS_IT_IS))}\n.fi"
+        else:
+            yield roff(" ".join(paragraph.split()))
 
 
 def _options(command: Any, heading: str) -> Iterator[str]:
@@ -135,12 +136,12 @@ def _options(command: Any, heading: str) -> Iterator[str]:
     for one in told:
         yield ".TP"
         if one.param_type_name == "argument":
-            yield f".I {roff(_metavar(one))}"
+            yield f".I {roff(placeholder(one))}"
         else:
-            names = ", ".join(roff(name) for name in [*one.opts, *one.secondary_opts])
-            value = "" if one.is_flag else f" \\fI{roff(_metavar(one))}\\fR"
-            yield f"\\fB{names}\\fR{value}"
-        yield roff(" ".join(str(one.help).split()))
+            value = "" if one.is_flag else f" \\fI{roff(placeholder(one))}\\fR"
+            names = ", ".join([*one.opts, *one.secondary_opts])
+            yield f"\\fB{roff(names)}\\fR{value}"
+        yield roff(text_of(one))
 
 
 def _commands(path: str, command: Any) -> Iterator[str]:
@@ -156,7 +157,7 @@ def _commands(path: str, command: Any) -> Iterator[str]:
         yield f'.SS "{roff(path)} {roff(name)}"'
         if path == "leveret":
             # Each command has its own page.
-            yield f"{roff(_summary(one))}: see leveret\\-{roff(name)}(1)."
+            yield f"{roff(summary_of(one))}: see leveret\\-{roff(name)}(1)."
             continue
         yield from _synopsis(f"{path} {name}", one)
         yield ".PP"
@@ -164,17 +165,6 @@ def _commands(path: str, command: Any) -> Iterator[str]:
         yield from _options(one, ".PP\n")
 
 
-def _metavar(parameter: Any) -> str:
-    """Return the placeholder for the value of a parameter."""
-    metavar = parameter.metavar or parameter.name.upper()
-    is_argument = parameter.param_type_name == "argument"
-    if is_argument and not parameter.required and not metavar.startswith("["):
-        return f"[{metavar}]"
-    return str(metavar)
-
-
 def app() -> typer.Typer:
     """Return the command."""
-    made = typer.Typer(rich_markup_mode=None, add_completion=False)
-    made.command("man")(man)
-    return made
+    return single("man", man)

@@ -1,0 +1,55 @@
+"""What a shell completes: commands, options, and the names that the running broker has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from leveret.client.blocking import connect
+from support.brokers.broker_process import BrokerProcess
+from support.commands.command_process import run_leveret
+
+pytestmark = pytest.mark.commands
+
+
+def completed(words: str, **settings: str) -> list[str]:
+    """The completions of the last word, which may be empty."""
+    line = words.split(" ")
+    asked = {
+        "_LEVERET_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(line) - 1),
+    }
+    done = run_leveret(settings={**asked, **settings})
+    assert done.stderr == b""
+    return [line for line in done.stdout.decode().splitlines() if line]
+
+
+def test_commands_and_options_are_completed() -> None:
+    assert completed("leveret st") == ["status", "store"]
+    assert completed("leveret ctl set_per") == ["set_permissions"]
+    assert "--if-empty" in completed("leveret ctl delete_queue --if")
+    assert run_leveret("--show-completion", "bash").returncode == 0
+
+
+def test_names_are_those_of_the_broker(broker: BrokerProcess) -> None:
+    with connect(broker.uri) as connection, connection.channel() as channel:
+        for name in ("tab a", "tab.b", "tabc"):
+            channel.queue_declare(name, exclusive=True)
+        here = {"LEVERET_DATA_DIR": str(broker.data_dir)}
+        assert completed("leveret ctl purge_queue tab.", **here) == ["tab.b"]
+        assert completed("leveret get ta", LEVERET_URI=broker.uri, **here) == [
+            "tab.b",
+            "tabc",
+        ]
+        by_option = f"leveret --data-dir {broker.data_dir} publish x --exchange amq.t"
+        assert completed(by_option) == ["amq.topic"]
+        assert completed("leveret ctl list_queues -p ", **here) == ["/"]
+        # The names of this machine's broker are not those of another machine.
+        assert completed("leveret get ta", LEVERET_URI="amqp://192.0.2.1", **here) == []
+
+
+def test_without_a_broker_nothing_is_completed(tmp_path: Path) -> None:
+    assert completed("leveret get ta", LEVERET_DATA_DIR=str(tmp_path)) == []
+    assert completed("leveret ctl --context nope purge_queue ta") == []

@@ -1,0 +1,95 @@
+"""A secret may be in a file, for Docker and Kubernetes: `default_pass_file` for `default_pass`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from leveret.cli.contexts.kept import Context
+from leveret.cli.contexts.remote import Remote
+from leveret.cli.exits import Failure
+from leveret.cli.place import uri_variable
+from leveret.config import ConfigError, Settings, load
+from leveret.secret_files import SECRET_BYTES_MAX, read_secret
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file with a secret."""
+    path = tmp_path / "secret"
+    path.write_text("hush hush\r\nnot this line\n")
+    return path
+
+
+def test_every_secret_may_be_in_a_file() -> None:
+    secrets = [name for name, one in Settings.model_fields.items() if one.annotation is SecretStr]
+    assert secrets == ["tls_key_passphrase", "default_pass"]
+    for name in secrets:
+        assert f"{name}_file" in Settings.model_fields
+
+
+@pytest.mark.parametrize("prefix", ["LEVERET", "RABBITMQ"])
+def test_the_password_is_the_first_line_of_its_file(
+    file: Path, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"{prefix}_DEFAULT_PASS_FILE", str(file))
+    assert load().default_pass.get_secret_value() == "hush hush"
+    monkeypatch.setenv(f"{prefix}_DEFAULT_PASS", "other")
+    with pytest.raises(ConfigError) as refused:
+        load()
+    assert str(refused.value) == (
+        f"default_pass_file: default_pass is set, too (environment {prefix}_DEFAULT_PASS): set "
+        f"only one of them (environment {prefix}_DEFAULT_PASS_FILE)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (None, "cannot read {}: No such file or directory"),
+        (b"", "the first line of {} is empty"),
+        (b"\nsecret", "the first line of {} is empty"),
+        (b"\xff", "the first line of {} is not UTF-8"),
+        (b"x" * (SECRET_BYTES_MAX + 1), "the first line of {} is longer than 65536 bytes"),
+    ],
+)
+def test_a_file_without_a_secret_is_refused(
+    tmp_path: Path, data: bytes | None, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "f"
+    if data is not None:
+        path.write_bytes(data)
+    told = reason.format(path)
+    with pytest.raises(ConfigError) as refused:
+        load({"default_pass_file": path})
+    assert str(refused.value) == f"default_pass_file: {told} (flag --default-pass-file)"
+    for name in ("LEVERET_URI_FILE", "LEVERET_API_PASSWORD_FILE"):
+        monkeypatch.setenv(name, str(path))
+    with pytest.raises(Failure) as failed:
+        uri_variable()
+    assert failed.value.lines == [f"LEVERET_URI_FILE: {told}"]
+    with pytest.raises(Failure) as failed:
+        Remote.of(Context(api="http://host"))
+    assert failed.value.lines == [f"LEVERET_API_PASSWORD_FILE: {told}"]
+
+
+def test_the_longest_secret_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_text("x" * SECRET_BYTES_MAX)
+    assert read_secret(path) == "x" * SECRET_BYTES_MAX
+
+
+def test_commands_read_their_secrets_from_files(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LEVERET_API_PASSWORD", raising=False)
+    monkeypatch.setenv("LEVERET_API_PASSWORD_FILE", str(file))
+    assert Remote.of(Context(api="http://host")).password == "hush hush"
+    file.write_text("amqp://user:secret@host\n")
+    monkeypatch.setenv("LEVERET_URI_FILE", str(file))
+    monkeypatch.setenv("LEVERET_URI", "")
+    assert uri_variable() == "amqp://user:secret@host"
+    monkeypatch.setenv("LEVERET_URI", "amqp://other")
+    assert uri_variable() == "amqp://other"
