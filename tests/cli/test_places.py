@@ -266,7 +266,7 @@ def test_a_context_without_an_address_leads_nowhere(
 def test_an_option_before_a_command_that_does_not_take_it_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert set(COMMANDS) - set(NAMED_BY) == {"context", "demo", "man"}
+    assert set(COMMANDS) - set(NAMED_BY) == {"config", "context", "demo", "man"}
     values = OPTIONS | {"--uri": ("amqp://127.0.0.1:1", "")}
     for command, (option, (value, _)) in product(NAMED_BY, values.items()):
         if option.removeprefix("--").replace("-", "_") in NAMED_BY[command]:

@@ -40,6 +40,7 @@ from leveret.cli.printing.pipe import leave_broken_pipe
 SECTIONS: Final = {
     "Broker": {
         "serve": "leveret.cli.serve",
+        "config": "leveret.cli.settings.command",
         "ping": "leveret.cli.ping",
         "status": "leveret.cli.watching.status",
         "top": "leveret.cli.watching.top",
