@@ -774,6 +774,7 @@ def _line(details: ErrorDetails, place: Callable[[str], str]) -> str:
         hint = f"; did you mean {near[0]}?" if near else ""
         return f"{name}: unknown setting{hint} ({place(name)})"
     text = details["msg"].removeprefix("Value error, ")
+    text = text.partition(", unable to parse string as")[0]
     text = text[:1].lower() + text[1:]
     if os.environ.get(ENVIRONMENT_PREFIX + name.upper(), "").startswith("tcp://"):
         text += "; Kubernetes sets it for a service of that name unless enableServiceLinks is false"

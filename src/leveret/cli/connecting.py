@@ -56,7 +56,7 @@ def open_connection(parameters: Parameters, name: str) -> Connection:
             raise exits.Failure(
                 f"cannot connect to {where}: {exits.reason_of(error)}",
                 exits.UNAVAILABLE,
-                "is a broker running there? `leveret serve` starts one, --uri names another one",
+                hint="is a broker running there? leveret serve starts one, --uri names another one",
             ) from None
 
 

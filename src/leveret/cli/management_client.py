@@ -99,12 +99,12 @@ def answer_of(
         raise exits.Failure(reason, exits.PROTOCOL) from None
     except (OSError, http.client.HTTPException) as error:
         reason = f"no broker answers at {place}: {exits.reason_of(error)}"
-        hints = ["is a broker running on this data directory? --data-dir names another one"]
+        hint = "is a broker running on this data directory? --data-dir names another one"
         if os.environ.get(URI_VARIABLE) or os.environ.get(URI_FILE_VARIABLE):
-            hints.append(f"{URI_VARIABLE} is not used here: --api or --context names a broker")
+            hint += f"; {URI_VARIABLE} is not used here, but --api and --context"
         if isinstance(place, Remote):
-            hints = ["is that the address of its HTTP API?"]
-        raise exits.Failure(reason, exits.UNAVAILABLE, *hints) from None
+            hint = "is that the address of its HTTP API?"
+        raise exits.Failure(reason, exits.UNAVAILABLE, hint=hint) from None
 
 
 def _exchange(

@@ -12,6 +12,7 @@ import functools
 import importlib
 import io
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
@@ -88,6 +89,9 @@ NAMED_BY: Final = {
     "shell": _BY_API | _BY_URI,
 }
 
+#: The end of pydantic's sentence on a text that is not a number.
+_NO_NUMBER: Final = re.compile(r", unable to parse string as an? \w+")
+
 #: click's exit code for a wrong command line.
 _CLICK_USAGE: Final = 2
 
@@ -108,9 +112,7 @@ class LazyCommands(MutableMapping[str, Any]):
     def __getitem__(self, name: str) -> Command:
         """Return a command.  Raises: KeyError."""
         if name not in self._loaded:
-            command = command_of(importlib.import_module(self._places[name]).app())
-            command.name, command.rich_help_panel = name, _SECTION_OF[name]
-            self._loaded[name] = command
+            self._loaded[name] = load(name, self._places[name])
         return self._loaded[name]
 
     def __setitem__(self, name: str, command: Command) -> None:
@@ -128,6 +130,17 @@ class LazyCommands(MutableMapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._places)
+
+
+@functools.cache
+def load(name: str, place: str) -> Command:
+    """Import the module of a command, and return the command.
+
+    It is made once in a process: typer reads the signatures of all functions of a group.
+    """
+    command = command_of(importlib.import_module(place).app())
+    command.name, command.rich_help_panel = name, _SECTION_OF[name]
+    return command
 
 
 def command_of(app: typer.Typer) -> Command:
@@ -214,7 +227,7 @@ class Root(SafeGroup):
         except Failure as failure:
             if failure.code == NOT_READ:
                 _write_no_more()
-            return _fail(failure.code, *failure.lines)
+            return _fail(failure.code, *failure.lines, hint=failure.hint)
         except typer.Abort:
             return INTERRUPTED
         except typer.TyperException as error:
@@ -233,9 +246,9 @@ class Root(SafeGroup):
         return result if isinstance(result, int) else OK
 
 
-def _fail(code: int, *lines: str) -> int:
-    """Print a failure on standard error; return its code."""
-    for line in lines:
+def _fail(code: int, *lines: str, hint: str = "") -> int:
+    """Print a failure and its remedy on standard error; return its code."""
+    for line in (*lines, f"hint: {hint}") if hint else lines:
         with contextlib.suppress(OSError):
             output.say(f"leveret: {line}", err=True)
     return code
@@ -244,13 +257,15 @@ def _fail(code: int, *lines: str) -> int:
 def _fail_usage(code: int, error: Any) -> int:
     """Print an error of the command line, with the usage of the command; return `code`."""
     text = " ".join(error.format_message().split()).removesuffix(".")
-    _fail(code, text[:1].lower() + text[1:])
+    # pydantic's words, with which typer checks numbers and choices.
+    text = text.replace(": Value error, ", ": ").replace(": Input should", ": it should")
+    text = _NO_NUMBER.sub("", text)
     context = getattr(error, "ctx", None)
+    hint = "" if context is None else f"try {context.command_path} --help"
     if context is not None:
         with contextlib.suppress(OSError):
             output.say_lines(context.get_usage(), err=True)
-            output.say(f"Try: {context.command_path} --help", err=True)
-    return code
+    return _fail(code, text[:1].lower() + text[1:], hint=hint)
 
 
 def _refusal(error: OSError) -> str:

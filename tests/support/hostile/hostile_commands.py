@@ -132,6 +132,12 @@ def mixed(random_: random.Random, count: int) -> list[Case]:
     return made
 
 
+def is_one_line(said: str) -> bool:
+    """Return whether an error is one line, beside its hint."""
+    lines = said.removesuffix("\n").split("\n")
+    return len([line for line in lines if not line.startswith("leveret: hint: ")]) == 1
+
+
 def run_command(data_dir: Path, arguments: Sequence[str]) -> tuple[int, str, str]:
     """Run a command; return its exit code, output and error output.
 

@@ -54,7 +54,7 @@ from leveret.session.settings import RABBITMQ_VERSION
 from leveret.store.disks.recording import RecordingDisk
 from leveret.store.listing import read_some
 from leveret.store.segments.segments import ChunkRef, read_if_readable
-from support.hostile.hostile_commands import Case, run_command
+from support.hostile.hostile_commands import Case, is_one_line, run_command
 from support.hostile.hostile_methods import COMMIT_KEY
 from support.hostile.hostile_requests import Request
 from support.node.core import Node, declare_super_stream, held
@@ -488,7 +488,7 @@ class HostileNode:
                 self.tally.differs(f"{shown}: {code}, and something was journaled")
             if digest(node) != before:
                 self.tally.differs(f"{shown}: {code}, and something changed")
-            if code != exits.USAGE and said.count("\n") != 1:
+            if code != exits.USAGE and not is_one_line(said):
                 self.tally.differs(f"{shown}: {code}, and no single line: {said[:300]!r}")
             if "500" in said.split(":")[0] or "the broker answered 5" in said:
                 self.tally.fails(f"{shown}: {said[:300]}")

@@ -23,7 +23,7 @@ from leveret.cli import exits
 from leveret.cli.root import app
 from support.brokers.broker_process import BrokerProcess
 from support.hostile import hostile_commands, hostile_methods, hostile_requests
-from support.hostile.hostile_commands import run_command
+from support.hostile.hostile_commands import is_one_line, run_command
 from support.hostile.hostile_node import (
     Tally,
     Wire,
@@ -183,7 +183,7 @@ class HostileProcess:
             code, said = 1, "\n"
             self.tally.fails(f"{shown}: {bug!r}")
         self.tally.counted(f"ctl {arguments[0]}", code == 0)
-        if code not in (0, exits.USAGE) and said.count("\n") != 1:
+        if code not in (0, exits.USAGE) and not is_one_line(said):
             self.tally.differs(f"{shown}: {code}, and no single line: {said[:300]!r}")
         return str(code) if code else "", shown
 

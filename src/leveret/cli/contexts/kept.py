@@ -90,7 +90,7 @@ class Contexts:
         if name not in self.by_name:
             known = ", ".join(sorted(self.by_name)) or "none"
             text = f"no context {name!r} in {self.path}; known: {known}"
-            raise Failure(text, CONFIG)
+            raise Failure(text, CONFIG, hint="leveret context set NAME --api URL makes one")
         return self.by_name[name]
 
     def save(self) -> None:

@@ -100,7 +100,8 @@ class PerfConnection:
         except OSError as error:
             text = f"cannot connect to {parameters.host}:{parameters.port}: "
             text += exits.reason_of(error)
-            raise exits.Failure(text, exits.UNAVAILABLE) from None
+            hint = "is a broker running there? -U names another one"
+            raise exits.Failure(text, exits.UNAVAILABLE, hint=hint) from None
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if parameters.tls:

@@ -61,10 +61,9 @@ def rabbitmqctl(
 
 def _run_same(context: typer.Context, name: str, vhost: str | None, arguments: list[str]) -> None:
     """Run the command of `leveret ctl` with the same name.  Raises: the command's exceptions."""
-    from leveret.cli import ctl
-    from leveret.cli.root import command_of
+    from leveret.cli.root import COMMANDS, load
 
-    group: Any = command_of(ctl.app())
+    group: Any = load("ctl", COMMANDS["ctl"])
     command = group.commands[name]
     given = _with_streams(name, arguments)
     options = [o for p in command.params if p.param_type_name == "option" for o in p.opts]
