@@ -5,7 +5,6 @@ Scripts depend on the codes: docs/reference/operation/cli.md lists them.
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from leveret.errors import AmqpError, in_plain_words
@@ -44,40 +43,14 @@ NOT_READ: Final = 141
 
 
 class Failure(Exception):
-    """Ends a command with an exit code, one or more lines on standard error, and a hint.
-
-    The hint is a remedy in words of the command line, so a shell's prompt leaves it out.
-    """
+    """Ends a command with an exit code, one or more lines on standard error, and a remedy."""
 
     def __init__(self, text: str, code: int, *more: str, hint: str = "") -> None:
         super().__init__(text)
         self.code = code
-        self.hint = hint or hint_for(text)
+        self.hint = hint
         #: The text is printed as one line, even if it contains line feeds from outside.
         self.lines: Final = [line for line in (text, *more) if line]
-
-
-#: Remedies for frequent reasons.
-_HINTS: Final = (
-    (r"no queue ", "leveret list queues lists the queues, leveret declare queue creates one"),
-    (r"no exchange ", "leveret list exchanges lists them, leveret declare exchange creates one"),
-    (
-        r"no vhost |vhost .* not found",
-        "leveret ctl list_vhosts lists the vhosts, leveret ctl add_vhost creates one",
-    ),
-    (r"no user ", "leveret ctl list_users lists the users, leveret ctl add_user creates one"),
-    (r"inequivalent arg ", "declare it as it is, or delete it first: leveret ctl delete_queue"),
-    (r"Login was refused", "check the user and the password in --uri or LEVERET_URI"),
-)
-
-#: The reply code and its name in front of a reason.
-_REPLY: Final = re.compile(r"\d{3} [A-Z_]+ - ")
-
-
-def hint_for(text: str) -> str:
-    """Return the remedy for a frequent reason, or ""."""
-    reason = _REPLY.sub("", text, count=1)
-    return next((hint for start, hint in _HINTS if re.match(start, reason)), "")
 
 
 def reason_of(error: Exception) -> str:

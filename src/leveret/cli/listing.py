@@ -42,7 +42,7 @@ COLUMNS: Final = {
 
 Columns = Annotated[
     list[str] | None,
-    typer.Argument(metavar="COLUMN", help="Fields to show, such as message_stats.publish."),
+    typer.Argument(metavar="COLUMN", help="Fields of the HTTP API to show."),
 ]
 VhostOption = Annotated[
     str,

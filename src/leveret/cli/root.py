@@ -24,6 +24,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from leveret.cli.exits import INTERNAL, INTERRUPTED, IO_FAILED, NOT_READ, OK, SYSTEM, USAGE, Failure
 from leveret.cli.helping.commands import HELP_NAMES, SafeGroup, placeholder
+from leveret.cli.hints import hint_for
 from leveret.cli.place import (
     LINE,
     Api,
@@ -227,7 +228,8 @@ class Root(SafeGroup):
         except Failure as failure:
             if failure.code == NOT_READ:
                 _write_no_more()
-            return _fail(failure.code, *failure.lines, hint=failure.hint)
+            hint = failure.hint or hint_for(str(failure))
+            return _fail(failure.code, *failure.lines, hint=hint)
         except typer.Abort:
             return INTERRUPTED
         except typer.TyperException as error:

@@ -66,16 +66,20 @@ class BrokerAddress:
         usual: Sequence[str],
         *path: str,
         columns: Sequence[str] | None = None,
+        named: Mapping[str, str] | None = None,
     ) -> None:
         """Print the listing at a path of the API.  Raises: Failure.
 
-        Without `columns`, JSON shows all fields, and other formats the usual ones.
+        Without `columns`, JSON shows all fields, and other formats the usual ones.  `named` has
+        further names of fields.
         """
         from leveret.cli.printing.rows import print_rows
 
         found = self.ask("GET", *path)
         if not isinstance(found, list):
             raise exits.Failure("the broker's answer is not a list", exits.PROTOCOL)
+        if named:
+            found = [{name: row[field] for name, field in named.items()} | row for row in found]
         print_rows(found, columns or (None if form == "json" else usual), form)
 
 

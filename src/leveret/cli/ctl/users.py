@@ -56,7 +56,9 @@ def set_user_tags(
 
 def list_users(context: typer.Context, columns: Columns = None, form: Format = "table") -> None:
     """List users and their tags."""
-    target(context).show(form, ("name", "tags"), "users", columns=columns)
+    # rabbitmqctl calls the name `user`.
+    named = {"user": "name"}
+    target(context).show(form, ("user", "tags"), "users", columns=columns, named=named)
 
 
 def set_user_limits(

@@ -92,6 +92,8 @@ def report(failure: exits.Failure, where: str = "") -> None:
     """Print a failure on standard error."""
     for line in failure.lines:
         output.say(f"leveret: {where}{line}", err=True)
+    if failure.hint:
+        output.say(f"leveret: hint: {failure.hint}", err=True)
 
 
 def _lines(source: BinaryIO) -> Iterator[bytes]:
