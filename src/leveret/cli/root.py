@@ -263,11 +263,12 @@ def _fail_usage(code: int, error: Any) -> int:
     text = text.replace(": Value error, ", ": ").replace(": Input should", ": it should")
     text = _NO_NUMBER.sub("", text)
     context = getattr(error, "ctx", None)
-    hint = "" if context is None else f"try {context.command_path} --help"
+    _fail(code, text[:1].lower() + text[1:])
     if context is not None:
         with contextlib.suppress(OSError):
             output.say_lines(context.get_usage(), err=True)
-    return _fail(code, text[:1].lower() + text[1:], hint=hint)
+        _fail(code, hint=f"try {context.command_path} --help")
+    return code
 
 
 def _refusal(error: OSError) -> str:

@@ -21,7 +21,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The context.")]
 
 
 def show_all() -> None:
-    """List the contexts.  The current one has a star."""
+    """List the contexts. The current one has a star."""
     contexts = Contexts.load()
     rows = [
         {"current": "*" if name == contexts.current else "", "name": name, **_shown(context)}
