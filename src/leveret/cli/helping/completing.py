@@ -47,7 +47,7 @@ def _in_time(context: typer.Context, kind: str, incomplete: str) -> list[str]:
     found: list[str] = []
 
     def ask() -> None:
-        # Whatever fails, a user who presses the tabulator sees no error.
+        # Whatever fails, a user who presses Tab sees no error.
         with contextlib.suppress(Exception):
             found.extend(_names(context, kind, incomplete))
 
