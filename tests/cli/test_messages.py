@@ -131,7 +131,15 @@ def test_an_exchange_routes_by_its_bindings(leveret: Command, queue: str) -> Non
 @pytest.mark.parametrize(
     ("line", "code", "said"),
     [
-        ("get nowhere", exits.REFUSED, b"404 NOT_FOUND - no queue 'nowhere' in vhost '/'"),
+        (
+            "get nowhere",
+            exits.REFUSED,
+            (
+                b"leveret: 404 NOT_FOUND - no queue 'nowhere' in vhost '/'\n"
+                b"leveret: hint: leveret list queues lists the queues, leveret declare queue creates "
+                b"one\n"
+            ),
+        ),
         ("declare queue amq.own", exits.NO_PERMISSION, b"403 ACCESS_REFUSED"),
         ("declare exchange x -t odd", exits.REFUSED, b"406 PRECONDITION_FAILED"),
         ("publish q --file /nowhere", exits.NO_INPUT, b"cannot read /nowhere"),

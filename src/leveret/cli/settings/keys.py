@@ -238,6 +238,7 @@ _CONVERTERS: Final[dict[str, Converter]] = {
 }  # fmt: skip
 
 _REASONS: Final = {
+    r"cluster_name": "it is a global parameter: leveret ctl set_global_parameter cluster_name JSON",
     r"management\.ssl\..*": _ONE_CERTIFICATE,
     r"prometheus\.(?:ssl|path)\b.*": "metrics are served without TLS at /metrics, and over HTTPS "
     "at the HTTP API's port",
