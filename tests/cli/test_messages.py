@@ -136,8 +136,8 @@ def test_an_exchange_routes_by_its_bindings(leveret: Command, queue: str) -> Non
             exits.REFUSED,
             (
                 b"leveret: 404 NOT_FOUND - no queue 'nowhere' in vhost '/'\n"
-                b"leveret: hint: leveret list queues lists the queues, leveret declare queue creates "
-                b"one\n"
+                b"leveret: hint: leveret list queues lists the queues, "
+                b"leveret declare queue creates one\n"
             ),
         ),
         ("declare queue amq.own", exits.NO_PERMISSION, b"403 ACCESS_REFUSED"),
