@@ -61,7 +61,7 @@ class Channel(ShellChannel):
         with self._guard:
             self.connection.wait_until_recovered()
             self.session.request(method, call)
-            self.connection.run_until(lambda: call.done)
+            self.connection.wait_for(call)
             return call.result()
 
     def turn(self, deadline: float | None) -> None:
@@ -116,7 +116,7 @@ class Channel(ShellChannel):
                 return
             waiting = Waiting()
             self._put(body, exchange, routing_key, properties, mandatory, persistent, waiting)
-            self.connection.run_until(lambda: waiting.done)
+            self.connection.wait_for(waiting)
             waiting.check()
 
     def publish_nowait(

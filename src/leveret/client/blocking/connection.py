@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from leveret.client.acks import Acks
     from leveret.client.addresses import Address
+    from leveret.client.blocking.calls import Waiting
     from leveret.client.events import Event
     from leveret.client.options import ConnectOptions
     from leveret.client.uri import Parameters
@@ -209,16 +210,30 @@ class Connection(ShellConnection):
                 self.turn(deadline)
             return True
 
+    def wait_for(self, waiting: Waiting) -> None:
+        """Send and read until a token is resolved, for a caller inside `one_thread`.
+
+        The end of the connection resolves it as well.
+        """
+        while not (waiting.done or self._ended):
+            self.turn(None)
+
     def turn(self, deadline: float | None) -> None:
-        """Send and read once; wait at most until `deadline` if there is no input."""
-        with self.one_thread:
-            if self._ended:
-                self.session.check_open()
-            if self._is_attempting and not self._attempt(deadline):
-                return
-            self._send()
-            if not self._receive() and self._link is not None:
-                self._link.wait(len(self._unsent) > 0, self._patience(deadline))
+        """Send, wait for input at most until `deadline` and read it.
+
+        The caller is inside `one_thread`.
+        """
+        if self._ended:
+            self.session.check_open()
+        if self._is_attempting and not self._attempt(deadline):
+            return
+        self._send()
+        due_ms = self._due_ms()
+        if self._link is not None:
+            # Reading without waiting would usually fail: what was sent is not answered yet.
+            self._link.wait(len(self._unsent) > 0, self._patience(deadline, due_ms))
+            self._receive()
+        if due_ms is not None and monotonic_ms() >= due_ms:
             self._tick_if_due()
 
     def flush(self) -> None:
@@ -227,7 +242,7 @@ class Connection(ShellConnection):
             self._send()
             while self._unsent and not self._ended:
                 if not self._receive() and self._link is not None:
-                    self._link.wait(True, self._patience(None))
+                    self._link.wait(True, self._patience(None, self._due_ms()))
                 self._tick_if_due()
                 self._send()
 
@@ -248,26 +263,24 @@ class Connection(ShellConnection):
             self.flush()
 
     def read_what_came(self) -> None:
-        """Handle available input, without waiting."""
-        with self.one_thread:
-            if not self._ended:
-                self._receive()
-                self._tick_if_due()
+        """Handle available input, without waiting; the caller is inside `one_thread`."""
+        if not self._ended:
+            self._receive()
+            self._tick_if_due()
 
     def _send(self) -> None:
         """Send as much output as the socket accepts."""
-        if self._link is None:
+        link = self._link
+        if link is None:
             return
         self.acks_wait = False
         self._sent_ns = time.monotonic_ns()
         try:
-            while True:
+            while self._unsent or self.session.output_bytes:
                 if not self._unsent:
                     self._unsent = memoryview(self.session.data_to_send())
-                    if not self._unsent:
-                        return
                     self.is_calm = False
-                self._unsent = self._unsent[self._link.send(self._unsent) :]
+                self._unsent = self._unsent[link.send(self._unsent) :]
                 if self._unsent:
                     return
         except OSError as error:
@@ -300,9 +313,10 @@ class Connection(ShellConnection):
             self._handle(self.session.lost("the broker hung up"))
         return True
 
-    def _patience(self, deadline: float | None) -> float | None:
+    def _patience(self, deadline: float | None, due_ms: int | None) -> float | None:
         """Return the seconds until `deadline`, the attempt's deadline or the next tick, or None."""
-        due_ms = self._due_ms()
+        if deadline is None and due_ms is not None and not self._is_attempting:
+            return max(0.0, due_ms / 1000 - time.monotonic())
         waits = [] if deadline is None else [deadline - time.monotonic()]
         if self._is_attempting:
             waits.append(self._attempt_until - time.monotonic())

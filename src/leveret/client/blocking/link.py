@@ -55,7 +55,10 @@ class SocketLink:
             return 0
 
     def wait(self, writing: bool, seconds: float | None) -> None:
-        """Wait until the socket is readable or, with `writing`, writable."""
+        """Wait until the socket is readable or, with `writing`, writable.
+
+        A read takes a whole TLS record, so TLS holds no input of which the socket shows nothing.
+        """
         events = selectors.EVENT_READ
         if writing or self._write_wanted:
             events |= selectors.EVENT_WRITE

@@ -23,7 +23,7 @@ class OneThread:
         self._holder = 0
 
     def __enter__(self) -> Self:
-        if not self._lock.acquire(blocking=False):
+        if not self._lock.acquire(False):
             raise ConnectionInUse(
                 f"thread {self._name(threading.get_ident())!r} called this connection while a call "
                 f"of thread {self._name(self._holder)!r} ran; a blocking connection serves one "

@@ -48,6 +48,7 @@ INTERNAL_OF_CONNECTION: Final = frozenset(
             "traces",
             "transport_lost",
             "turn",
+            "wait_for",
             "wait_until_recovered",
             "wake",
             "writable",
