@@ -69,7 +69,7 @@ class Channel(ShellChannel):
         await self.ready()
         future: asyncio.Future[T] = self._loop.create_future()
         self.session.request(request.method, Call(request, future, consumer))
-        self._wrote()
+        self.connection.wrote(at_once=True)
         return await future
 
     def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
@@ -128,13 +128,13 @@ class Channel(ShellChannel):
             await self.connection.writable(self)
         if self.session.confirms is None:
             self._put(body, exchange, routing_key, properties, mandatory, persistent, None)
-            if self.connection.wrote():
+            if self.connection.wrote(at_once=True):
                 await self.connection.drained()
             return
         future: asyncio.Future[None] = self._loop.create_future()
         waiting = Waiting(future)
         self._put(body, exchange, routing_key, properties, mandatory, persistent, waiting)
-        self.connection.wrote()
+        self.connection.wrote(at_once=True)
         await future
 
     def publish_nowait(

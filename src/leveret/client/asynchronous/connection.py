@@ -4,7 +4,8 @@ The connection stops reading while too many messages are buffered for the applic
 wait while the broker does not read or has blocked the connection.
 
 Invariants: everything runs in the event loop in which `connect` was called; output of one iteration
-of the loop is sent in one write; when the connection ends, so does every channel and every wait.
+of the loop is sent in one write, or in two if its first part is sent at once; when the connection
+ends, so does every channel and every wait.
 """
 
 from __future__ import annotations
@@ -117,6 +118,8 @@ class Connection(ShellConnection):
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self._waiters: list[asyncio.Future[None]] = []
         self._flush_scheduled = False
+        #: Whether nothing was flushed since the last input.
+        self._is_input_last = False
         self._output_held = False
         #: Cached: the output buffers have room.  False means unknown.
         self._is_roomy = False
@@ -210,21 +213,27 @@ class Connection(ShellConnection):
 
     # -- output ------------------------------------------------------------------------------------
 
-    def wrote(self) -> bool:
-        """Flush in this iteration of the loop; return True if the flush has already happened."""
+    def wrote(self, at_once: bool = False) -> bool:
+        """Flush in this iteration of the loop; return True if so much output had to go at once.
+
+        With `at_once`, the first output since the last input is flushed now: another iteration of
+        the loop would only delay the answer, for which the caller probably waits next.
+        """
         if self._input_held and self.session.awaits_reply:
             self._read(True)
         if self.session.output_bytes >= CLIENT_OUTPUT_BYTES_HIGH:
             self._flush()
             return True
-        if not self._flush_scheduled:
+        if at_once and self._is_input_last and not self._flush_scheduled:
+            self._flush()
+        elif not self._flush_scheduled:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush)
         return False
 
     def _flush(self) -> None:
         """Write pending output to the transport."""
-        self._flush_scheduled = False
+        self._flush_scheduled = self._is_input_last = False
         if self._transport is None:
             return
         self._is_roomy = False
@@ -323,6 +332,7 @@ class Connection(ShellConnection):
 
     def received(self, data: bytes) -> None:
         """Handle bytes from the broker."""
+        self._is_input_last = True
         self._handle(self.session.receive(data))
         self._check_input()
         if self._timer is None:
