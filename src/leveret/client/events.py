@@ -5,6 +5,9 @@ once: with the reply, with the confirm, or with the end of its channel.
 
 The shells (asyncio, blocking) implement tokens and channel owners.  A session stores them and
 returns them in events, but never calls them.
+
+Nothing changes an event.  The frequent ones are not frozen, because creating a frozen object takes
+twice as long.
 """
 
 from __future__ import annotations
@@ -135,7 +138,7 @@ class Unblocked:
     """The broker accepts publishes again."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Replied:
     """The reply to a request; `message` is set for basic.get-ok."""
 
@@ -144,7 +147,7 @@ class Replied:
     message: Message | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Delivered:
     """Deliveries of one consumer that arrived together; `size` is their size with overhead."""
 
@@ -187,7 +190,7 @@ class CameBack:
     message: ReturnedMessage
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Settled:
     """Publishes were acked or nacked; `outcomes` contains those with a token."""
 

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from leveret.client.events import ChannelOwner, Event, Token
-    from leveret.client.session.kept import KeptPublishes
+    from leveret.client.session.kept import KeptPublishes, SentPiece
     from leveret.client.uri import Parameters
     from leveret.wire.method import Method
 
@@ -174,11 +174,11 @@ class ClientConnection:
 
     def _keep(self, data: bytes, publishing: list[int], kept: KeptPublishes) -> None:
         """Store output with publishes on some channels until they are confirmed."""
-        channels = [self.channels[number] for number in publishing if number in self.channels]
-        channels = [channel for channel in channels if channel.keeps_publishes]
-        if channels:
-            piece = kept.keep(data)
-            for channel in channels:
+        piece: SentPiece | None = None
+        for number in publishing:
+            channel = self.channels.get(number)
+            if channel is not None and channel.keeps_publishes:
+                piece = piece or kept.keep(data)
                 channel.keep(piece)
 
     def open_channel(
