@@ -46,9 +46,12 @@ COMPILED = (
     # What the client does with each message; its shells and the rest of its engine are not.
     "client/message.py",
     "client/acks.py",
-    "client/session/intake.py",
     "client/numbering.py",
+    "client/session/confirms.py",
+    "client/session/intake.py",
+    "client/session/kept.py",
     "client/session/output.py",
+    "client/session/tally.py",
 )
 #: Interpreted on purpose; each says why in its docstring.
 INTERPRETED = {

@@ -195,6 +195,7 @@ def test_the_compiled_rooms_are_those_of_the_house(
     assert {"message.py", "errors.py", "routing/topic.py"} <= names
     assert not {"wire/buffer.py", "wire/generate.py", "store/disk.py"} & names
     assert not [name for name in names if name.startswith(("server/", "cli/"))]
-    engine = {"acks", "message", "numbering", "session/intake", "session/output"}
+    session = {"confirms", "intake", "kept", "output", "tally"}
+    engine = {"acks", "message", "numbering", *(f"session/{name}" for name in session)}
     found = {name for name in names if name.startswith("client/")}
     assert found == {f"client/{name}.py" for name in engine}

@@ -12,7 +12,8 @@ application's sequences.
 Invariants: a sequence settles once.  All sequences below `_lowest` have settled; of those above,
 only the ones in `_early` have.  `waiting` contains the unconfirmed publishes that have a token or
 may be returned.  Failures of publishes without a token are stored, up to a limit, until
-`take_failure`.  `lost` is True if the channel ended with unconfirmed publishes.
+`take_failure`.  `lost` is True if the channel ended with unconfirmed publishes.  This module is
+compiled.
 """
 
 from __future__ import annotations

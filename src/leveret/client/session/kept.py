@@ -6,7 +6,8 @@ all of its publishes are settled, and decoded only to repeat them.
 A `ChannelPublishes` is the share of one channel in a piece: the sequences `first` to `last`, which
 are the channel's last publishes in it.  Earlier publishes were not in confirm mode.
 
-Invariants: pieces are in the order of writing; `size` is the total size of all pieces.
+Invariants: pieces are in the order of writing; `size` is the total size of all pieces.  This module
+is compiled.
 """
 
 from __future__ import annotations

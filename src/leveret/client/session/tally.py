@@ -4,7 +4,7 @@ Bulk publishers need only the number of unconfirmed messages, the lowest unconfi
 nacks and the returned messages.  `Tally` replaces `PublisherConfirms` on their channels.
 
 Invariants: all sequences below `lowest` have settled, and above it only those in `_early`; a
-sequence settles once.
+sequence settles once.  This module is compiled.
 """
 
 from __future__ import annotations
