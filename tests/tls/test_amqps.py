@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -162,3 +166,15 @@ def test_a_damaged_record_ends_its_connection_alone(broker: Broker, pki: Pki) ->
             with contextlib.suppress(ConnectionResetError):
                 read_all(bare)
         connection.channel()
+
+
+def test_a_broker_can_listen_with_tls_alone(pki: Pki, tmp_path: Path) -> None:
+    given = {"amqp": "false", "tls_port": "0", "http": "false", "data_dir": str(tmp_path)}
+    given |= {name: str(path) for name, path in pki.settings.items()}
+    environment = os.environ | {f"LEVERET_{name.upper()}": text for name, text in given.items()}
+    command = [sys.executable, "-m", "leveret", "serve"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as broker:
+        assert broker.stdout is not None
+        assert "Server startup complete\n" in broker.stdout
+        broker.terminate()
+    assert broker.returncode == 0

@@ -136,6 +136,7 @@ async def _serve_until_stopped(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, node.request_stop)
     loop.add_signal_handler(signal.SIGHUP, node.request_reload, read)
+    listening = "listening with TLS only"
     if settings.amqp:
         listening = f"listening on amqp://{settings.host}:{node.port}"
         node.log.info(listening)
