@@ -238,7 +238,7 @@ def leveret_reaches(operator: Operator) -> str:
     page = operator.page
     operator.click(page.locator("nav").get_by_text("Exchanges"))
     operator.click(page.get_by_role("link", name="events"))
-    operator.type(page.get_by_label("Key of a message"), KEY)
+    operator.type(page.get_by_label("Routing key"), KEY)
     operator.press("Enter")
     return operator.read(page.locator(".verdict"))
 

@@ -106,6 +106,6 @@ def test_a_stream_is_shown_among_streams(visitor: Any, api: Api) -> None:
     expect(page.locator("nav.views [aria-current]")).to_have_text("Streams")
     expect(page.locator(".empty-title")).to_have_text("Nobody has stored an offset")
     page.get_by_role("link", name="State").click()
-    expect(page.locator("main")).to_contain_text("Messages in a second")
+    expect(page.locator("main")).to_contain_text("Message rates")
     assert api.change("DELETE", "/api/queues/%2F/kept") == 204
     expect(page.locator(".empty-title")).to_contain_text("There is no such")

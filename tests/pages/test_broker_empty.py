@@ -32,7 +32,7 @@ NOTHING = (
 )
 #: The views of a queue and a stream in which nothing is.
 EMPTY = (
-    ("#/queues/%2F/empty", "Messages in a second"),
+    ("#/queues/%2F/empty", "Message rates"),
     ("#/queues/%2F/empty?tab=consumers", "Nobody consumes this queue"),
     ("#/queues/%2F/empty?tab=bindings", "Bind"),
     ("#/queues/%2F/empty?tab=messages", "Show messages"),

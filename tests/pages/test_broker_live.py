@@ -128,7 +128,7 @@ def test_a_queue_goes_on_and_is_acted_on(page: Page, api: Api) -> None:
     expect(page.locator("tbody tr")).to_have_count(1)
     page.get_by_role("link", name="Messages").click()
     page.get_by_role("button", name="Show messages").click()
-    expect(page.get_by_role("button", name="Look again")).to_be_enabled()
+    expect(page.get_by_role("button", name="Refresh")).to_be_enabled()
     page.get_by_role("link", name="State").click()
     page.get_by_role("button", name="Purge …").click()
     page.get_by_role("dialog").get_by_role("button", name="Purge").click()

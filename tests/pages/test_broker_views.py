@@ -24,9 +24,9 @@ SIZES = [(1280, 800), (390, 844)]
 
 #: The views, with a text that each shows in the broker below.
 VIEWS = (
-    ("#/overview", "Messages in a second"),
+    ("#/overview", "Message rates"),
     ("#/queues", "orders.eu"),
-    ("#/queues/%2F/orders.eu", "Messages in a second"),
+    ("#/queues/%2F/orders.eu", "Message rates"),
     ("#/queues/%2F/orders.eu?tab=consumers", "Nobody consumes this queue"),
     ("#/queues/%2F/consumed?tab=consumers", "accounting"),
     ("#/queues/%2F/orders.eu?tab=bindings", "*.eu.#"),
@@ -170,7 +170,7 @@ def open_message(page: Page) -> None:
 def open_way(page: Page) -> None:
     """Follow a key through an exchange."""
     page.goto("#/exchanges/%2F/orders")
-    page.get_by_label("Key of a message").fill("new.eu.berlin")
+    page.get_by_label("Routing key").fill("new.eu.berlin")
     expect(page.locator(".verdict")).to_contain_text("goes to 2 queues")
 
 
@@ -196,7 +196,7 @@ def test_the_first_view_is_light(visitor: Any) -> None:
     sizes: dict[str, int] = {}
     page.on("response", lambda answer: sizes.update({answer.url: _weight(answer)}))
     page.goto("#/overview")
-    expect(page.locator("main")).to_contain_text("Messages in a second")
+    expect(page.locator("main")).to_contain_text("Message rates")
     assert len(sizes) > 10
     assert sum(sizes.values()) < FIRST_VIEW_BYTES_MAX, sizes
 
@@ -207,11 +207,11 @@ def _weight(answer: Response) -> int:
 
 def test_a_routing_key_lights_its_path(page: Page) -> None:
     page.goto("#/exchanges/%2F/orders")
-    page.get_by_label("Key of a message").fill("new.eu.berlin")
+    page.get_by_label("Routing key").fill("new.eu.berlin")
     expect(page.locator(".verdict")).to_contain_text("goes to 2 queues")
     expect(page.locator(".node.queue.lit")).to_have_count(2)
     expect(page.locator(".node.dim")).to_contain_text("orders.us")
-    page.get_by_label("Key of a message").fill("new.us")
+    page.get_by_label("Routing key").fill("new.us")
     expect(page.locator(".node.dim")).to_contain_text("orders.eu")
 
 
@@ -321,7 +321,7 @@ def test_a_picture_can_be_read(visitor: Any, api: Api, scheme: str) -> None:
     assert page.evaluate(STRUCK) == [0, 0]
     assert api.ask("DELETE", "/api/exchanges/%2F/last")[0] == 204
     page.reload()
-    page.get_by_label("Key of a message").fill("new.us")
+    page.get_by_label("Routing key").fill("new.us")
     expect(page.locator(".node.dim")).to_contain_text("orders.eu")
     assert page.evaluate(CONTRAST) >= 4.5
 

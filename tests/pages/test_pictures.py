@@ -146,7 +146,7 @@ def _take(page: Page, pictures: Path, suffix: str) -> None:
         page.goto(address)
         expect(page.locator("main")).to_contain_text(text)
         if name == "exchange":
-            page.get_by_label("Key of a message").fill("order.eu.created")
+            page.get_by_label("Routing key").fill("order.eu.created")
             expect(page.locator(".verdict")).to_contain_text("goes to")
         expect(page.locator("main .loading")).to_have_count(0)
         picture = page.screenshot(path=pictures / f"{name}{suffix}.png")

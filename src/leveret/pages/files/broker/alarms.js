@@ -25,7 +25,7 @@ function disk(node) {
       title: "Disk alarm: publishers are blocked",
       says: `The disk of the data directory has ${bytes(node.disk_free)} free; publishers are blocked below ${bytes(node.disk_free_limit)}. Consumers continue.`,
       todo: "make room on the disk, purge or delete queues, or shorten the retention of streams (max-length-bytes, max-age).",
-      to: { title: "The greatest queues", to: link("queues", [], { sort: "message_bytes", reverse: "true" }) },
+      to: { title: "The largest queues", to: link("queues", [], { sort: "message_bytes", reverse: "true" }) },
     }
   );
 }

@@ -67,11 +67,11 @@ export function Filter({ options, label }) {
     return () => clearTimeout(timer);
   }, [text]);
   return html`<span class="filter">
-    <input type="search" aria-label=${label} placeholder=${label} value=${text} spellcheck=${false}
+    <input type="search" aria-label=${label} placeholder="Filter" value=${text} spellcheck=${false}
       onInput=${(event) => setText(event.currentTarget.value)} />
     <label class="check"><input type="checkbox" checked=${options.use_regex === "true"}
       onChange=${(event) => change({ use_regex: event.currentTarget.checked ? "true" : undefined, page: undefined })} />
-      <span>pattern</span></label>
+      <span>Regex</span></label>
   </span>`;
 }
 

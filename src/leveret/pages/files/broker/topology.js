@@ -243,9 +243,9 @@ export function Topology({ vhost, start }) {
     <input type="text" value=${value} placeholder=${placeholder} spellcheck=${false} autocomplete="off"
       onInput=${(event) => { set(event.currentTarget.value); setAsked(true); }} /></label>`;
   return html`<form class="line" onSubmit=${(event) => { event.preventDefault(); setAsked(true); }}>
-      ${field("Key of a message", key, setKey, "such as orders.eu.new")}
+      ${field("Routing key", key, setKey, "such as orders.eu.new")}
       ${field("Headers", headers, setHeaders, '{"format": "pdf"}')}
-      <button class="main">Follow it</button>
+      <button class="main">Trace route</button>
       ${asked && html`<button type="button" onClick=${() => { setAsked(false); setKey(""); setHeaders(""); }}>Clear</button>`}
     </form>
     <${Loaded} live=${live}>${(topology) => html`<${Followed} topology=${topology} vhost=${vhost} start=${start}

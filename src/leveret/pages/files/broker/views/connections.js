@@ -26,7 +26,7 @@ const columns = [
   { key: "vhost", title: "Vhost", sort: true, render: (row) => html`<${Name} text=${row.vhost} />` },
   { key: "state", title: "State", sort: true, render: (row) => html`<${Tag} text=${row.state} kind=${STATES[row.state] ?? "warn"} />` },
   { key: "protocol", title: "Protocol", sort: true, minor: true },
-  { key: "ssl", title: "TLS", sort: true, minor: true, render: (row) => (row.ssl ? row.ssl_protocol : "no") },
+  { key: "ssl", title: "TLS", sort: true, minor: true, render: (row) => (row.ssl ? row.ssl_protocol : "Not encrypted") },
   { key: "channels", title: "Channels", align: "right", sort: true, render: (row) => number(row.channels) },
   { key: "recv_oct", title: "Received", align: "right", sort: true, render: (row) => bytes(row.recv_oct) },
   { key: "send_oct", title: "Sent", align: "right", sort: true, render: (row) => bytes(row.send_oct) },
@@ -75,22 +75,22 @@ function Details({ connection, channels }) {
         ["Vhost", html`<${Name} text=${connection.vhost} />`],
         ["State", connection.state],
         ["Protocol", connection.protocol],
-        ["Logged in by", connection.auth_mechanism],
-        ["TLS", connection.ssl ? `${connection.ssl_protocol} ${connection.ssl_cipher}` : "no: what it sends can be read on the way"],
+        ["Auth mechanism", connection.auth_mechanism],
+        ["TLS", connection.ssl ? `${connection.ssl_protocol} ${connection.ssl_cipher}` : "Not encrypted"],
         ["Certificate", connection.peer_cert_subject],
         ["Connected", `${moment(connection.connected_at)} (for ${duration(Date.now() - connection.connected_at)})`],
       ]} /><//>
       <${Panel} title="Traffic and limits"><${Facts} of=${[
         ["Received", `${bytes(connection.recv_oct)} in ${number(connection.recv_cnt)} reads`],
         ["Sent", `${bytes(connection.send_oct)} in ${number(connection.send_cnt)} writes`],
-        ["Waits to be sent", bytes(connection.send_pend ?? 0)],
+        ["Send backlog", bytes(connection.send_pend ?? 0)],
         ["Memory", bytes(connection.memory ?? 0)],
         ["Heartbeat", connection.timeout ? `${number(connection.timeout)} s` : "none: a dead client is noticed late"],
-        ["Greatest frame", bytes(connection.frame_max)],
+        ["Max frame size", bytes(connection.frame_max)],
         ["Channels", `${number(connection.channels)} of ${number(connection.channel_max)}`],
       ]} /><//>
     </div>
     <${Panel} title="Channels" wide>${table}<//>
-    <${Panel} title="What the client says of itself" wide>
+    <${Panel} title="Client properties" wide>
       <${Source} value=${connection.client_properties ?? {}} label="Client properties" /><//>`;
 }

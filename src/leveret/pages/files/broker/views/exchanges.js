@@ -50,7 +50,7 @@ function Exchange({ vhost, part, options }) {
   const name = part === "amq.default" ? "" : part;
   const row = live.data;
   const isDelayed = row?.type === "x-delayed-message";
-  const tabs = [["reach", "What a key reaches"], ["bindings", "Bindings"], ["publish", "Publish"]];
+  const tabs = [["reach", "Routing"], ["bindings", "Bindings"], ["publish", "Publish"]];
   tabs.push(...(isDelayed ? [["delayed", "Scheduled"]] : []));
   const tab = tabs.some(([key]) => key === options.tab) ? options.tab : "reach";
   const isOwn = name !== "" && !name.startsWith("amq.");

@@ -104,10 +104,10 @@ export function View() {
   const scrolled = ({ currentTarget: at }) => setHeld(at.scrollHeight - at.scrollTop - at.clientHeight > NEAR);
   const shown = wanted ? lines.filter((line) => textOf(line).toLowerCase().includes(wanted.toLowerCase())) : lines;
   return html`<${Heading} title="Log">
-      <input type="search" aria-label="Show only lines with" placeholder="Show only lines with" value=${wanted}
+      <input type="search" aria-label="Filter the log" placeholder="Filter" value=${wanted}
         onInput=${(event) => setWanted(event.currentTarget.value)} />
       <label class="check"><input type="checkbox" checked=${held} onChange=${(event) => setHeld(event.currentTarget.checked)} />
-        <span>hold</span></label>
+        <span>Pause</span></label>
     <//>
     ${open === null && html`<${Empty} title="The log cannot be followed"><p>This broker may not offer it, or too many follow it
       already. Where it runs: <code>journalctl -u leveret -f</code>.</p><//>`}

@@ -54,7 +54,7 @@ function Browse({ row }) {
       <label class="inline">Key
         <input type="text" value=${key} placeholder="any; * and # as in topics" spellcheck=${false}
           onInput=${(event) => setKey(event.currentTarget.value)} /></label>
-      <button class="main" disabled=${state.busy}>${state.items ? "Look again" : "Show messages"}</button>
+      <button class="main" disabled=${state.busy}>${state.items ? "Refresh" : "Show messages"}</button>
     </form>
     ${state.error && html`<${Failure} error=${state.error} />`}
     ${state.items && state.items.length === 0 && html`<${Empty} title="No message waits">

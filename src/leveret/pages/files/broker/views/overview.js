@@ -97,7 +97,7 @@ function Rates({ stats }) {
     ["publish", "Published"], ["confirm", "Confirmed"], ["deliver_get", "Delivered"],
     ["ack", "Acked"], ["redeliver", "Redelivered"], ["return_unroutable", "Returned"],
   ];
-  return html`<${LinePlot} title="Messages in a second" height=${220} format=${rate}
+  return html`<${LinePlot} title="Message rates" height=${220} format=${rate}
     series=${lines.map(([name, label]) => ({ label, unit: "/s", dashed: OFTEN_EQUAL.includes(name) }))}
     data=${rateLines(...lines.map(([name]) => of(name)))} />`;
 }
@@ -113,9 +113,9 @@ const SINCE = "since the page was opened";
 function NodePlots() {
   const [times, syncs, memory, disk] = gathered.lines(3);
   const ms = (value) => (value === null || value === undefined ? "–" : `${value.toFixed(2)} ms`);
-  return html`<div class="plots small"><${LinePlot} title="Time of a sync (mean)" note=${SINCE} height=${160} format=${ms}
+  return html`<div class="plots small"><${LinePlot} title="Sync latency" note=${SINCE} height=${160} format=${ms}
       series=${[{ label: "Sync", unit: "ms" }]} data=${[times, syncs]} />
-    <${LinePlot} title="Memory that clients take" note=${SINCE} height=${160} format=${bytes}
+    <${LinePlot} title="Client memory" note=${SINCE} height=${160} format=${bytes}
       series=${[{ label: "Memory", unit: "B" }]} data=${[times, memory]} />
     <${LinePlot} title="Free disk" note=${SINCE} height=${160} format=${bytes}
       series=${[{ label: "Free", unit: "B" }]} data=${[times, disk]} /></div>`;
@@ -129,13 +129,13 @@ function NodeFacts({ node }) {
   const limited = node.mem_limit > 0;
   return html`<${Panel} title="Node">
     <${Facts} of=${[
-      ["Memory account", html`${bytes(node.mem_used)}${limited && ` of ${bytes(node.mem_limit)} `}
+      ["Client memory", html`${bytes(node.mem_used)}${limited && ` of ${bytes(node.mem_limit)} `}
         ${limited && html`<${Share} used=${node.mem_used} of=${node.mem_limit} label="Memory used" />`}`],
       ["… of messages", bytes(node.mem_messages)],
       ["… of definitions", bytes(node.mem_definitions)],
       ["… of connections", bytes(node.mem_connections)],
       ["Free disk", `${bytes(node.disk_free)} (alarm below ${bytes(node.disk_free_limit)})`],
-      ["Time of a sync", `${node.io_sync_avg_time.toFixed(2)} ms`],
+      ["Sync latency", `${node.io_sync_avg_time.toFixed(2)} ms`],
       ["Records in a sync", number(node.records_per_sync)],
       ["Descriptors", node.fd_total ? `${number(node.fd_used)} of ${number(node.fd_total)}` : undefined],
       ["Running for", duration(node.uptime)],

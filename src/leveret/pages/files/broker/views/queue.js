@@ -88,7 +88,7 @@ function State({ row }) {
       <${LinePlot} title="Messages" height=${220} format=${number}
         series=${[{ label: "Ready", unit: "" }, { label: "Unacked", unit: "" }]}
         data=${lengthLines(row.messages_ready_details, row.messages_unacknowledged_details)} />
-      <${LinePlot} title="Messages in a second" height=${220} format=${rate}
+      <${LinePlot} title="Message rates" height=${220} format=${rate}
         series=${lines.map(([name, label]) => ({ label, unit: "/s", dashed: name === "ack" }))} data=${rateLines(...lines.map(([name]) => of(name)))} />
     </div>
     <${Details} row=${row} />`;

@@ -28,7 +28,7 @@ export function StreamPart({ vhost, name }) {
       <${Figure} name="Messages" value=${number(stream.messages)} note=${bytes(stream.bytes)} />
       <${Figure} name="First offset" value=${number(stream.first_offset)} />
       <${Figure} name="Next offset" value=${number(stream.next_offset)} />
-      <${Figure} name="Greatest lag" value=${number([...readers, ...queries].reduce((most, one) => Math.max(most, one.lag ?? 0), 0))} />
+      <${Figure} name="Max lag" value=${number([...readers, ...queries].reduce((most, one) => Math.max(most, one.lag ?? 0), 0))} />
     </div>
     ${(readers.length > 0 || queries.length === 0) && html`<${Readers} stream=${stream} readers=${readers} reload=${live.reload} />`}
     ${queries.length > 0 && html`<${Queries} stream=${stream} queries=${queries} />`}
