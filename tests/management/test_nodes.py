@@ -50,6 +50,16 @@ def test_what_the_node_uses_and_did_has_rates(api: Api) -> None:
         assert isinstance(found[f"{name}_details"]["rate"], float)
 
 
+def test_a_node_has_a_history_without_an_earlier_request(api: Api) -> None:
+    _, rows, _ = api.answer("/api/nodes?node_stats_age=60&node_stats_incr=5")
+    assert isinstance(rows, list)
+    for name in ("mem_used", "disk_free", "io_sync_count", "io_sync_us"):
+        samples = rows[0][f"{name}_details"]["samples"]
+        assert samples[-1]["sample"] >= 0
+        assert samples[0]["timestamp"] >= samples[-1]["timestamp"]
+    assert api.answer("/api/nodes?node_stats_age=60&node_stats_incr=0")[0] == 400
+
+
 def test_a_node_is_found_by_its_name(api: Api, broker: BrokerProcess) -> None:
     found = node(api)
     assert found["name"].startswith("leveret@")

@@ -16,6 +16,7 @@ from leveret.management.sampling.sampler import Sampler
 from leveret.management.sampling.series import DETAILED, LISTED, Samples
 from support.http.http_api import Api
 from support.node.core import Node
+from support.node.virtual_loop import LoopClock, run
 
 
 def test_a_series_tells_when_its_values_came() -> None:
@@ -57,6 +58,23 @@ def test_few_queues_are_sampled_before_anybody_asks() -> None:
     assert asyncio.run(watched()) == {"a", "b"}
     client.declare("one too many")
     assert asyncio.run(watched()) == set()
+
+
+def test_totals_are_sampled_though_nobody_asks() -> None:
+    node = Node()
+    node.connect(1).declare("one too many")
+
+    async def ages() -> list[int]:
+        clock = LoopClock()
+        sampler = Sampler(Walks(node.broker, clock), unasked_max=0)
+        sampler.start()
+        await asyncio.sleep(900)
+        now = clock.wall_ms()
+        points = sampler.totals.points(("queue_declared",), 600_000, 60_000, now)
+        sampler.stop()
+        return [(now - at) // 60_000 for at, declared in points if declared == 1]
+
+    assert run(ages()) == list(range(11))
 
 
 def test_what_the_node_uses_has_rates() -> None:

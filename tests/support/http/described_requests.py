@@ -159,7 +159,8 @@ _ARGUMENTS: Final = st.dictionaries(
 #: Names of query parameters: those read by lists and handlers, and others.
 _QUERY_NAMES: Final = (
     "page", "page_size", "name", "use_regex", "sort", "sort_reverse", "columns", "pagination",
-    "msg_rates_age", "msg_rates_incr", "lengths_age", "lengths_incr", "if-unused", "if-empty",
+    "msg_rates_age", "msg_rates_incr", "lengths_age", "lengths_incr", "node_stats_age",
+    "node_stats_incr", "if-unused", "if-empty",
     "prefix", "family", "vhost", "destination", "offset", "end", "before", "timestamp", "memory",
     "lines", "max_bytes", "dry_run", "%00", "\u202e",
 )  # fmt: skip

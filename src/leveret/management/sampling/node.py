@@ -23,6 +23,7 @@ NODE_COUNTS: Final = (
     "io_write_count",
     "io_write_bytes",
     "io_sync_count",
+    "io_sync_us",
 )
 
 
@@ -42,4 +43,5 @@ def node_counts(broker: Broker, counts: Mapping[str, int]) -> list[int]:
         int(io.writes),
         int(io.bytes_written),
         int(io.syncs),
+        int(io.sync_ns) // 1000,
     ]

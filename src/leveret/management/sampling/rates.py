@@ -1,7 +1,8 @@
 """Formats rates and histories as in RabbitMQ's API.
 
 The query options `msg_rates_age` and `msg_rates_incr` (seconds) request samples of the message
-counters, and `lengths_age` and `lengths_incr` samples of the queue lengths.
+counters, `lengths_age` and `lengths_incr` samples of the queue lengths, and `node_stats_age` and
+`node_stats_incr` samples of the counts of the node.
 """
 
 from __future__ import annotations
@@ -62,16 +63,17 @@ class Ages:
 
     rates: Age | None
     lengths: Age | None
+    node: Age | None
 
     @property
     def any(self) -> bool:
         """Return whether the request asks for samples."""
-        return self.rates is not None or self.lengths is not None
+        return self.rates is not None or self.lengths is not None or self.node is not None
 
 
 def asked_ages(query: Mapping[str, str]) -> Ages:
     """Return the samples that a query asks for.  Raises: PreconditionFailed (400 in HTTP)."""
-    return Ages(_age(query, "msg_rates"), _age(query, "lengths"))
+    return Ages(_age(query, "msg_rates"), _age(query, "lengths"), _age(query, "node_stats"))
 
 
 def _age(query: Mapping[str, str], name: str) -> Age | None:
@@ -129,6 +131,15 @@ def lengths(ready: int, unacked: int, series: Samples | None, ages: Ages, now_ms
     for name, parts in _LENGTHS.items():
         found[name] = count = sum(counts[part] for part in parts)
         found[f"{name}_details"] = _details(series, parts, count, ages.lengths, now_ms, True)
+    return found
+
+
+def node_stats(counts: Mapping[str, int], series: Samples, ages: Ages, now_ms: int) -> Row:
+    """Return the counts of the node, each with its rate and the requested samples."""
+    found: Row = {}
+    for name, count in counts.items():
+        found[name] = count
+        found[f"{name}_details"] = _details(series, (name,), count, ages.node, now_ms, True)
     return found
 
 

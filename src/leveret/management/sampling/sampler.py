@@ -1,11 +1,11 @@
 """Samples the broker's counters every five seconds, for rates and histories.
 
 The core only maintains plain counters; a timer reads them, in slices.  A sample and a scrape of
-metrics at the same time share one walk over all queues (`Walks`).  If the broker has few queues,
-all of them are sampled, so that rates are known at the first request.  Otherwise a queue is sampled
-for some minutes after a request for its rate, and without requests nothing is sampled or stored.
-Each sampled queue has a series, up to a maximum: a history if it was requested individually, and
-enough samples for a rate if it was in a list.
+metrics at the same time share one walk over all queues (`Walks`).  The totals are always sampled,
+so that a page has a history when it is opened.  If the broker has few queues, all of them are
+sampled too; otherwise a queue is sampled for some minutes after a request for its rate.  Each
+sampled queue has a series, up to a maximum: a history if it was requested individually or there are
+very few queues, and enough samples for a rate if it was in a list.
 """
 
 from __future__ import annotations
@@ -31,6 +31,13 @@ _HISTORIES_MAX: Final = 1_000
 #: A broker with up to this many queues is sampled even without requests for rates, which takes 4 ms
 #: every five seconds.
 _UNASKED_QUEUES_MAX: Final = 2_000
+
+#: Up to this many queues have a history even without requests, of 16 KiB each.
+_UNASKED_HISTORIES_MAX: Final = 200
+
+#: Without requests, samples are one interval apart for each time that the broker has this many
+#: queues: a walk over them takes 20 ms, so that samples take less than half a percent of a core.
+_UNASKED_QUEUES_PER_SAMPLE: Final = 100_000
 
 #: How long a queue is sampled after the last request for its rate.
 _SAMPLES_KEPT_SECONDS: Final = 300
@@ -212,30 +219,38 @@ class Sampler:
         return now_ms - known.wall_ms >= SAMPLE_SECONDS * 1000 or now_ms < known.wall_ms
 
     async def _run(self) -> None:
-        """Sample every five seconds, as long as there are few queues or rates are requested."""
+        """Sample every five seconds; a broker with very many queues less often without requests."""
         kept = int(_SAMPLES_KEPT_SECONDS / SAMPLE_SECONDS)
-        while self._watches_all() or self._ticks - self._asked <= kept:
-            await self.sample()
+        while True:
+            self._watch_all()
+            queues = 0 if self._found is None else self._found.sums.queues
+            if self._ticks - self._asked <= kept:
+                await self.sample()
+            elif self._ticks % max(1, queues // _UNASKED_QUEUES_PER_SAMPLE) == 0:
+                self.ordered = None
+                await self.sample()
             await asyncio.sleep(SAMPLE_SECONDS)
             self._ticks += 1
             self._forget(self._ticks - kept)
-        self.totals = Samples(TOTAL_NAMES, TOTALS)
-        self._found = None
-        self.ordered = None
 
-    def _watches_all(self) -> bool:
-        """Sample all queues if the broker has few enough; return whether it does."""
+    def _watch_all(self) -> None:
+        """Sample all queues, if the broker has few enough."""
         vhosts = self._broker.vhosts
         most = self._unasked_max
-        if len(vhosts) > most or sum(len(one.queues.by_name) for one in vhosts.values()) > most:
-            return False
+        if len(vhosts) > most:
+            return
+        count = sum(len(one.queues.by_name) for one in vhosts.values())
+        if count > most:
+            return
+        detailed = count <= _UNASKED_HISTORIES_MAX
+        grains = DETAILED if detailed else LISTED
         for key in islice(queue_names(self._broker, None), most):
             watched = self.queues.get(key)
             if watched is None:
-                self.queues[key] = _Watched(Samples(QUEUE_COUNTS, LISTED), self._ticks)
+                self.queues[key] = _Watched(Samples(QUEUE_COUNTS, grains), self._ticks)
+                self._histories += detailed
             else:
                 watched.asked = self._ticks
-        return True
 
     async def sample(self) -> None:
         """Take one sample of everything."""

@@ -25,7 +25,10 @@ from leveret.management.routes.node.identity import (
 from leveret.management.routes.node.overview import churn, exchange_types
 from leveret.management.routes.shared import BROKER, OPERATOR, Row, row_response, shared_response
 from leveret.management.sampling.node import NODE_COUNTS, node_counts
-from leveret.management.sampling.sampler import Sampler
+from leveret.management.sampling.rates import Ages, asked_ages, node_stats
+
+#: The options of a request that may be answered with a recent answer to the same request.
+_SAMPLES_ASKED: Final = {"node_stats_age", "node_stats_incr"}
 
 #: The parts of RabbitMQ's memory breakdown that this broker does not have.
 _OTHER_BUCKETS: Final = (
@@ -101,7 +104,7 @@ def _node(request: web.Request) -> Row:
         "letters_dropped_memory": int(core.letters_dropped.memory),
         **churn(broker, operator.sampler),
         **counts,
-        **_with_rates(broker, operator.sampler, counts),
+        **_with_rates(request, counts, asked_ages(request.query)),
         "store_damages": int(damage.places),
         "store_damages_known": int(damage.known),
         "store_records_lost": int(damage.records_lost),
@@ -123,14 +126,13 @@ def _memory_alarm(broker: Broker) -> Row:
     }
 
 
-def _with_rates(broker: Broker, sampler: Sampler, counts: Mapping[str, int]) -> Row:
-    """Return the counts of the node's resource use and I/O, each with its rate."""
+def _with_rates(request: web.Request, counts: Mapping[str, int], ages: Ages) -> Row:
+    """Return the counts of the node's resource use and I/O, each with its rate and samples."""
+    sampler = request.app[OPERATOR].sampler
     sampler.ask()
-    found: Row = {}
-    for name, number in zip(NODE_COUNTS, node_counts(broker, counts), strict=True):
-        found[name] = number
-        found[f"{name}_details"] = {"rate": sampler.totals.rate((name,), number, sampler.now_ms())}
-    return found
+    numbers = node_counts(request.app[BROKER], counts)
+    named = dict(zip(NODE_COUNTS, numbers, strict=True))
+    return node_stats(named, sampler.totals, ages, sampler.now_ms())
 
 
 def _memory(request: web.Request) -> dict[str, int]:
@@ -158,7 +160,7 @@ def _resident_bytes() -> int:
 
 async def nodes(request: web.Request) -> web.StreamResponse:
     """Return the only node."""
-    if request.query:
+    if not request.query.keys() <= _SAMPLES_ASKED:
         return await rows_response(request, [_node(request)])
 
     async def alone() -> object:
