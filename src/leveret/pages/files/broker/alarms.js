@@ -3,6 +3,12 @@
 import { bytes, counted, number } from "../common/format.js";
 import { link } from "./router.js";
 
+/** Return the alarms of a node in a few words, or "all well". */
+export function healthOf(node) {
+  const [first, ...others] = alarmsOf(node).map((alarm) => alarm.title.split(":")[0]);
+  return first ? `${first}${others.length > 0 ? ` and ${number(others.length)} more` : ""}` : "all well";
+}
+
 /** Return the alarms of a node as `{title, says, todo, to}`. */
 export function alarmsOf(node) {
   return [memory(node), disk(node), damage(node), letters(node), sockets(node)].filter(Boolean);

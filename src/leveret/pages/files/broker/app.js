@@ -9,7 +9,7 @@ import { identify, Login } from "./login.js";
 import { Empty, Failure, Heading } from "./parts.js";
 import { change, link, useRoute } from "./router.js";
 import { Shell } from "./shell.js";
-import { sessionEnded, silentSince, user, useStore } from "./store.js";
+import { broker, node, sessionEnded, silentSince, user, useStore } from "./store.js";
 
 /** Each view is loaded on first use; its module exports `View({parts, options})`. */
 const LOADERS = {
@@ -87,9 +87,11 @@ function Page() {
     look();
     return () => clearTimeout(timer);
   }, [known]);
+  const about = useStore(broker);
   useEffect(() => {
-    document.title = `${legible(route.parts[route.parts.length - 1] ?? route.view)} · Leveret`;
-  }, [route]);
+    const shown = route.parts[route.parts.length - 1] ?? route.view;
+    document.title = `${legible(shown)} · ${about ? legible(about.cluster_name) : "Leveret"}`;
+  }, [route, about]);
   if (known === undefined) {
     return failed
       ? html`<main class="login"><${Failure} error=${failed} /></main>`
@@ -124,6 +126,8 @@ user.heard.add((known) => {
     dismiss();
     searching.set(false);
     helping.set(false);
+    broker.set(null);
+    node.set(null);
   } else {
     if (lastName !== "" && known.name !== lastName) {
       change({ vhost: undefined });

@@ -1,31 +1,34 @@
-// The frame around each view: navigation, search, vhost, theme, user, and the banner.
+// The frame around each view: the broker and its health, navigation, search, vhost, theme, user, and the banner.
 
 import { html, useEffect, useState } from "../vendor/htm-preact.js";
 import { legible, moment } from "../common/format.js";
+import { healthOf } from "./alarms.js";
 import { get, signOut } from "./api.js";
 import { Asking, say } from "./ask.js";
 import { KeysHelp, helping, searching, seenViews, useKeys } from "./keys.js";
 import { useLive } from "./live.js";
 import { change, chooseVhost, link } from "./router.js";
 import { Search } from "./search.js";
-import { chosenVhost, sessionEnded, silentSince, user, useStore } from "./store.js";
+import { broker, chosenVhost, monitors, node, sessionEnded, silentSince, user, useStore, vhostNames } from "./store.js";
 
 /** The frame; `shown` is the name of the view in it. */
 export function Shell({ shown, children }) {
   const [open, setOpen] = useState(false);
+  const old = useStore(silentSince) ? " old" : "";
   useKeys();
   useEffect(() => setOpen(false), [shown]);
   return html`<a class="skip" href="#content" onClick=${skip}>To the content</a>
-    <header class="bar">
+    <header class=${`bar${old}`}>
       <button type="button" class="menu" aria-expanded=${open} aria-controls="views"
         onClick=${() => setOpen(!open)} aria-label="Views">☰</button>
       <a class="brand" href=${link("overview")}>Leveret</a>
+      <${Broker} />
       <button type="button" class="find" onClick=${() => searching.set(true)}>
         <span>Find<span class="more"> anything</span></span> <kbd>/</kbd>
       </button>
       <${VhostChoice} /><${Theme} /><${Account} />
     </header>
-    <nav id="views" class=${open ? "views open" : "views"} aria-label="Views">
+    <nav id="views" class=${`views${open ? " open" : ""}${old}`} aria-label="Views">
       ${seenViews().map((one) => html`<a
         href=${link(one.view)} aria-current=${one.view === shown ? "page" : undefined}
         title=${`g ${one.letter}`} onClick=${() => setOpen(false)}>${one.title}</a>`)}
@@ -33,6 +36,22 @@ export function Shell({ shown, children }) {
     </nav>
     <${Content}>${children}<//>
     <${Search} /><${KeysHelp} /><${Asking} />`;
+}
+
+const ABOUT = "overview?columns=cluster_name,product_name,product_version";
+
+/** The name and the version of the broker, and its health for users that may see it. */
+function Broker() {
+  const about = useStore(broker);
+  const seen = useStore(node);
+  const since = useStore(silentSince);
+  useLive(async (signal) => broker.set(await get(ABOUT, signal)), "broker", { every: 60000 });
+  useLive(async (signal) => node.set(monitors() ? (await get("nodes", signal))[0] : null), "health", { every: 5000 });
+  const health = since ? "no answer" : seen && healthOf(seen);
+  return html`<div class="broker">
+    ${about && html`<bdi class="broker-name" title=${about.cluster_name}>${legible(about.cluster_name)}</bdi>${" "}<span class="note" title=${`${about.product_name} ${about.product_version}`}>${about.product_version}</span>`}
+    ${health && html`<a class=${`health ${health === "all well" ? "good" : "bad"}`} href=${link("overview")}>${health}</a>`}
+  </div>`;
 }
 
 /** The view, marked as old while the broker does not answer. */
@@ -62,6 +81,7 @@ function VhostChoice() {
   const load = async (signal) => ({ chosen, vhosts: await get("vhosts?columns=name", signal) });
   const { data } = useLive(load, `vhosts ${chosen}`, { every: 10000, keep: true });
   const names = (data?.vhosts ?? []).map((one) => one.name);
+  useEffect(() => vhostNames.set(names), [data]);
   // An answer from before the choice does not count: the vhost may be new.
   const isGone = data?.chosen === chosen && chosen !== "" && !names.includes(chosen);
   useEffect(() => {
@@ -71,7 +91,7 @@ function VhostChoice() {
     }
   }, [isGone]);
   if (names.length < 2) {
-    return null;
+    return names.length === 1 && html`<span class="vhost">vhost <bdi>${legible(names[0])}</bdi></span>`;
   }
   return html`<select class="vhost" aria-label="Vhost" value=${chosen}
     onChange=${(event) => chooseVhost(event.currentTarget.value)}>

@@ -37,6 +37,15 @@ export const sessionEnded = new Store(false);
 /** The vhost that limits lists, from the address; empty for all. */
 export const chosenVhost = new Store("");
 
+/** The visible vhosts, by name. */
+export const vhostNames = new Store([]);
+
+/** The broker (`{cluster_name, product_name, product_version}`), null if not known yet. */
+export const broker = new Store(null);
+
+/** The node as last seen by a user that may see it, else null. */
+export const node = new Store(null);
+
 /** The time (ms) since which the broker has not answered; 0 while it does. */
 export const silentSince = new Store(0);
 
