@@ -68,6 +68,36 @@ def test_a_queue_is_found_by_its_name_and_by_the_keyboard(page: Page, channel: C
     expect(page.get_by_role("heading", level=1)).to_contain_text("found.me")
 
 
+def test_the_longest_queue_is_first_and_features_are_badges(
+    page: Page, channel: Channel, api: Api
+) -> None:
+    arguments = {"x-message-ttl": 900_000, "x-max-priority": 3, "x-expires": 900_000}
+    to_dead = {"x-dead-letter-exchange": "", "x-single-active-consumer": True}
+    filled(channel, "featured.short", 1, **arguments, **to_dead)
+    filled(channel, "featured.long", 4)
+    policy = {"pattern": "^featured.short", "definition": {"max-length": 9}}
+    assert api.change("PUT", "/api/policies/%2F/limited", policy) == 201
+    page.goto("#/queues?name=featured")
+    rows = page.locator("tbody tr")
+    expect(rows.first).to_contain_text("featured.long")
+    badges = rows.last.locator(".marks .tag")
+    expect(badges).to_have_text(["D", "TTL", "Pri", "Exp", "DLX", "SAC", "Lim", "limited"])
+    expect(rows.last.get_by_text("Lim", exact=True)).to_have_attribute(
+        "title", "max-length = 9 (policy)"
+    )
+    # A column in which all rows would be equal is left out.
+    vhost = page.get_by_role("columnheader", name="Vhost")
+    expect(vhost).to_have_count(0)
+    assert api.change("PUT", "/api/vhosts/second") == 201
+    page.reload()
+    expect(vhost).to_have_count(1)
+    assert api.change("DELETE", "/api/vhosts/second") == 204
+    page.goto("#/overview")
+    longest = page.get_by_role("region", name="Longest queues").locator("tbody tr")
+    expect(longest.first).to_contain_text("featured.long")
+    assert api.change("DELETE", "/api/policies/%2F/limited") == 204
+
+
 @pytest.mark.pages_more
 def test_a_list_is_sorted_and_cut_by_the_broker(page: Page, channel: Channel, api: Api) -> None:
     filled(channel, "unasked", 0)
@@ -78,9 +108,10 @@ def test_a_list_is_sorted_and_cut_by_the_broker(page: Page, channel: Channel, ap
     expect(page.locator(".pager")).to_contain_text("25 of 30")
     page.get_by_role("button", name="Next page").click()
     expect(page.locator("tbody tr")).to_have_count(5)
-    page.get_by_role("button", name="Ready").click()
-    expect(page.locator("tbody tr").first).to_contain_text("2")
     expect(page.locator("th[aria-sort=descending]")).to_have_text("Ready▾")
+    page.get_by_role("button", name="Ready").click()
+    expect(page.locator("th[aria-sort=ascending]")).to_have_text("Ready▴")
+    expect(page.locator("tbody tr").first).to_contain_text("page.00")
     for number in range(30):
         api.ask("DELETE", f"/api/queues/%2F/page.{number:02}")
     # The page that is asked for is not there any more: the list shows the first.

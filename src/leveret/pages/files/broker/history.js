@@ -14,6 +14,12 @@ export function samplesOf(range) {
   return { msg_rates_age: age, msg_rates_incr: step, lengths_age: age, lengths_incr: step };
 }
 
+/** Return the query of a request for samples of a node. */
+export function nodeSamplesOf(range) {
+  const { age, step } = RANGES[range] ?? RANGES["10m"];
+  return { node_stats_age: age, node_stats_incr: step };
+}
+
 /** Return the samples of several `…_details`, oldest first, on common times (s). */
 function aligned(details) {
   const columns = details.map((one) => [...(one?.samples ?? [])].reverse());
@@ -59,24 +65,9 @@ export function rates(times, counts) {
   });
 }
 
-/** Values without a history in the broker, collected while the page is open. */
-export class Gathered {
-  constructor(kept = 600) {
-    this.kept = kept;
-    this.rows = [];
-  }
-
-  /** Add the current values, one for each line. */
-  add(time, values) {
-    const last = this.rows[this.rows.length - 1];
-    if (!last || time - last[0] >= 1) {
-      this.rows.push([time, ...values]);
-      this.rows.splice(0, Math.max(0, this.rows.length - this.kept));
-    }
-  }
-
-  /** Return `[times, ...values]`. */
-  lines(count) {
-    return Array.from({ length: count + 1 }, (_, column) => this.rows.map((row) => row[column]));
-  }
+/** Return `[times, values]`: the milliseconds that a sync took between two samples; null without a sync. */
+export function latencyLine(syncs, micros) {
+  const [times, [counts, taken]] = aligned([syncs, micros]);
+  const mean = (at) => (counts[at] > counts[at - 1] ? (taken[at] - taken[at - 1]) / (counts[at] - counts[at - 1]) / 1000 : null);
+  return [times, counts.map((_, at) => (at === 0 ? null : mean(at)))];
 }

@@ -7,12 +7,22 @@ import { get, path, query } from "./api.js";
 import { useLive } from "./live.js";
 import { Failure } from "./parts.js";
 import { change } from "./router.js";
-import { chosenVhost, useStore } from "./store.js";
+import { chosenVhost, useStore, vhostNames } from "./store.js";
 
 export const PAGE_SIZES = [25, 50, 100, 250, 500];
 
+/** The order of a list unless another is given: by vhost and name. */
+const NAMES = { key: "", reverse: false };
+
+/** Return the columns without that of the vhost if there is only one, or one is chosen. */
+export function useShown(columns) {
+  const chosen = useStore(chosenVhost);
+  const several = useStore(vhostNames).length > 1;
+  return columns.filter((one) => one.key !== "vhost" || (several && !chosen));
+}
+
 /** The path of a list, for all vhosts or for one. */
-function listPath(list, vhost, isVhosts) {
+export function listPath(list, vhost, isVhosts) {
   if (!vhost) {
     return list;
   }
@@ -21,17 +31,18 @@ function listPath(list, vhost, isVhosts) {
 
 /**
  * Load one page of a list, limited to the selected vhost; with `isVhosts` the path begins with that
- * of the vhost.  `options` are those of the address: name, use_regex, sort, reverse, page, size.
+ * of the vhost.  `options` are those of the address: name, use_regex, sort, reverse, page, size;
+ * `sort` is the order without one.
  */
-export function useList(list, options, { isVhosts = false, extra = {}, every = 5000, sort = "" } = {}) {
+export function useList(list, options, { isVhosts = false, extra = {}, every = 5000, sort = NAMES } = {}) {
   const vhost = useStore(chosenVhost);
   const asked = {
     page: options.page ?? 1,
     page_size: options.size ?? 50,
     name: options.name,
     use_regex: options.name && options.use_regex,
-    sort: options.sort ?? sort,
-    sort_reverse: options.sort ? options.reverse : undefined,
+    sort: options.sort ?? sort.key,
+    sort_reverse: options.sort ? options.reverse : sort.reverse || undefined,
     ...extra,
   };
   const load = (signal) => get(listPath(list, vhost, isVhosts) + query(asked), signal);
@@ -102,7 +113,8 @@ function Pager({ data }) {
 }
 
 /** One page of a list; `empty` is the text for an empty list. */
-export function ListTable({ live, columns, options, caption, empty, sort = "" }) {
+export function ListTable({ live, columns, options, caption, empty, sort = NAMES }) {
+  const visible = useShown(columns);
   if (live.data === undefined) {
     return live.error
       ? html`<${Failure} error=${live.error} retry=${live.reload} />`
@@ -112,10 +124,10 @@ export function ListTable({ live, columns, options, caption, empty, sort = "" })
   if (data.total_count === 0) {
     return empty;
   }
-  const shown = { key: options.sort ?? sort, reverse: options.reverse === "true" };
+  const shown = options.sort ? { key: options.sort, reverse: options.reverse === "true" } : sort;
   const nothing = `Nothing has “${options.name ?? ""}” in its name.`;
   return html`${live.error && live.error.status !== 0 && html`<${Failure} error=${live.error} />`}
-    <${DataTable} columns=${columns} rows=${data.items} caption=${caption} empty=${nothing}
+    <${DataTable} columns=${visible} whole rows=${data.items} caption=${caption} empty=${nothing}
       sort=${shown} onSort=${(next) => change({ sort: next.key, reverse: next.reverse ? "true" : undefined, page: undefined })} />
     <${Pager} data=${data} />`;
 }

@@ -79,12 +79,12 @@ const lately = (plot, first, last) => {
   return [Math.min(first ?? end, end - SECONDS_LEAST), end];
 };
 
-function optionsOf({ series, height, width, format, drawn, onZoom, raw, span }) {
-  // Without a pointer, the last values are shown.
-  const told = (at) => at ?? (raw()[0]?.length ?? 0) - 1;
+function optionsOf({ series, height, width, format, drawn, onZoom, raw, span, quiet }) {
+  // Without a pointer, the last values are shown, or none.
+  const told = (at) => at ?? (quiet ? null : (raw()[0]?.length ?? 0) - 1);
   const shown = (one, place) => (plot, value, seriesPlace, at) => {
     const found = raw()[place + 1]?.[told(at)];
-    return found === null || found === undefined ? "–" : format(found);
+    return told(at) === null ? "" : found === null || found === undefined ? "–" : format(found);
   };
   return {
     width,
@@ -94,7 +94,7 @@ function optionsOf({ series, height, width, format, drawn, onZoom, raw, span }) 
     scales: { x: { time: true, range: span ?? lately }, y: { range: upwards } },
     axes: axesOf(format),
     series: [
-      { label: "Time", value: (plot, value, seriesPlace, at) => moment(raw()[0]?.[told(at)] * 1000) },
+      { label: "Time", value: (plot, value, seriesPlace, at) => (told(at) === null ? "" : moment(raw()[0]?.[told(at)] * 1000)) },
       ...series.map((one, place) => ({ label: one.label, value: shown(one, place), ...drawn(place) })),
     ],
     hooks: {
@@ -104,7 +104,7 @@ function optionsOf({ series, height, width, format, drawn, onZoom, raw, span }) 
 }
 
 /** Keep a plot in an element: recreated for another shape or theme, and updated with new data. */
-function usePlot({ title, series, data, height, format, drawn, made, span }) {
+function usePlot({ title, series, data, height, format, drawn, made, span, quiet }) {
   const place = useRef(null);
   const plot = useRef(null);
   const raw = useRef(data);
@@ -120,7 +120,7 @@ function usePlot({ title, series, data, height, format, drawn, made, span }) {
   useLayoutEffect(() => {
     const element = place.current;
     const width = () => Math.max(200, Math.floor(element.clientWidth));
-    const options = optionsOf({ series, height, width: width(), format, drawn, onZoom, raw: () => raw.current, span });
+    const options = optionsOf({ series, height, width: width(), format, drawn, onZoom, raw: () => raw.current, span, quiet });
     plot.current = new uPlot(options, made(raw.current), element);
     plot.current.over.addEventListener("dblclick", () => onZoom(false));
     const watcher = new ResizeObserver(() => {
@@ -162,29 +162,35 @@ function lonePlaces(plot, series) {
 /** Return whether any series has a value. */
 const hasValues = (data) => data.slice(1).some((values) => values.some((value) => value !== null && value !== undefined));
 
-function PlotFrame({ title, note, data, place, zoomed, whole, stacked: inStacks }) {
-  return html`<figure class=${`plot${inStacks ? " stacked" : ""}`} aria-label=${title}>
+/** Return whether there are lines to see: two times at least, and a value other than 0. */
+const hasHeights = (data) => data[0].length > 1 && data.slice(1).some((values) => values.some(Boolean));
+
+function PlotFrame({ title, note, now, data, place, zoomed, whole, stacked: inStacks, quiet, nothing = "No values yet." }) {
+  const isFlat = quiet && !hasHeights(data);
+  return html`<figure class=${`plot${inStacks ? " stacked" : ""}${quiet ? " quiet" : ""}${isFlat ? " flat" : ""}`} aria-label=${title}>
     <figcaption>${title}${note && html` <span class="note">${note}</span>`}
+      ${now && html`<span class="plot-now">${now}</span>`}
       ${zoomed && html`<button type="button" class="small" onClick=${whole}>Show all</button>`}
     </figcaption>
     <div class="plot-place" ref=${place}></div>
-    ${!hasValues(data) && html`<p class="note nothing">No values yet.</p>`}
+    ${(isFlat || !hasValues(data)) && html`<p class="note nothing">${nothing}</p>`}
   </figure>`;
 }
 
 /**
  * Draw lines over time.  `data` is `[seconds, …values]`; a series is `{label, unit, dashed}`, where a dashed
- * line leaves the one below it visible; `format` formats a value.
+ * line leaves the one below it visible; `format` formats a value.  `now` is the present value.  A `quiet` plot
+ * shows values only under the pointer, and the text `nothing` instead of lines that are all 0.
  */
-export function LinePlot({ title, note, series, data, height = 220, format = number }) {
+export function LinePlot({ title, note, now, series, data, height = 220, format = number, quiet = false, nothing }) {
   const drawn = (place) => {
     const colour = plotColour(place);
     const points = { show: false, size: 6, fill: colour, filter: lonePlaces };
     const dash = series[place].dashed ? DASH : undefined;
     return { stroke: colour, width: 1.75, dash, fill: series.length === 1 ? `${colour}22` : undefined, points };
   };
-  const frame = usePlot({ title, series, data, height, format, drawn, made: (given) => given });
-  return html`<${PlotFrame} title=${title} note=${note} data=${data} ...${frame} />`;
+  const frame = usePlot({ title, series, data, height, format, drawn, made: (given) => given, quiet });
+  return html`<${PlotFrame} title=${title} note=${note} now=${now} data=${data} quiet=${quiet} nothing=${nothing} ...${frame} />`;
 }
 
 /** Return each series on top of those before it. */

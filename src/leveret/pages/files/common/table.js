@@ -216,9 +216,10 @@ function TableRows({ rows, columns, from, to, partly }) {
  * Show rows.  A column is `{key, title, align, minor, render(row), value(row), text(row), sort, note}`: it is
  * sorted by `value` and filtered by `text`; both are `row[key]` unless given.  With `onSort` the
  * caller sorts: it is called with `{key, reverse}`, and only columns with `sort` can be chosen;
- * without it all columns can, except those with `sort: false`.  `filter` says whether rows can be filtered.
+ * without it all columns can, except those with `sort: false`.  `filter` says whether rows can be filtered;
+ * a `whole` table is all of a view, and takes the height of the window.
  */
-export function DataTable({ columns, rows, sort, onSort, empty = "There is nothing.", caption, filter }) {
+export function DataTable({ columns, rows, sort, onSort, empty = "There is nothing.", caption, filter, whole }) {
   const box = useRef(null);
   const [own, setOwn] = useState(sort ?? null);
   const [wanted, setWanted] = useState("");
@@ -241,7 +242,7 @@ export function DataTable({ columns, rows, sort, onSort, empty = "There is nothi
   const filters = filter ?? (!onSort && rows.length >= FILTERED_FROM);
   return html`<div class="table">
     ${filters && html`<${FilterField} caption=${caption} wanted=${wanted} setWanted=${setWanted} found=${shown.length} count=${rows.length} />`}
-    <div class=${`table-box${partly ? " long" : ""}`} ref=${box} tabindex="0" role="region" aria-label=${caption}>
+    <div class=${`table-box${partly ? " long" : ""}${whole ? " whole" : ""}`} ref=${box} tabindex="0" role="region" aria-label=${caption}>
       <table aria-rowcount=${partly ? shown.length + 1 : undefined}>
         ${caption && html`<caption>${caption}</caption>`}
         <thead><tr>${columns.map((column) => html`<${HeadCell} key=${column.key} column=${column} order=${order} choose=${choose} sortable=${sortable(column)} />`)}</tr></thead>

@@ -3,41 +3,37 @@
 import { html } from "../../vendor/htm-preact.js";
 import { bytes, duration, number, rate, rateKnown } from "../../common/format.js";
 import { LinePlot } from "../../common/plot.js";
+import { DataTable } from "../../common/table.js";
 import { get, query } from "../api.js";
 import { alarmsOf } from "../alarms.js";
-import { Gathered, lengthLines, RANGES, rateLines, samplesOf } from "../history.js";
+import { latencyLine, lengthLines, nodeSamplesOf, RANGES, rateLines, samplesOf } from "../history.js";
+import { listPath, useShown } from "../list.js";
 import { useLive } from "../live.js";
 import { Empty, Facts, Figure, Heading, Loaded, Panel } from "../parts.js";
+import { listColumns, QUEUE_FIELDS } from "../queue_columns.js";
 import { change, link } from "../router.js";
-import { monitors } from "../store.js";
+import { chosenVhost, monitors, node as nodeSeen, useStore } from "../store.js";
 
-const EVERY = 2000;
+/** The interval of the broker's samples. */
+const SAMPLED_EVERY = 5000;
 
-/** The node's figures since the page was opened; the broker keeps no history of them. */
-const gathered = new Gathered();
-
-async function load(range, signal) {
-  const [overview, nodes] = await Promise.all([
-    get(`overview${query(samplesOf(range))}`, signal),
-    monitors() ? get("nodes", signal) : null,
-  ]);
-  const node = nodes?.[0] ?? null;
-  if (node) {
-    gathered.add(Date.now() / 1000, [node.io_sync_avg_time, node.mem_used, node.disk_free]);
-  }
-  return { overview, node };
+async function loadNode(range, signal) {
+  const [row] = await get(`nodes${query(nodeSamplesOf(range))}`, signal);
+  nodeSeen.set(row);
+  return row;
 }
 
 export function View({ options }) {
   const range = Object.hasOwn(RANGES, options.range ?? "") ? options.range : "10m";
-  const live = useLive((signal) => load(range, signal), `overview ${range}`, { every: EVERY, keep: true });
+  const live = useLive((signal) => get(`overview${query(samplesOf(range))}`, signal), `overview ${range}`, { keep: true });
+  const node = useLive((signal) => (monitors() ? loadNode(range, signal) : null), `node ${range}`, { every: SAMPLED_EVERY, keep: true });
   return html`<${Heading} title="Overview">
       <select aria-label="How far back" value=${range}
         onChange=${(event) => change({ range: event.currentTarget.value })}>
         ${Object.entries(RANGES).map(([key, one]) => html`<option value=${key} selected=${key === range}>${one.title}</option>`)}
       </select>
     <//>
-    <${Loaded} live=${live}>${(data) => html`<${Body} ...${data} />`}<//>`;
+    <${Loaded} live=${live}>${(overview) => html`<${Body} overview=${overview} node=${node.data ?? null} />`}<//>`;
 }
 
 function Body({ overview, node }) {
@@ -47,11 +43,31 @@ function Body({ overview, node }) {
       <${Rates} stats=${overview.message_stats ?? {}} />
       <${Lengths} totals=${overview.queue_totals ?? {}} />
     </div>
-    ${node && html`<${NodePlots} />`}
+    ${overview.queue_totals?.messages > 0 && html`<${Longest} queues=${overview.object_totals?.queues ?? 0} />`}
+    ${node && html`<${NodePlots} node=${node} />`}
     <div class="plots">
       ${node && html`<${NodeFacts} node=${node} />`}
       <${Product} overview=${overview} node=${node} />
     </div>`;
+}
+
+/** From this many queues on, the longest are requested less often, since the broker compares all of them. */
+const MANY_QUEUES = 10_000;
+
+/** The streams among the longest queues are no backlog, so a few more are requested. */
+const ASKED_FOR = 20;
+const LONGEST = 5;
+
+function Longest({ queues }) {
+  const vhost = useStore(chosenVhost);
+  const asked = { page: 1, page_size: ASKED_FOR, sort: "messages_ready", sort_reverse: true, columns: QUEUE_FIELDS, lengths_age: 300, lengths_incr: 10 };
+  const live = useLive((signal) => get(listPath("queues", vhost) + query(asked), signal), `longest ${vhost}`,
+    { every: queues < MANY_QUEUES ? SAMPLED_EVERY : 30000, keep: true });
+  const columns = useShown(listColumns(["name", "vhost", "messages_ready", "messages_unacknowledged", "depth", "in", "out", "consumers"]));
+  const rows = (live.data?.items ?? []).filter((row) => row.type !== "stream" && row.messages_ready > 0).slice(0, LONGEST);
+  return rows.length > 0 && html`<${Panel} title="Longest queues" wide
+    actions=${html`<a href=${link("queues")}>All queues</a>`}>
+    <${DataTable} caption="Longest queues" columns=${columns.map((one) => ({ ...one, sort: false }))} rows=${rows} /><//>`;
 }
 
 function Alarms({ node }) {
@@ -83,8 +99,7 @@ function Counts({ overview }) {
     <${Figure} name="Consumers" value=${number(objects.consumers ?? 0)} />
   </div>
   ${objects.connections === 0 && objects.queues === 0 && html`<${Empty} title="Nobody uses this broker yet">
-    <p>Connect a client of AMQP 0-9-1${amqp && html` to port <code>${String(amqp.port)}</code>`}, <a href=${link("queues")}>declare a queue</a>
-      here, or run <code>leveret demo</code> for a broker with traffic to look at.</p>
+    <p>Connect a client of AMQP 0-9-1${amqp && html` to port <code>${String(amqp.port)}</code>`}, <a href=${link("queues")}>declare a queue</a> here, or run <code>leveret demo</code> for a broker with traffic to look at.</p>
   <//>`}`;
 }
 
@@ -97,28 +112,29 @@ function Rates({ stats }) {
     ["publish", "Published"], ["confirm", "Confirmed"], ["deliver_get", "Delivered"],
     ["ack", "Acked"], ["redeliver", "Redelivered"], ["return_unroutable", "Returned"],
   ];
-  return html`<${LinePlot} title="Message rates" height=${220} format=${rate}
+  return html`<${LinePlot} title="Message rates" height=${190} format=${rate} quiet nothing="No message was published or delivered in this time."
     series=${lines.map(([name, label]) => ({ label, unit: "/s", dashed: OFTEN_EQUAL.includes(name) }))}
     data=${rateLines(...lines.map(([name]) => of(name)))} />`;
 }
 
 function Lengths({ totals }) {
-  return html`<${LinePlot} title="Messages in queues" height=${220} format=${number}
+  return html`<${LinePlot} title="Messages in queues" height=${190} format=${number} quiet nothing="The queues were empty in this time."
     series=${[{ label: "Ready", unit: "" }, { label: "Unacked", unit: "" }]}
     data=${lengthLines(totals.messages_ready_details, totals.messages_unacknowledged_details)} />`;
 }
 
-const SINCE = "since the page was opened";
+const ms = (value) => (value === null || value === undefined ? "–" : `${value.toFixed(2)} ms`);
 
-function NodePlots() {
-  const [times, syncs, memory, disk] = gathered.lines(3);
-  const ms = (value) => (value === null || value === undefined ? "–" : `${value.toFixed(2)} ms`);
-  return html`<div class="plots small"><${LinePlot} title="Sync latency" note=${SINCE} height=${160} format=${ms}
-      series=${[{ label: "Sync", unit: "ms" }]} data=${[times, syncs]} />
-    <${LinePlot} title="Client memory" note=${SINCE} height=${160} format=${bytes}
-      series=${[{ label: "Memory", unit: "B" }]} data=${[times, memory]} />
-    <${LinePlot} title="Free disk" note=${SINCE} height=${160} format=${bytes}
-      series=${[{ label: "Free", unit: "B" }]} data=${[times, disk]} /></div>`;
+function NodePlots({ node }) {
+  const latencies = latencyLine(node.io_sync_count_details, node.io_sync_us_details);
+  const last = latencies[1].findLast((value) => value !== null);
+  const plot = (title, label, now, format, data, nothing) => html`<${LinePlot} title=${title} now=${now} height=${150} format=${format} quiet nothing=${nothing}
+    series=${[{ label, unit: "" }]} data=${data} />`;
+  return html`<div class="plots small">
+    ${plot("Sync latency", "Mean", last === undefined ? html`${ms(node.io_sync_avg_time)} <span class="note">mean since the start</span>` : ms(last), ms, latencies, "Too little was synced in this time for a chart.")}
+    ${plot("Client memory", "Memory", bytes(node.mem_used), bytes, lengthLines(node.mem_used_details), "No history yet.")}
+    ${plot("Free disk", "Free", bytes(node.disk_free), bytes, lengthLines(node.disk_free_details), "No history yet.")}
+  </div>`;
 }
 
 function Share({ used, of, label }) {
@@ -129,14 +145,12 @@ function NodeFacts({ node }) {
   const limited = node.mem_limit > 0;
   return html`<${Panel} title="Node">
     <${Facts} of=${[
-      ["Client memory", html`${bytes(node.mem_used)}${limited && ` of ${bytes(node.mem_limit)} `}
-        ${limited && html`<${Share} used=${node.mem_used} of=${node.mem_limit} label="Memory used" />`}`],
-      ["… of messages", bytes(node.mem_messages)],
-      ["… of definitions", bytes(node.mem_definitions)],
-      ["… of connections", bytes(node.mem_connections)],
-      ["Free disk", `${bytes(node.disk_free)} (alarm below ${bytes(node.disk_free_limit)})`],
-      ["Sync latency", `${node.io_sync_avg_time.toFixed(2)} ms`],
-      ["Records in a sync", number(node.records_per_sync)],
+      ["Memory alarm above", limited && html`${bytes(node.mem_limit)} <${Share} used=${node.mem_used} of=${node.mem_limit} label="Memory used" />`],
+      ["Memory of messages", bytes(node.mem_messages)],
+      ["Memory of definitions", bytes(node.mem_definitions)],
+      ["Memory of connections", bytes(node.mem_connections)],
+      ["Disk alarm below", bytes(node.disk_free_limit)],
+      ["Records per sync", number(node.records_per_sync)],
       ["Descriptors", node.fd_total ? `${number(node.fd_used)} of ${number(node.fd_total)}` : undefined],
       ["Running for", duration(node.uptime)],
     ]} />

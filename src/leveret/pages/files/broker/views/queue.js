@@ -85,10 +85,10 @@ function State({ row }) {
       <${Figure} name="Consumers" value=${number(row.consumers)} to=${link("queues", [row.vhost, row.name], { tab: "consumers" })} />
     </div>
     <div class="plots">
-      <${LinePlot} title="Messages" height=${220} format=${number}
+      <${LinePlot} title="Messages" height=${190} format=${number} quiet nothing="The queue was empty in this time."
         series=${[{ label: "Ready", unit: "" }, { label: "Unacked", unit: "" }]}
         data=${lengthLines(row.messages_ready_details, row.messages_unacknowledged_details)} />
-      <${LinePlot} title="Message rates" height=${220} format=${rate}
+      <${LinePlot} title="Message rates" height=${190} format=${rate} quiet nothing="No message was published or delivered in this time."
         series=${lines.map(([name, label]) => ({ label, unit: "/s", dashed: name === "ack" }))} data=${rateLines(...lines.map(([name]) => of(name)))} />
     </div>
     <${Details} row=${row} />`;
