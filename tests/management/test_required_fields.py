@@ -178,11 +178,16 @@ def test_a_queue_with_its_consumer(api: Api, channel: Channel) -> None:
     check(QUEUE, ok(api, "/api/queues/detailed")[0], "queue")
     (details,) = one["consumer_details"]
     check(CONSUMER, details, "consumer")
+    assert details["channel_details"]["user_provided_name"] == "tester"
     assert (details["consumer_tag"], details["prefetch_count"]) == (tag, 7)
     for path in ("/api/consumers", "/api/consumers/%2F"):
         (row,) = [row for row in ok(api, path) if row["consumer_tag"] == tag]
         check(CONSUMER, row, "consumer")
         assert row["queue"] == {"name": "q.fields", "vhost": "/"}
+        assert row["messages_unacknowledged"] == 0
+    channel.publish(b"x", "", "q.fields")
+    (details,) = ok(api, "/api/queues/%2F/q.fields")["consumer_details"]
+    assert details["messages_unacknowledged"] == 1
     channel.queue_delete("q.fields")
 
 
@@ -197,6 +202,7 @@ def test_connections_and_their_channels(api: Api, connection: Connection, channe
         (shown,) = rows
         check(CHANNEL, shown, "channel")
         assert shown["confirm"]
+        assert shown["connection_details"]["user_provided_name"] == "tester"
     one = ok(api, f"/api/channels/{quote(shown['name'], safe='')}")
     assert (one["name"], one["consumer_details"]) == (shown["name"], [])
     assert row["name"] in [r["name"] for r in ok(api, "/api/connections/username/guest")]

@@ -1,4 +1,4 @@
-"""The header of the broker's page: the name and version of the broker, its vhost, and its health."""
+"""The header of the page: the name and version of the broker, its vhost, and its health."""
 
 from __future__ import annotations
 

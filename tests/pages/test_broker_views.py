@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, Response, expect
 
+from leveret import __version__
 from leveret.client import BasicProperties, blocking
 from support.brokers.broker_process import BrokerProcess
 from support.http.http_api import Api
@@ -120,6 +121,23 @@ def test_every_view_shows_what_there_is(page: Page, api: Api) -> None:
         page.goto(address)
         expect(page.locator("main")).to_contain_text(text)
         expect(page.locator("main [role=alert]")).to_have_count(0)
+
+
+def test_lists_tell_who_does_what_and_how_much(page: Page) -> None:
+    row = page.locator("tbody tr")
+    page.goto("#/connections")
+    expect(row).to_contain_text(["127.0.0.1:"])
+    expect(row).to_contain_text([f"Leveret {__version__}"])
+    expect(row).to_contain_text(["B/s"])
+    page.goto("#/exchanges?name=later")
+    expect(row.locator(".tag")).to_have_text(["D", "Args"])
+    expect(row).to_contain_text(["0/s"])
+    page.goto("#/queues/%2F/consumed?tab=consumers")
+    expect(page.get_by_role("columnheader", name="Unacked")).to_have_count(1)
+    expect(row.get_by_role("link", name="shown")).to_have_count(1)
+    page.goto("#/queues/%2F/dead?tab=messages")
+    page.get_by_role("button", name="Show messages").click()
+    expect(page.locator(".message")).to_contain_text('{"number": 1}')
 
 
 @pytest.mark.pages_more

@@ -117,9 +117,14 @@ class Ends:
 
     def __init__(self, session: ClientSession) -> None:
         self.connection: Final = session.name
+        #: The name that the client gave the connection, or None.
+        self.given_name: Final = (
+            session.handshake.client_properties.get("connection_name")
+            if isinstance(session, AmqpConnection)
+            else None
+        )
         self.vhost: Final = session.vhost_name
-        self.peer_host: Final = session.peer.host
-        self.peer_port: Final = session.peer.port
+        self.peer: Final = session.peer
         self.user: Final = session.user
 
 
@@ -175,6 +180,7 @@ class ConsumerStats:
         self.exclusive: Final = consumer.exclusive
         self.ack_required: Final = not consumer.no_ack
         self.prefetch_count: Final = int(consumer.prefetch_count)
+        self.unacked: Final = int(consumer.unacked_count)
         self.arguments: Final = consumer.arguments
         own = consumer.ack_limit_ms
         limit = source.settings.consumer_timeout_ms if own < 0 else own

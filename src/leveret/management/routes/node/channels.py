@@ -12,11 +12,12 @@ from leveret.management.api_route import ApiRoute
 from leveret.management.gate import only_of
 from leveret.management.rights import LOOKING
 from leveret.management.routes.lists import stream_rows
+from leveret.management.routes.node.consumers import end_of
 from leveret.management.routes.node.consumers import row as consumer_row
 from leveret.management.routes.node.identity import node_name
 from leveret.management.routes.shared import BROKER, Row, row_response, vhost_of
 from leveret.session import stats as sessions
-from leveret.session.stats import ChannelStats, Ends, find_connection
+from leveret.session.stats import ChannelStats, find_connection
 
 
 async def channels(request: web.Request) -> web.StreamResponse:
@@ -64,13 +65,8 @@ def row(stats: ChannelStats) -> Row:
         "messages_unconfirmed": stats.unconfirmed if stats.confirm else 0,
         "messages_uncommitted": stats.uncommitted,
         "acks_uncommitted": stats.acks_uncommitted,
-        "connection_details": connection_details(stats.ends),
+        "connection_details": {"name": stats.ends.connection, **end_of(stats.ends)},
     }
-
-
-def connection_details(ends: Ends) -> Row:
-    """Return the connection of a channel or a consumer as in RabbitMQ's API."""
-    return {"name": ends.connection, "peer_host": ends.peer_host, "peer_port": ends.peer_port}
 
 
 ROUTES: Final = (

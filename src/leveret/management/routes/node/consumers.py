@@ -7,14 +7,14 @@ from typing import Final
 from aiohttp import web
 
 from leveret.management.api_route import ApiRoute
-from leveret.management.fields import plain
+from leveret.management.fields import as_unicode, plain
 from leveret.management.gate import only_of
 from leveret.management.rights import LOOKING
 from leveret.management.routes.lists import stream_rows
 from leveret.management.routes.node.identity import node_name
 from leveret.management.routes.shared import BROKER, Row, vhost_of
 from leveret.session import stats as sessions
-from leveret.session.stats import ConsumerStats
+from leveret.session.stats import ConsumerStats, Ends
 
 
 async def consumers(request: web.Request) -> web.StreamResponse:
@@ -32,6 +32,7 @@ def row(stats: ConsumerStats) -> Row:
         "ack_required": stats.ack_required,
         "exclusive": stats.exclusive,
         "prefetch_count": stats.prefetch_count,
+        "messages_unacknowledged": stats.unacked,
         "active": stats.active,
         "activity_status": "single_active" if not stats.shared and stats.active else _status(stats),
         "arguments": plain(stats.arguments),
@@ -42,10 +43,17 @@ def row(stats: ConsumerStats) -> Row:
             "node": node_name(),
             "user": ends.user,
             "connection_name": ends.connection,
-            "peer_host": ends.peer_host,
-            "peer_port": ends.peer_port,
+            **end_of(ends),
         },
     }
+
+
+def end_of(ends: Ends) -> Row:
+    """Return the client's end of a connection, with the name that the client gave it."""
+    found: Row = {"peer_host": ends.peer.host, "peer_port": ends.peer.port}
+    if isinstance(ends.given_name, str):
+        found["user_provided_name"] = as_unicode(ends.given_name)
+    return found
 
 
 def _status(stats: ConsumerStats) -> str:

@@ -112,8 +112,8 @@ function Pager({ data }) {
   </div>`;
 }
 
-/** One page of a list; `empty` is the text for an empty list. */
-export function ListTable({ live, columns, options, caption, empty, sort = NAMES }) {
+/** One page of a list; `rows` are its items unless given, and `empty` is the text for an empty list. */
+export function ListTable({ live, rows, columns, options, caption, empty, sort = NAMES }) {
   const visible = useShown(columns);
   if (live.data === undefined) {
     return live.error
@@ -127,7 +127,7 @@ export function ListTable({ live, columns, options, caption, empty, sort = NAMES
   const shown = options.sort ? { key: options.sort, reverse: options.reverse === "true" } : sort;
   const nothing = `Nothing has “${options.name ?? ""}” in its name.`;
   return html`${live.error && live.error.status !== 0 && html`<${Failure} error=${live.error} />`}
-    <${DataTable} columns=${visible} whole rows=${data.items} caption=${caption} empty=${nothing}
+    <${DataTable} columns=${visible} whole rows=${rows ?? data.items} caption=${caption} empty=${nothing}
       sort=${shown} onSort=${(next) => change({ sort: next.key, reverse: next.reverse ? "true" : undefined, page: undefined })} />
     <${Pager} data=${data} />`;
 }

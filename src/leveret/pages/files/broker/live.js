@@ -3,7 +3,7 @@
 // A hidden page sends no requests.  While the broker does not answer, the last data stays on the
 // page, and requests are repeated less and less often.
 
-import { useCallback, useEffect, useRef, useState } from "../vendor/htm-preact.js";
+import { useCallback, useEffect, useMemo, useRef, useState } from "../vendor/htm-preact.js";
 import { on } from "./api.js";
 import { silentSince } from "./store.js";
 
@@ -92,4 +92,34 @@ export function useLive(load, key, { every = 2000, keep = false } = {}) {
   const reload = useCallback(() => poll.current?.now(), []);
   const usable = keep || state.key === key;
   return { data: usable ? state.data : undefined, error: state.key === key ? state.error : null, reload };
+}
+
+/** The time (ms) after which a counter of a first answer is requested again, so that its rate is known soon. */
+const SECOND_LOOK = 1500;
+
+/**
+ * Return the rows of an answer, each with the growth per second of some counters since the answer before.
+ *
+ * `key(row)` identifies a row; `counters` are `{field: (row) => count}`, and the growth is in `row.rates[field]`.
+ */
+export function useRates(live, rows, key, counters) {
+  const before = useRef({ at: 0, counts: new Map() });
+  const made = useMemo(() => {
+    const { at, counts } = before.current;
+    const now = performance.now();
+    const seconds = (now - at) / 1000;
+    const seen = new Map((rows ?? []).map((row) => [key(row), Object.entries(counters).map(([field, of]) => [field, of(row)])]));
+    before.current = { at: now, counts: seen };
+    return (rows ?? []).map((row) => {
+      const old = Object.fromEntries(counts.get(key(row)) ?? []);
+      const grown = seen.get(key(row)).map(([field, count]) => [field, old[field] === undefined ? null : Math.max(0, count - old[field]) / seconds]);
+      return { ...row, rates: Object.fromEntries(grown) };
+    });
+  }, [rows]);
+  const isNew = made.some((row) => Object.values(row.rates).includes(null));
+  useEffect(() => {
+    const timer = isNew ? setTimeout(live.reload, SECOND_LOOK) : 0;
+    return () => clearTimeout(timer);
+  }, [isNew]);
+  return made;
 }

@@ -1,7 +1,7 @@
 // One message on the page: its origin, its properties, and its body.
 
 import { html, useState } from "../vendor/htm-preact.js";
-import { bytes, legible, moment, number } from "../common/format.js";
+import { bytes, coded, legible, moment, number } from "../common/format.js";
 import { Facts, Name, Source, Tag } from "./parts.js";
 
 const SHOWN_CHARACTERS = 20000;
@@ -33,6 +33,17 @@ function hexadecimal(binary) {
   return lines.join("\n");
 }
 
+/** How much of a body is shown before it is opened. */
+const BEGIN_CHARACTERS = 100;
+
+/** Return the first characters of a body, in one line. */
+function beginOf(message) {
+  const isText = message.payload_encoding !== "base64";
+  const text = isText ? message.payload.slice(0, BEGIN_CHARACTERS + 1) : hexadecimal(atob(message.payload.slice(0, 64))).slice(8, 55);
+  const shown = coded(text.replace(/\s+/g, " ").slice(0, BEGIN_CHARACTERS));
+  return message.payload.length > (isText ? BEGIN_CHARACTERS : 20) ? `${shown}…` : shown;
+}
+
 /** A message that can be expanded. */
 export function Message({ message, actions }) {
   const [open, setOpen] = useState(false);
@@ -44,6 +55,7 @@ export function Message({ message, actions }) {
       <span class="note">${message.timestamp ? moment(message.timestamp) : ""}</span>
       <span class="note">${bytes(size)}</span>
       ${message.redelivered && html`<${Tag} text="redelivered" />`}
+      ${!open && html`<bdi class="body-begin">${beginOf(message)}</bdi>`}
     </summary>
     ${open && html`<${Facts} of=${[
       ["Exchange", html`<${Name} text=${exchange} empty="(default exchange)" />`],

@@ -41,6 +41,9 @@ export function QueueLink({ vhost, name }) {
   return html`<${NameLink} text=${name} to=${link("queues", [vhost, name])} />`;
 }
 
+/** The client's end of a connection, such as `10.0.0.7:40112`. */
+export const endOf = (row) => (row.peer_host ? `${row.peer_host}:${row.peer_port}` : "local");
+
 /** A framed part of a view. */
 export function Panel({ title, note, actions, children, wide }) {
   return html`<section class=${`panel${wide ? " wide" : ""}`}>

@@ -6,14 +6,17 @@ import { DataTable } from "../../common/table.js";
 import { get, path } from "../api.js";
 import { Filter, ListTable, useList } from "../list.js";
 import { useLive } from "../live.js";
-import { Arguments, Empty, Facts, Figure, Heading, Loaded, Name, NameLink, Panel, QueueLink, Tag } from "../parts.js";
+import { Arguments, Empty, endOf, Facts, Figure, Heading, Loaded, Name, NameLink, Panel, QueueLink, Tag } from "../parts.js";
 import { link } from "../router.js";
+
+/** The name of a channel with the name that the client gave its connection, or the client's address. */
+const shortName = ({ connection_details: at, number: count }) => `${at.user_provided_name ?? endOf(at)} (${count})`;
 
 /** The columns of channels; `sorted` says whether the broker sorts them. */
 export function channelColumns(sorted) {
   return [
     { key: "name", title: "Channel", sort: sorted || undefined,
-      render: (row) => html`<span class="whole-name"><${NameLink} text=${row.name} to=${link("channels", [row.name])} /></span>` },
+      render: (row) => html`<${NameLink} text=${shortName(row)} to=${link("channels", [row.name])} />` },
     { key: "user", title: "User", sort: sorted || undefined, render: (row) => html`<${Name} text=${row.user} />` },
     { key: "mode", title: "Mode", sort: false, render: (row) => html`<span class="marks">
         ${row.confirm && html`<${Tag} text="confirms" title="The broker confirms publishes" />`}
@@ -32,18 +35,20 @@ export function View({ parts, options }) {
   return parts.length > 0 ? html`<${Channel} name=${parts[0]} key=${parts[0]} />` : html`<${Channels} options=${options} />`;
 }
 
+const UNACKED_FIRST = { key: "messages_unacknowledged", reverse: true };
+
 function Channels({ options }) {
-  const live = useList("channels", options, { isVhosts: true });
+  const live = useList("channels", options, { isVhosts: true, sort: UNACKED_FIRST });
   const empty = html`<${Empty} title="No channel is open">
     <p>A client opens channels on its <a href=${link("connections")}>connection</a>; the <a href=${link("overview")}>overview</a>
       shows where clients connect to.</p><//>`;
   return html`<${Heading} title="Channels"><${Filter} options=${options} label="Filter by name" /><//>
-    <${ListTable} live=${live} columns=${channelColumns(true)} options=${options} caption="Channels" empty=${empty} />`;
+    <${ListTable} live=${live} columns=${channelColumns(true)} options=${options} caption="Channels" empty=${empty} sort=${UNACKED_FIRST} />`;
 }
 
 function Channel({ name }) {
   const live = useLive((signal) => get(path`channels/${name}`, signal), `channel ${name}`);
-  return html`<${Heading} title=${name} kind="Channel" trail=${[{ title: "Channels", to: link("channels") }]} />
+  return html`<${Heading} title=${live.data ? shortName(live.data) : name} kind="Channel" trail=${[{ title: "Channels", to: link("channels") }]} />
     ${live.error?.status === 404
       ? html`<${Empty} title="This channel is closed"><p>See those that are <a href=${link("channels")}>open</a>.</p><//>`
       : html`<${Loaded} live=${live}>${(row) => html`<${Details} row=${row} />`}<//>`}`;
@@ -54,6 +59,7 @@ const consumerColumns = [
   { key: "queue", title: "Queue", sort: false, render: (row) => html`<${QueueLink} vhost=${row.queue.vhost} name=${row.queue.name} />` },
   { key: "activity_status", title: "State" },
   { key: "prefetch_count", title: "Prefetch", align: "right" },
+  { key: "messages_unacknowledged", title: "Unacked", align: "right" },
   { key: "arguments", title: "Arguments", sort: false, render: (row) => html`<${Arguments} of=${row.arguments} />` },
 ];
 
@@ -65,13 +71,13 @@ function Details({ row }) {
       <${Figure} name="Consumers" value=${number(row.consumer_count)} />
     </div>
     <${Panel} title="Channel"><${Facts} of=${[
-      ["Connection", html`<${NameLink} text=${row.connection_details.name} to=${link("connections", [row.connection_details.name])} />`],
+      ["Connection", html`<${NameLink} text=${row.connection_details.user_provided_name ?? row.connection_details.name} to=${link("connections", [row.connection_details.name])} />`],
       ["User", html`<${Name} text=${row.user} />`],
       ["Vhost", html`<${Name} text=${row.vhost} />`],
       ["State", row.state],
-      ["Prefetch of a consumer", row.prefetch_count ? number(row.prefetch_count) : "no limit: a slow consumer may get a whole queue"],
-      ["Prefetch of the channel", row.global_prefetch_count ? number(row.global_prefetch_count) : "no limit"],
-      ["Publishes are confirmed", row.confirm ? "yes" : "no: the client does not notice lost messages"],
+      ["Prefetch per consumer", row.prefetch_count ? number(row.prefetch_count) : "no limit: a slow consumer may get a whole queue"],
+      ["Prefetch per channel", row.global_prefetch_count ? number(row.global_prefetch_count) : "no limit"],
+      ["Confirms", row.confirm ? "yes" : "no: the client does not notice lost messages"],
       ["In a transaction", row.transactional ? `${counted(row.messages_uncommitted, "message")}, ${number(row.acks_uncommitted)} acks` : undefined],
     ]} /><//>
     ${consumers.length > 0 && html`<${Panel} title="Consumers" wide>

@@ -1,13 +1,13 @@
 // Connections: the list, one connection with its channels, and closing it.
 
 import { html } from "../../vendor/htm-preact.js";
-import { bytes, duration, moment, number } from "../../common/format.js";
+import { bytes, duration, legible, moment, NOTHING, number } from "../../common/format.js";
 import { DataTable } from "../../common/table.js";
 import { closeConnection, closeUser } from "../acts/connections.js";
 import { get, path } from "../api.js";
 import { Filter, ListTable, useList } from "../list.js";
-import { useLive } from "../live.js";
-import { Empty, Facts, Heading, Loaded, Name, NameLink, Panel, Source, Tag } from "../parts.js";
+import { useLive, useRates } from "../live.js";
+import { Empty, endOf, Facts, Heading, Loaded, Name, NameLink, Panel, Source, Tag } from "../parts.js";
 import { link } from "../router.js";
 import { channelColumns } from "./channels.js";
 
@@ -19,28 +19,41 @@ export function View({ parts, options }) {
 
 const STATES = { running: "", blocked: "warn", blocking: "warn", flow: "warn" };
 
+/** The client library, in its own words. */
+function libraryOf({ client_properties: known = {} }) {
+  return [known.product, known.version].filter((one) => typeof one === "string" && one !== "").join(" ");
+}
+
+const COUNTERS = { received: (row) => row.recv_oct, sent: (row) => row.send_oct };
+
+const flow = (key, title, total) => ({ key: total, title, align: "right", sort: true, render: (row) => html`<span
+    title=${`${bytes(row[total])} in all`}>${row.rates[key] === null ? NOTHING : `${bytes(Math.round(row.rates[key]))}/s`}</span>` });
+
 const columns = [
   { key: "name", title: "Connection", sort: true, render: (row) => html`<${NameLink}
       text=${row.user_provided_name ?? row.name} to=${link("connections", [row.name])} />` },
+  { key: "peer_host", title: "Peer address", sort: true,
+    render: (row) => html`<${Name} text=${endOf(row)} />` },
+  { key: "client", title: "Client", sort: false, render: (row) => html`<${Name} text=${libraryOf(row)} empty=${NOTHING} />` },
   { key: "user", title: "User", sort: true, render: (row) => html`<${Name} text=${row.user} />` },
   { key: "vhost", title: "Vhost", sort: true, render: (row) => html`<${Name} text=${row.vhost} />` },
   { key: "state", title: "State", sort: true, render: (row) => html`<${Tag} text=${row.state} kind=${STATES[row.state] ?? "warn"} />` },
-  { key: "protocol", title: "Protocol", sort: true, minor: true },
   { key: "ssl", title: "TLS", sort: true, minor: true, render: (row) => (row.ssl ? row.ssl_protocol : "Not encrypted") },
   { key: "channels", title: "Channels", align: "right", sort: true, render: (row) => number(row.channels) },
-  { key: "recv_oct", title: "Received", align: "right", sort: true, render: (row) => bytes(row.recv_oct) },
-  { key: "send_oct", title: "Sent", align: "right", sort: true, render: (row) => bytes(row.send_oct) },
+  flow("received", "From client", "recv_oct"),
+  flow("sent", "To client", "send_oct"),
   { key: "memory", title: "Memory", align: "right", sort: true, render: (row) => bytes(row.memory ?? 0) },
   { key: "connected_at", title: "Since", sort: true, render: (row) => moment(row.connected_at) },
 ];
 
 function Connections({ options }) {
   const live = useList("connections", options, { isVhosts: true });
+  const rows = useRates(live, live.data?.items, (row) => row.name, COUNTERS);
   const empty = html`<${Empty} title="No client is connected">
     <p>Clients connect with AMQP 0-9-1; the <a href=${link("overview")}>overview</a> shows where the broker listens.</p>
   <//>`;
   return html`<${Heading} title="Connections"><${Filter} options=${options} label="Filter by name" /><//>
-    <${ListTable} live=${live} columns=${columns} options=${options} caption="Connections" empty=${empty} />`;
+    <${ListTable} live=${live} rows=${rows} columns=${columns} options=${options} caption="Connections" empty=${empty} />`;
 }
 
 async function load(name, signal) {
@@ -71,6 +84,8 @@ function Details({ connection, channels }) {
   return html`<div class="plots">
       <${Panel} title="Client"><${Facts} of=${[
         ["Name", html`<${Name} text=${connection.name} />`],
+        ["Peer address", endOf(connection)],
+        ["Client", legible(libraryOf(connection))],
         ["User", html`<${NameLink} text=${connection.user} to=${link("users", [connection.user])} />`],
         ["Vhost", html`<${Name} text=${connection.vhost} />`],
         ["State", connection.state],

@@ -1,15 +1,16 @@
 // Exchanges: the list, and one exchange with the topology behind it.
 
 import { html } from "../../vendor/htm-preact.js";
-import { bytes, legible, moment, number } from "../../common/format.js";
+import { bytes, legible, moment, number, rate } from "../../common/format.js";
 import { DataTable } from "../../common/table.js";
 import { deleteExchange, unbind } from "../acts/bindings.js";
 import { bind, declareExchange } from "../acts/declare.js";
 import { cancelAllDelayed, cancelDelayed } from "../acts/delayed.js";
 import { get, path, query } from "../api.js";
+import { Features } from "../features.js";
 import { cutNote, Filter, ListTable, useList } from "../list.js";
-import { useLive } from "../live.js";
-import { Arguments, Empty, ExchangeLink, exchangePart, Facts, Heading, Loaded, Name, NameLink, Panel, QueueLink, Tabs, Tag } from "../parts.js";
+import { useLive, useRates } from "../live.js";
+import { Arguments, Empty, ExchangeLink, exchangePart, Facts, Heading, Loaded, Name, NameLink, Panel, QueueLink, Tabs } from "../parts.js";
 import { link } from "../router.js";
 import { Topology } from "../topology.js";
 import { Publish } from "./messages.js";
@@ -24,25 +25,24 @@ const columns = [
   { key: "name", title: "Exchange", sort: true, render: (row) => html`<${ExchangeLink} vhost=${row.vhost} name=${row.name} />` },
   { key: "vhost", title: "Vhost", sort: true, render: (row) => html`<${Name} text=${row.vhost} />` },
   { key: "type", title: "Type", sort: true },
-  { key: "marks", title: "Marks", sort: false, render: (row) => html`<span class="marks">
-      ${!row.durable && html`<${Tag} text="transient" title="Does not survive a restart" />`}
-      ${row.auto_delete && html`<${Tag} text="auto-delete" />`}
-      ${row.internal && html`<${Tag} text="internal" title="Only exchanges publish to it" />`}
-      ${row.policy && html`<a class="tag" href=${link("policies", [row.vhost, row.policy])}><${Name} text=${row.policy} /></a>`}
-    </span>` },
-  { key: "arguments", title: "Arguments", sort: false, render: (row) => html`<${Arguments} of=${row.arguments} />` },
-  { key: "publish_in", title: "Published", align: "right", sort: false, render: (row) => number(row.message_stats?.publish_in ?? 0) },
+  { key: "features", title: "Features", sort: false, render: (row) => html`<${Features} row=${row} />` },
+  { key: "rate", title: "Message rate in", align: "right", sort: false, render: (row) => rate(row.rates.published) },
+  { key: "message_stats.publish_in", title: "Published", align: "right", sort: true, render: (row) => number(publishedIn(row)) },
 ];
+
+const publishedIn = (row) => row.message_stats?.publish_in ?? 0;
+const COUNTERS = { published: publishedIn };
 
 function Exchanges({ options }) {
   const live = useList("exchanges", options);
+  const rows = useRates(live, live.data?.items, (row) => `${row.vhost}\n${row.name}`, COUNTERS);
   const declare = () => declareExchange(live.reload);
   const empty = html`<${Empty} title="There is no exchange here"><p>Choose another vhost, or declare one.</p><//>`;
   return html`<${Heading} title="Exchanges">
       <${Filter} options=${options} label="Filter by name" />
       <button type="button" onClick=${declare}>Declare an exchange</button>
     <//>
-    <${ListTable} live=${live} columns=${columns} options=${options} caption="Exchanges" empty=${empty} />`;
+    <${ListTable} live=${live} rows=${rows} columns=${columns} options=${options} caption="Exchanges" empty=${empty} />`;
 }
 
 function Exchange({ vhost, part, options }) {

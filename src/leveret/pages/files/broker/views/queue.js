@@ -8,7 +8,7 @@ import { deleteQueue, moveMessages, purgeQueue, rewindQueue } from "../acts/queu
 import { get, path, query } from "../api.js";
 import { lengthLines, RANGES, rateLines } from "../history.js";
 import { useLive } from "../live.js";
-import { Arguments, Empty, Facts, Figure, Heading, Loaded, Name, NameLink, Panel, Tabs } from "../parts.js";
+import { Arguments, Empty, endOf, Facts, Figure, Heading, Loaded, Name, NameLink, Panel, Tabs } from "../parts.js";
 import { link } from "../router.js";
 import { DeadLetters } from "./dead_letters.js";
 import { Messages } from "./messages.js";
@@ -158,8 +158,11 @@ function Details({ row }) {
 
 const consumerColumns = [
   { key: "consumer_tag", title: "Consumer", render: (one) => html`<${Name} text=${one.consumer_tag} />` },
-  { key: "connection", title: "Channel", sort: false,
-    render: (one) => html`<${NameLink} text=${one.channel_details.name} to=${link("channels", [one.channel_details.name])} />` },
+  { key: "connection", title: "Connection", sort: false, render: ({ channel_details: at }) => html`<${NameLink}
+      text=${at.user_provided_name ?? endOf(at)} to=${link("connections", [at.connection_name])} />` },
+  { key: "channel", title: "Channel", sort: false, align: "right",
+    render: ({ channel_details: at }) => html`<a href=${link("channels", [at.name])}>${number(at.number)}</a>` },
+  { key: "messages_unacknowledged", title: "Unacked", align: "right", render: (one) => number(one.messages_unacknowledged) },
   { key: "user", title: "User", sort: false, render: (one) => html`<${Name} text=${one.channel_details.user} />` },
   { key: "activity_status", title: "State" },
   { key: "ack_required", title: "Acks", render: (one) => (one.ack_required ? "yes" : "no") },
