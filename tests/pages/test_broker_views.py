@@ -233,6 +233,33 @@ def test_a_routing_key_lights_its_path(page: Page) -> None:
     expect(page.locator(".node.dim")).to_contain_text("orders.eu")
 
 
+def test_many_bindings_are_a_table_and_a_picture_of_what_a_key_reaches(
+    page: Page, api: Api
+) -> None:
+    assert api.change("PUT", "/api/exchanges/%2F/many", {"type": "topic", "durable": True}) == 201
+    for number in range(13):
+        binding = {"routing_key": f"tenant.{number:02}.#"}
+        assert api.ask("POST", "/api/bindings/%2F/e/many/q/orders.eu", binding)[0] == 201
+    everything = {"routing_key": "#"}
+    assert api.ask("POST", "/api/bindings/%2F/e/many/q/orders.us", everything)[0] == 201
+    page.goto("#/exchanges/%2F/many")
+    rows = page.get_by_role("region", name="Bindings by key").locator("tbody tr")
+    expect(rows).to_have_count(14)
+    expect(page.locator(".picture")).to_have_count(0)
+    page.get_by_label("Routing key").fill("tenant.07.made")
+    expect(rows).to_have_text(["#orders.us", "tenant.07.#orders.eu"])
+    expect(page.locator(".picture .node.queue")).to_have_count(2)
+    # Its lines are straight: each ends at the height at which it begins.
+    ways = page.locator(".picture path.link").evaluate_all(
+        "paths => paths.map((one) => one.getBBox().height)"
+    )
+    assert ways == [0, 0]
+    page.set_viewport_size({"width": 390, "height": 844})
+    expect(page.locator(".picture")).to_be_hidden()
+    expect(rows).to_have_count(2)
+    assert api.change("DELETE", "/api/exchanges/%2F/many") == 204
+
+
 def test_the_log_goes_on_while_it_is_read(page: Page, api: Api) -> None:
     page.goto("#/log")
     for name in ("logged-before", "logged-after"):

@@ -3,15 +3,22 @@
 import { html, useMemo, useState } from "../vendor/htm-preact.js";
 import { counted, legible, number } from "../common/format.js";
 import { columnsOf } from "../common/layers.js";
+import { DataTable } from "../common/table.js";
 import { get, path, query } from "./api.js";
 import { useLive } from "./live.js";
 import { alternateOf, follow, routesAs } from "./matching.js";
-import { Empty, exchangePart, Loaded, QueueLink } from "./parts.js";
+import { Arguments, Empty, ExchangeLink, exchangePart, Loaded, Name, Panel, QueueLink } from "./parts.js";
 import { link } from "./router.js";
 
 const EXCHANGES_MAX = 40;
 const BINDINGS_MAX = 500;
 const QUEUES_DRAWN = 60;
+
+/** An exchange with more bindings is a table, and a picture only of what a key reaches. */
+const BINDINGS_DRAWN = 12;
+
+/** The destinations of a key that a table names. */
+const DESTINATIONS_NAMED = 8;
 
 /** Collect the exchanges and bindings that can be reached from one; `cut` says what was omitted. */
 async function gather(vhost, start, signal) {
@@ -136,6 +143,9 @@ function placed(nodes, links) {
     }
   });
   endpoints(links, at);
+  align(columns, links.filter((one) => at.get(one.to).column > at.get(one.from).column), height);
+  endpoints(links, at);
+  columns.forEach((column) => column.length === 1 && column[0].kind && stretch(column[0], links, at));
   const back = links.some((one) => at.get(one.to).column <= at.get(one.from).column);
   return { nodes: items.filter((item) => item.kind), at, width: columns.length * (WIDTH + GAP) - GAP + 2 * MARGIN + (back ? CURVES : 0), height };
 }
@@ -149,6 +159,31 @@ function endpoints(links, at) {
     own.forEach((one, place) => (one.y2 = node.y + (node.height * (place + 0.5)) / own.length));
     links.filter((one) => one.from === node.id).forEach((one) => (one.y1 = middle(node)));
   }
+}
+
+/** Move the lanes of links to the heights of their targets, as far as the order of each column permits. */
+function align(columns, links, height) {
+  const wanted = new Map(links.flatMap((one) => one.lanes.map((lane) => [lane.id, one.y2 - LANE / 2])));
+  for (const column of columns) {
+    let free = 0;
+    const moved = column.map((item) => {
+      const y = Math.max(free, wanted.get(item.id) ?? item.y);
+      free = y + item.height + SPACE / 2;
+      return y;
+    });
+    if (free <= height) {
+      column.forEach((item, place) => (item.y = moved[place]));
+    }
+  }
+}
+
+/** Stretch a node that is alone in its column over the heights of its targets, so that links to them are straight. */
+function stretch(node, links, at) {
+  const own = links.filter((one) => one.from === node.id && at.get(one.to).column > node.column);
+  own.forEach((one) => (one.y1 = one.lanes.length > 0 ? one.lanes[0].y + LANE / 2 : one.y2));
+  const top = Math.max(2, Math.min(node.y, ...own.map((one) => one.y1 - HEIGHT / 2)));
+  const bottom = Math.max(node.y + node.height, ...own.map((one) => one.y1 + HEIGHT / 2));
+  Object.assign(node, { y: top, height: bottom - top });
 }
 
 /** Return the path data of a link, and the position of its keys. */
@@ -270,7 +305,9 @@ function Followed({ topology, vhost, start, asked, given, headers }) {
     () => (asked ? follow(topology, start, given, table ?? {}) : null),
     [topology, start, asked, given, headers],
   );
-  const picture = useMemo(() => drawn(topology, start, reached), [topology, start, reached]);
+  const isMany = topology.bindings.filter((one) => one.source === start).length > BINDINGS_DRAWN;
+  const shown = useMemo(() => (isMany && reached ? reachedOf(topology, reached) : topology), [topology, reached, isMany]);
+  const picture = useMemo(() => drawn(shown, start, reached), [shown, start, reached]);
   if (topology.bindings.length === 0 && topology.exchanges.size < 2) {
     return html`<${Empty} title="Nothing is bound to this exchange">
       <p>A message that is published to it is returned to a publisher that asks for it (mandatory), and dropped otherwise.
@@ -279,10 +316,40 @@ function Followed({ topology, vhost, start, asked, given, headers }) {
   }
   return html`${table === null && html`<p class="hint">The headers are not a JSON object yet; they count as empty.</p>`}
     ${reached && html`<${Verdict} reached=${reached} vhost=${vhost} given=${given} />`}
-    <${Picture} picture=${picture} vhost=${vhost} topology=${topology} reached=${reached}
-      label=${`Exchanges and queues behind ${legible(start)}`} />
-    ${(picture.left > 0 || topology.cut) && html`<p class="note">${picture.left > 0 && `${counted(picture.left, "more queue")} not drawn. `}
+    ${(!isMany || picture.links.length > 0 && reached) && html`<${Picture} picture=${picture} vhost=${vhost} topology=${shown} reached=${reached}
+      label=${`Exchanges and queues behind ${legible(start)}`} />`}
+    <div class=${isMany ? "" : "beside-picture"}><${ByKey} topology=${topology} start=${start} reached=${reached} vhost=${vhost} /></div>
+    ${((!isMany && picture.left > 0) || topology.cut) && html`<p class="note">${!isMany && picture.left > 0 && `${counted(picture.left, "more queue")} not drawn. `}
       ${topology.cut && `Only the first ${number(BINDINGS_MAX)} bindings of an exchange and ${number(EXCHANGES_MAX)} exchanges are shown.`}</p>`}`;
+}
+
+/** Return the part of a topology that a message reaches. */
+function reachedOf(topology, reached) {
+  return { exchanges: new Map([...topology.exchanges].filter(([name]) => reached.exchanges.has(name))), bindings: [...reached.bindings.keys()] };
+}
+
+/** The bindings of an exchange by key, each with its destinations; only those that a message follows, if one is asked for. */
+function ByKey({ topology, start, reached, vhost }) {
+  const rows = new Map();
+  for (const one of topology.bindings.filter((row) => row.source === start && (!reached || reached.bindings.has(row)))) {
+    const id = JSON.stringify([one.routing_key, one.arguments]);
+    const row = rows.get(id) ?? { routing_key: one.routing_key, arguments: one.arguments, to: [] };
+    row.to.push(one);
+    rows.set(id, row);
+  }
+  const names = (row) => row.to.map((one) => one.destination).join(" ");
+  const to = (one) => (one.destination_type === "queue"
+    ? html`<${QueueLink} vhost=${vhost} name=${one.destination} />` : html`<${ExchangeLink} vhost=${vhost} name=${one.destination} />`);
+  const columns = [
+    { key: "routing_key", title: "Key", render: (row) => html`<${Name} text=${row.routing_key} empty="(none)" />` },
+    { key: "arguments", title: "Arguments", sort: false, text: (row) => JSON.stringify(row.arguments), render: (row) => html`<${Arguments} of=${row.arguments} />` },
+    { key: "to", title: "Destinations", value: names, render: (row) => html`<span class="marks">${row.to.slice(0, DESTINATIONS_NAMED).map(to)}
+      ${row.to.length > DESTINATIONS_NAMED && html`<span class="note">and ${number(row.to.length - DESTINATIONS_NAMED)} more</span>`}</span>` },
+  ];
+  const hasArguments = [...rows.values()].some((row) => Object.keys(row.arguments ?? {}).length > 0);
+  return html`<${Panel} title=${reached ? "Bindings that it follows" : "Bindings by key"} wide>
+    <${DataTable} caption="Bindings by key" columns=${columns.filter((one) => hasArguments || one.key !== "arguments")}
+      rows=${[...rows.values()]} sort=${{ key: "routing_key", reverse: false }} empty="No binding fits." /><//>`;
 }
 
 function Verdict({ reached, vhost, given }) {
