@@ -190,6 +190,56 @@ def test_a_user_is_added_given_permissions_changed_and_deleted(page: Page, api: 
     assert missing(api, "users/ada")
 
 
+def test_a_vhost_is_added_limited_opened_to_a_user_and_deleted(page: Page, api: Api) -> None:
+    assert api.change("PUT", "/api/users/grace", {"password": "hopper", "tags": ""}) == 201
+    page.goto("#/vhosts")
+    dialog = asked(page, "Add a vhost")
+    dialog.get_by_label("Name").fill("shop")
+    dialog.get_by_label("Description").fill("Orders")
+    dialog.get_by_label("Tags").fill("live, eu")
+    done(page, dialog, "Add", "Vhost 'shop' is added")
+    row = answer(api, "vhosts/shop")
+    assert (row["description"], row["tags"]) == ("Orders", ["live", "eu"])
+
+    page.get_by_role("link", name="shop").click()
+    dialog = asked(page, "Limits …")
+    dialog.get_by_label("Connections").fill("7")
+    dialog.get_by_label("Queues").fill("9")
+    done(page, dialog, "Set", "The limits of vhost 'shop' are set")
+    assert answer(api, "vhost-limits/shop")[0]["value"] == {"max-connections": 7, "max-queues": 9}
+    expect(page.locator("main")).to_contain_text("queues = 9")
+    dialog = asked(page, "Limits …")
+    dialog.get_by_label("Queues").fill("")
+    done(page, dialog, "Set", "The limits of vhost 'shop' are set")
+    assert answer(api, "vhost-limits/shop")[0]["value"] == {"max-connections": 7}
+
+    page.get_by_role("row", name="grace").get_by_role("button", name="Allow …").click()
+    done(page, page.get_by_role("dialog"), "Set", "Permissions of 'grace' in 'shop' are set")
+    assert answer(api, "permissions/shop/grace")["read"] == ".*"
+
+    dialog = asked(page, "Change …")
+    dialog.get_by_label("Protected from deletion").check()
+    done(page, dialog, "Change", "Vhost 'shop' is changed")
+    expect(page.get_by_role("button", name="Delete …")).to_have_count(0)
+    dialog = asked(page, "Change …")
+    dialog.get_by_label("Protected from deletion").uncheck()
+    done(page, dialog, "Change", "Vhost 'shop' is changed")
+    done(page, asked(page, "Delete …"), "Delete", "Vhost 'shop' is deleted")
+    assert missing(api, "vhosts/shop")
+    assert api.change("DELETE", "/api/users/grace") == 204
+
+
+def test_a_user_is_limited(page: Page, api: Api) -> None:
+    assert api.change("PUT", "/api/users/limited", {"password": "x", "tags": ""}) == 201
+    page.goto("#/users/limited")
+    dialog = asked(page, "Limits …")
+    dialog.get_by_label("Channels").fill("3")
+    done(page, dialog, "Set", "The limits of user 'limited' are set")
+    assert answer(api, "user-limits/limited")[0]["value"] == {"max-channels": 3}
+    expect(page.locator("main")).to_contain_text("channels = 3")
+    assert api.change("DELETE", "/api/users/limited") == 204
+
+
 def test_acked_messages_are_rewound(page: Page, channel: Channel, api: Api) -> None:
     channel.queue_declare("rewound", durable=True, arguments={"x-retain-acked": "1h"})
     for body in (b"one", b"two"):

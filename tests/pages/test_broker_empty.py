@@ -43,6 +43,7 @@ EMPTY = (
     ("#/policies/%2F/missing", "There is no policy yet"),
     ("#/connections/missing", "missing"),
     ("#/channels/missing", "missing"),
+    ("#/vhosts/missing", "There is no such vhost"),
     ("#/users/missing", "There is no such user"),
 )
 

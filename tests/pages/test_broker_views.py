@@ -44,6 +44,8 @@ VIEWS = (
     ("#/channels", "no limit"),
     ("#/policies", "bounded"),
     ("#/policies/%2F/bounded", "in effect"),
+    ("#/vhosts", "no"),
+    ("#/vhosts/%2F", "Permissions"),
     ("#/users", "guest"),
     ("#/users/guest", "administrator"),
     ("#/definitions", "Download definitions"),

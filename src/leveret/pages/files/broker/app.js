@@ -20,6 +20,7 @@ const LOADERS = {
   connections: () => import("./views/connections.js"),
   channels: () => import("./views/channels.js"),
   policies: () => import("./views/policies.js"),
+  vhosts: () => import("./views/vhosts.js"),
   users: () => import("./views/users.js"),
   definitions: () => import("./views/definitions.js"),
   log: () => import("./views/log.js"),

@@ -14,6 +14,7 @@ export const VIEWS = [
   { view: "connections", title: "Connections", letter: "c" },
   { view: "channels", title: "Channels", letter: "h" },
   { view: "policies", title: "Policies", letter: "p", tags: ["policymaker", "administrator"] },
+  { view: "vhosts", title: "Vhosts", letter: "v", tags: ["administrator"] },
   { view: "users", title: "Users", letter: "u", tags: ["administrator"] },
   { view: "definitions", title: "Definitions", letter: "d", tags: ["administrator"] },
   { view: "log", title: "Log", letter: "l", tags: ["monitoring", "administrator"] },

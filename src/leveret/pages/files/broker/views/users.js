@@ -3,11 +3,13 @@
 import { html } from "../../vendor/htm-preact.js";
 import { DataTable } from "../../common/table.js";
 import { addUser, changePermission, changeUser, deleteUser } from "../acts/users.js";
+import { changeLimits } from "../acts/vhosts.js";
 import { get } from "../api.js";
 import { useLive } from "../live.js";
-import { Empty, Heading, Loaded, Name, Panel, Tag } from "../parts.js";
+import { Empty, Heading, Loaded, Name, NameLink, Panel, Tag } from "../parts.js";
 import { link } from "../router.js";
 import { user as signedIn } from "../store.js";
+import { Limits } from "./vhosts.js";
 
 async function load(signal) {
   const [users, vhosts, permissions] = await Promise.all([
@@ -50,8 +52,10 @@ function Table({ users, reload }) {
     { key: "password_hash", title: "Password", sort: false, render: (row) => row.password_hash
       ? "set" : html`<span class="note">none: cannot log in by password</span>` },
     { key: "vhosts", title: "Vhosts", align: "right", render: (row) => row.vhosts === 0 ? html`<span class="warn-text" title="Has no access to any vhost">0</span>` : row.vhosts },
+    { key: "limits", title: "Limits", sort: false, render: (row) => html`<${Limits} kind="user" of=${row.limits ?? {}} />` },
     { key: "act", title: "", sort: false, align: "right", render: (row) => html`<span class="actions">
         <button type="button" class="quiet" onClick=${() => changeUser(row, reload)}>Change …</button>
+        <button type="button" class="quiet" onClick=${() => changeLimits("user", row.name, row.limits ?? {}, reload)}>Limits …</button>
         ${row.name !== signedIn.value?.name && html`<button type="button" class="quiet" onClick=${() => deleteUser(row, reload)}>Delete …</button>`}</span>` },
   ];
   return html`<${DataTable} caption="Users" columns=${columns} rows=${users} empty="None" />`;
@@ -72,7 +76,7 @@ function Matrix({ users, vhosts, rights, reload }) {
   const columns = [
     { key: "name", title: "User", sort: false, render: (row) => html`<${Name} text=${row.name} />` },
     ...vhosts.slice(0, MATRIX_VHOSTS).map((vhost, index) => ({
-      key: `vhost-${index}`, sort: false, align: "center", title: html`<${Name} text=${vhost} />`,
+      key: `vhost-${index}`, sort: false, align: "center", title: html`<${NameLink} text=${vhost} to=${link("vhosts", [vhost])} />`,
       render: (row) => {
         const right = rights.get(JSON.stringify([row.name, vhost]));
         return html`<button type="button" class="quiet cell" title=${`Permissions of ${row.name} in ${vhost}`}
