@@ -3,8 +3,8 @@
     .venv/bin/python bench/pages.py [--queues 100000] [--seconds 5] [--rounds 3] [--pages 10]
                                     [--watched 20]
 
-The page is opened by Chromium on the same machine.  It is to be usable within a second, and a page
-of the list of queues to stand there within 200 ms.
+The page is opened by Chromium on the same machine.  It is to be usable within half a second, also
+with 100,000 queues, when a page of their list, the longest first, is to stand there within 200 ms.
 
 The load (16 B, automatic acks) is to be at most 3 % slower with ten pages open on the overview.  A
 browser with ten pages takes the processors that the load needs.  So what one of them asks for is
@@ -36,7 +36,7 @@ from support.http.http_streams import http_port
 
 CHROMIUM: Final = "/usr/bin/chromium"
 
-USABLE_MS_TARGET: Final = 1_000.0
+USABLE_MS_TARGET: Final = 500.0
 LIST_MS_TARGET: Final = 200.0
 SLOWER_TARGET: Final = 0.03
 
@@ -219,13 +219,15 @@ def main() -> int:
         rates, times = loads(side, http_port(broker), asked, options)
         share = watched(side, session(browser, base), options)
         sides.declare_queues(side, options.queues, "bench")
+        many_ms = [usable(session(browser, base)) for _ in range(OPENED)][1:]
         list_ms = listed(session(browser, base).new_page())
     print(sides.version(sys.executable))
     print(" ".join(f"{name} {value}" for name, value in sides.machine().items()))
-    print(
-        f"usable after {statistics.median(usable_ms):.0f} ms, longest {max(usable_ms):.0f} "
-        f"(at most {USABLE_MS_TARGET:.0f})"
-    )
+    for queues, found in ((0, usable_ms), (options.queues, many_ms)):
+        print(
+            f"with {queues:,} queues usable after {statistics.median(found):.0f} ms, "
+            f"longest {max(found):.0f} (at most {USABLE_MS_TARGET:.0f})"
+        )
     print(
         f"a page of the list of {options.queues:,} queues: {statistics.median(list_ms):.0f} ms, "
         f"longest {max(list_ms):.0f} (at most {LIST_MS_TARGET:.0f})"
@@ -237,7 +239,7 @@ def main() -> int:
         print(f"with {options.pages} pages, {name}: {rounds}; {statistics.median(ratios):.3f}")
     print(f"{options.pages} pages alone take {share:.2%} of a processor from the broker")
     missed = [
-        statistics.median(usable_ms) > USABLE_MS_TARGET,
+        max(statistics.median(usable_ms), statistics.median(many_ms)) > USABLE_MS_TARGET,
         statistics.median(list_ms) > LIST_MS_TARGET,
         statistics.median(rates) < 1 - SLOWER_TARGET,
     ]

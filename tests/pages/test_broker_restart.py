@@ -80,6 +80,7 @@ def test_the_page_goes_on_by_itself(visitor: Any, broker: BrokerProcess, how: st
     # What was known stays, and is marked as old.
     expect(page.locator("tbody tr")).to_have_count(2)
     expect(page.locator("main.old")).to_have_count(1)
+    expect(page.locator("header.old .health")).to_have_text("no answer")
     broker.start()
     publish(broker, 3)
     expect(first_row(page)).to_contain_text("orders.us")

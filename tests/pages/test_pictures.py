@@ -41,6 +41,7 @@ VIEWS = {
     "connections": ("#/connections", "checkout"),
     "channels": ("#/channels", "guest"),
     "policies": ("#/policies/%2F/bounded", "in effect"),
+    "vhosts": ("#/vhosts", "Tests before a release"),
     "users": ("#/users", "guest"),
     "definitions": ("#/definitions", "Download definitions"),
     "log": ("#/log", "listening on"),
@@ -68,6 +69,9 @@ def _declare(api: Api, channel: Channel) -> None:
         channel.queue_bind(queue, "everything")
     policy = {"pattern": "^orders", "definition": {"max-length": 100_000}, "apply-to": "queues"}
     assert api.ask("PUT", "/api/policies/%2F/bounded", policy)[0] == 201
+    vhost = {"description": "Tests before a release", "tags": ["staging"]}
+    assert api.change("PUT", "/api/vhosts/staging", vhost) == 201
+    assert api.change("PUT", "/api/vhost-limits/staging", {"max-connections": 20}) == 204
     for number in range(20):
         channel.publish(b'{"payment": %d, "card": "expired"}' % number, routing_key="payments")
         got = channel.get("payments")

@@ -1,4 +1,4 @@
-// `/`: searches queues, exchanges, connections, users and views by a part of their names.
+// `/`: searches queues, exchanges, connections, users, vhosts and views by a part of their names.
 
 import { html, useEffect, useRef, useState } from "../vendor/htm-preact.js";
 import { counted, legible } from "../common/format.js";
@@ -22,6 +22,7 @@ async function find(text, signal) {
   ];
   if (isAdministrator()) {
     kinds.push(ask("users", "name,tags").then((page) => page.items.map(userFound)));
+    kinds.push(ask("vhosts", "name,description").then((page) => page.items.map(vhostFound)));
   }
   const found = await Promise.allSettled(kinds);
   if (found.every((one) => one.status === "rejected")) {
@@ -55,6 +56,7 @@ const userFound = (row) => ({
   note: [].concat(row.tags).join(", "),
   to: link("users", [row.name]),
 });
+const vhostFound = (row) => ({ kind: "vhost", name: row.name, note: legible(row.description ?? ""), to: link("vhosts", [row.name]) });
 
 function viewsFound(text) {
   return seenViews().filter((one) => one.title.toLowerCase().includes(text.toLowerCase())).map((one) => ({

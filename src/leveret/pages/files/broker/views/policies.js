@@ -5,6 +5,7 @@ import { counted, number } from "../../common/format.js";
 import { DataTable } from "../../common/table.js";
 import { deletePolicy, editPolicy } from "../acts/policies.js";
 import { get, path, query } from "../api.js";
+import { useShown } from "../list.js";
 import { useLive } from "../live.js";
 import { Arguments, Empty, ExchangeLink, Failure, Heading, Loaded, Name, NameLink, Panel, QueueLink, Tag } from "../parts.js";
 import { link } from "../router.js";
@@ -59,7 +60,7 @@ function Table({ rows, reload }) {
         <button type="button" class="quiet" onClick=${() => editPolicy(row, reload)}>Change …</button>
         <button type="button" class="quiet" onClick=${() => deletePolicy(row, reload)}>Delete …</button></span>` },
   ];
-  return html`<${DataTable} caption="Policies" columns=${columns} rows=${rows} empty="None" />`;
+  return html`<${DataTable} caption="Policies" columns=${useShown(columns)} rows=${rows} empty="None" />`;
 }
 
 const LOOKED_AT = 500;

@@ -5,6 +5,7 @@ import { bytes, counted, number } from "../../common/format.js";
 import { DataTable } from "../../common/table.js";
 import { declareQueue } from "../acts/declare.js";
 import { get, path } from "../api.js";
+import { useShown } from "../list.js";
 import { useLive } from "../live.js";
 import { Empty, Heading, Loaded, Name, NameLink, Panel } from "../parts.js";
 import { link } from "../router.js";
@@ -66,6 +67,7 @@ function Streams() {
   const vhost = useStore(chosenVhost);
   const live = useLive((signal) => load(vhost, signal), `streams ${vhost}`, { every: 5000, keep: true });
   const declare = () => declareQueue(live.reload, "stream");
+  const [shown, superShown] = [useShown(columns), useShown(superColumns)];
   return html`<${Heading} title="Streams"><button type="button" onClick=${declare}>Declare a stream</button><//>
     <${Loaded} live=${live}>${({ streams, supers, left }) => html`${left > 0 && html`<p class="hint">Shown are the
       streams of the first ${number(VHOSTS_MAX)} vhosts; choose a vhost to see those of the ${counted(left, "other")}.</p>`}
@@ -74,7 +76,7 @@ function Streams() {
           <p>A stream keeps its messages after they are read; Spark reads it as a table.</p>
           <p><button type="button" onClick=${declare}>Declare a stream</button></p>
         <//>`
-      : html`<${DataTable} caption="Streams" columns=${columns} rows=${streams} empty="No stream" />
+      : html`<${DataTable} caption="Streams" columns=${shown} rows=${streams} empty="No stream" />
         ${supers.length > 0 && html`<${Panel} title="Super streams" wide>
-          <${DataTable} caption="Super streams" columns=${superColumns} rows=${supers} empty="None" /><//>`}`}`}<//>`;
+          <${DataTable} caption="Super streams" columns=${superShown} rows=${supers} empty="None" /><//>`}`}`}<//>`;
 }

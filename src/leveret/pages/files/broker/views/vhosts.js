@@ -29,13 +29,13 @@ export function Limits({ kind, of }) {
 
 const columns = [
   { key: "name", title: "Vhost", render: (row) => html`<${NameLink} text=${row.name} to=${link("vhosts", [row.name])} />` },
-  { key: "description", title: "Description" },
-  { key: "tags", title: "Tags", sort: false, render: (row) => html`<span class="marks">${(row.tags ?? []).map((tag) => html`<${Tag} text=${tag} />`)}</span>` },
+  { key: "description", title: "Description", minor: true },
+  { key: "tags", title: "Tags", sort: false, minor: true, render: (row) => html`<span class="marks">${(row.tags ?? []).map((tag) => html`<${Tag} text=${tag} />`)}</span>` },
   { key: "messages_ready", title: "Ready", align: "right" },
   { key: "messages_unacknowledged", title: "Unacked", align: "right" },
   { key: "users", title: "Users", align: "right" },
   { key: "limits", title: "Limits", sort: false, render: (row) => html`<${Limits} kind="vhost" of=${row.limits} />` },
-  { key: "protected_from_deletion", title: "Protected", render: (row) => (row.protected_from_deletion ? html`<${Tag} text="protected" kind="good" />` : "no") },
+  { key: "protected_from_deletion", title: "Protected", minor: true, render: (row) => (row.protected_from_deletion ? html`<${Tag} text="protected" kind="good" />` : "no") },
 ];
 
 function Vhosts() {
