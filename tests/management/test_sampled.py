@@ -16,7 +16,7 @@ from leveret.management.sampling.sampler import Sampler
 from leveret.management.sampling.series import DETAILED, LISTED, Samples
 from support.http.http_api import Api
 from support.node.core import Node
-from support.node.virtual_loop import LoopClock, run
+from support.node.virtual_loop import LoopClock, lapse, run
 
 
 def test_a_series_tells_when_its_values_came() -> None:
@@ -68,7 +68,7 @@ def test_totals_are_sampled_though_nobody_asks() -> None:
         clock = LoopClock()
         sampler = Sampler(Walks(node.broker, clock), unasked_max=0)
         sampler.start()
-        await asyncio.sleep(900)
+        await lapse(900)
         now = clock.wall_ms()
         points = sampler.totals.points(("queue_declared",), 600_000, 60_000, now)
         sampler.stop()
@@ -213,3 +213,26 @@ def test_pages_are_sorted_by_figures(api: Api, channel: Channel) -> None:
         assert names(f"sort={column}&sort_reverse=true") == listed[:0:-1], column
     for name in ("f.a", "f.b", "f.c"):
         channel.queue_delete(name)
+
+
+def test_pages_of_many_queues_continue_each_other(api: Api, channel: Channel) -> None:
+    assert api.change("PUT", "/api/vhosts/wide") == 201
+    names = [f"w.{number:04}" for number in range(2_001)]
+    queue = {"vhost": "wide", "durable": False, "auto_delete": False, "arguments": {}}
+    queues = [{**queue, "name": name} for name in names]
+    assert api.ask("POST", "/api/definitions", {"queues": queues})[0] == 200
+
+    def page(number: int) -> dict[str, Any]:
+        query = f"page={number}&page_size=100&sort=messages_ready&sort_reverse=true"
+        found: dict[str, Any] = read(api, f"/api/queues/wide?{query}")
+        return found
+
+    pages = [page(number) for number in (1, 2, 5, 6)]
+    assert {one["total_count"] for one in pages} == {2_001}
+    listed = [row["name"] for one in pages for row in one["items"]]
+    backwards = names[::-1]
+    assert listed == backwards[:200] + backwards[400:600]
+    assert api.change("DELETE", "/api/queues/wide/w.2000") == 204
+    assert page(1)["items"][0]["name"] == "w.1999"
+    assert api.change("DELETE", "/api/vhosts/wide") == 204
+    assert api.answer("/api/queues/wide?page=1&sort=messages_ready&sort_reverse=true")[0] == 404

@@ -17,15 +17,22 @@ from leveret.management.routes.node.identity import check_node, node_name
 from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, json_response, seen
 from leveret.names import check_new
 
+#: The options of a list that name its columns.
+_COLUMN_OPTIONS: Final = ("columns", "sort")
+
 #: Queues counted per slice (about a millisecond).
 COUNTED_AT_ONCE: Final = 2_000
 
 
 async def vhosts(request: web.Request) -> web.StreamResponse:
-    """Return all vhosts."""
+    """Return all vhosts; messages are counted if their columns are requested."""
+    query = request.query
+    counts = "columns" not in query or any(
+        "messages" in query.get(one, "") for one in _COLUMN_OPTIONS
+    )
     rows: list[Row] = []
     for number, vhost in enumerate(seen(request), 1):
-        rows.append(await _row(vhost))
+        rows.append(await _row(vhost, counts))
         if number % SLICE_ROWS == 0:
             await next_slice()
     return await stream_rows(request, rows, as_it_is)
@@ -119,10 +126,10 @@ async def delete_limit(request: web.Request) -> web.Response:
     return web.Response(status=204)
 
 
-async def _row(vhost: Vhost) -> Row:
-    """Return a vhost as in RabbitMQ's API; its messages are counted in slices."""
+async def _row(vhost: Vhost, counts: bool = True) -> Row:
+    """Return a vhost as in RabbitMQ's API; with `counts`, its messages are counted in slices."""
     ready = unacked = 0
-    for number, queue in enumerate(list(vhost.queues.by_name.values()), 1):
+    for number, queue in enumerate(list(vhost.queues.by_name.values()) if counts else (), 1):
         if not queue.hidden and not queue.deleted:
             ready += int(queue.ready_count())
             unacked += int(queue.unacked_count)

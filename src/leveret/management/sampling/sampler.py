@@ -100,6 +100,22 @@ def _unroutable(broker: Broker) -> list[int]:
     return [int(counts.unroutable_returned), int(counts.unroutable_dropped)]
 
 
+class FirstPlaces:
+    """The vhosts and names of the first queues in an order, of `total` queues."""
+
+    def __init__(
+        self, key: tuple[object, ...], places: list[tuple[str, str]], total: int, until_ms: int
+    ) -> None:
+        self._key = key
+        self.places: Final = places
+        self.total: Final = total
+        self._until_ms = until_ms
+
+    def serves(self, key: tuple[object, ...], now_ms: int) -> bool:
+        """Return whether these places are of the order `key` and recent enough."""
+        return key == self._key and now_ms < self._until_ms
+
+
 class _Watched:
     """The series of one queue, and the tick at which it was last requested."""
 
@@ -141,6 +157,8 @@ class Sampler:
         #: The vhosts and names of queues in order, and the state for which they are valid; dropped
         #: when sampling ends.
         self.ordered: tuple[tuple[object, ...], list[tuple[str, str]]] | None = None
+        #: The first queues in the last order by figures, for requests that follow soon.
+        self.first: FirstPlaces | None = None
         self._ticks = 0
         self._asked = 0
         self._work: asyncio.Task[None] | None = None
@@ -227,7 +245,7 @@ class Sampler:
             if self._ticks - self._asked <= kept:
                 await self.sample()
             elif self._ticks % max(1, queues // _UNASKED_QUEUES_PER_SAMPLE) == 0:
-                self.ordered = None
+                self.ordered = self.first = None
                 await self.sample()
             await asyncio.sleep(SAMPLE_SECONDS)
             self._ticks += 1
