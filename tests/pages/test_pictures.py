@@ -38,7 +38,7 @@ VIEWS = {
     "dead-letters": ("#/queues/%2F/dead?tab=dead", "rejected"),
     "streams": ("#/streams", "journal"),
     "exchange": ("#/exchanges/%2F/events", "orders.eu"),
-    "connections": ("#/connections", "checkout"),
+    "connections": ("#/connections", "iB/s"),
     "channels": ("#/channels", "guest"),
     "policies": ("#/policies/%2F/bounded", "in effect"),
     "vhosts": ("#/vhosts", "Tests before a release"),
@@ -69,9 +69,23 @@ def _declare(api: Api, channel: Channel) -> None:
         channel.queue_bind(queue, "everything")
     policy = {"pattern": "^orders", "definition": {"max-length": 100_000}, "apply-to": "queues"}
     assert api.ask("PUT", "/api/policies/%2F/bounded", policy)[0] == 201
-    vhost = {"description": "Tests before a release", "tags": ["staging"]}
-    assert api.change("PUT", "/api/vhosts/staging", vhost) == 201
-    assert api.change("PUT", "/api/vhost-limits/staging", {"max-connections": 20}) == 204
+    staging = {
+        "vhosts": [
+            {"name": "staging", "description": "Tests before a release", "tags": ["staging"]}
+        ],
+        "permissions": [
+            {"user": "guest", "vhost": "staging", "configure": ".*", "write": ".*", "read": ".*"}
+        ],
+        "parameters": [
+            {
+                "vhost": "staging",
+                "component": "vhost-limits",
+                "name": "limits",
+                "value": {"max-connections": 20},
+            }
+        ],
+    }
+    assert api.ask("POST", "/api/definitions", staging)[0] == 200
     for number in range(20):
         channel.publish(b'{"payment": %d, "card": "expired"}' % number, routing_key="payments")
         got = channel.get("payments")
@@ -152,6 +166,9 @@ def _take(page: Page, pictures: Path, suffix: str) -> None:
         if name == "exchange":
             page.get_by_label("Routing key").fill("order.eu.created")
             expect(page.locator(".verdict")).to_contain_text("goes to")
+        if name == "messages":
+            page.get_by_role("button", name="Show messages").click()
+            expect(page.locator(".message").first).to_contain_text("expired")
         expect(page.locator("main .loading")).to_have_count(0)
         picture = page.screenshot(path=pictures / f"{name}{suffix}.png")
         assert 5_000 < len(picture) < BYTES_MAX, f"{name}{suffix}: {len(picture)} bytes"

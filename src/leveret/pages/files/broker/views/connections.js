@@ -38,12 +38,13 @@ const columns = [
   { key: "user", title: "User", sort: true, render: (row) => html`<${Name} text=${row.user} />` },
   { key: "vhost", title: "Vhost", sort: true, render: (row) => html`<${Name} text=${row.vhost} />` },
   { key: "state", title: "State", sort: true, render: (row) => html`<${Tag} text=${row.state} kind=${STATES[row.state] ?? "warn"} />` },
-  { key: "ssl", title: "TLS", sort: true, minor: true, render: (row) => (row.ssl ? row.ssl_protocol : "Not encrypted") },
+  { key: "ssl", title: "TLS", sort: true, minor: true, render: (row) => (row.ssl ? row.ssl_protocol : "no") },
   { key: "channels", title: "Channels", align: "right", sort: true, render: (row) => number(row.channels) },
   flow("received", "From client", "recv_oct"),
   flow("sent", "To client", "send_oct"),
   { key: "memory", title: "Memory", align: "right", sort: true, render: (row) => bytes(row.memory ?? 0) },
-  { key: "connected_at", title: "Since", sort: true, render: (row) => moment(row.connected_at) },
+  { key: "connected_at", title: "Connected for", align: "right", sort: true,
+    render: (row) => html`<span title=${moment(row.connected_at)}>${duration(Date.now() - row.connected_at)}</span>` },
 ];
 
 function Connections({ options }) {
