@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := -m pytest --hypothesis-profile=ci
 SLOW := commands or crash or differential or interop or one_build or pages or spark
 
-.PHONY: help setup demo serve test changed check sources interop pages orders differential model matrix spark-matrix chaos soak bench hostile wheel wheel-pure wheels uvx slim sdist workflow fmt clean
+.PHONY: help setup demo serve test changed check sources interop pages orders differential model matrix spark-matrix chaos soak bench hostile wheel wheel-pure wheels uvx slim sdist packages workflow fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -154,6 +154,11 @@ sdist: ## the sources as a package in dist/, tried in a bare environment (plain 
 	@build/sdist/bin/python -c "from setuptools import build_meta; build_meta.build_sdist('build/sdist/made')"
 	@build/sdist/bin/python tools/try_package.py build/sdist/made/*.tar.gz
 	@mkdir -p dist && mv build/sdist/made/*.tar.gz dist/ && ls dist
+
+packages: ## a package for Debian 12, an image on Debian 13 and the manifests, each tried (after make wheels)
+	@tools/packages/deb bookworm && tools/packages/try_deb bookworm
+	@tools/packages/image trixie
+	@tools/packages/manifests
 
 workflow: ## the release's workflow, checked by actionlint
 	@tools/packages/workflow

@@ -1,6 +1,6 @@
 """The files in `deploy/` match the broker: settings, ports, commands, and no root.
 
-The tests have no container engine and no cluster, so nothing here is started.
+Nothing is started here: `make packages` builds and starts the Debian package and the image.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ def stages(path: Path) -> list[list[str]]:
     for line in filter(str.strip, text.split("\n")):
         if line.startswith("FROM "):
             found.append([])
-        found[-1].append(line)
+        if found:  # arguments may come before the first stage
+            found[-1].append(line)
     return found
 
 
 @pytest.fixture
 def pod() -> Any:
     """The pod of the Kubernetes manifest."""
-    kinds = {one["kind"]: one for one in documents(DEPLOY / "kubernetes" / "leveret.yaml")}
+    kinds = {one["kind"]: one for one in documents(DEPLOY / "kubernetes" / "base" / "leveret.yaml")}
     return kinds["StatefulSet"]["spec"]["template"]["spec"]
 
 
@@ -90,7 +91,9 @@ def test_what_is_copied_into_a_build_is_there_and_not_ignored() -> None:
     ):
         copies = [line.split()[1:-1] for line in stages(file)[0] if line.startswith("COPY ")]
         assert copies
-        for name in (name for names in copies for name in names):
+        # A copy of the whole checkout is one of what a build needs of it.
+        needed = ["LICENSE", "README.md", "pyproject.toml", "setup.py", "src"]
+        for name in (one for names in copies for one in (needed if names == ["."] else names)):
             assert (DEPLOY.parent / name).exists()
             assert f"!{name}" in allowed
 
@@ -111,7 +114,9 @@ def test_no_password_in_what_is_deployed_has_a_default() -> None:
         ways = re.findall(r"\$\{[A-Z_]*PASSWORD(.{,2})", last)
         assert ways, place
         assert set(ways) == {":?"}, place
-    for document in documents(DEPLOY / "kubernetes" / "leveret.yaml"):
+    manifests = sorted((DEPLOY / "kubernetes").rglob("*.yaml"))
+    assert manifests
+    for document in (one for path in manifests for one in documents(path)):
         assert not re.search(r"(?i)pass\w*['\"]?: *['\"]?[^{\s]", yaml.safe_dump(document))
 
 
@@ -165,6 +170,34 @@ def test_kubernetes_asks_a_broker_by_commands_and_ports_that_are_there(broker: A
         assert (program, command) == ("leveret", "ping")
         given = float(broker[name]["exec"]["command"][-1])
         assert given < broker[name]["timeoutSeconds"]
+
+
+def test_kubernetes_opens_ports_of_the_broker_to_chosen_pods_alone(pod: Any, broker: Any) -> None:
+    """With TLS, a port without it is neither opened nor listened on."""
+    plain, secure = (
+        documents(DEPLOY / "kubernetes" / variant / "network-policy.yaml")[0]["spec"]["ingress"]
+        for variant in ("base", "tls")
+    )
+    (patched,) = documents(DEPLOY / "kubernetes" / "tls" / "statefulset.yaml")
+    (changed,) = patched["spec"]["template"]["spec"]["containers"]
+    closed = {one["containerPort"] for one in changed["ports"] if one.get("$patch") == "delete"}
+    names = {one["name"] for one in broker["ports"]}
+    left = {one["name"] for one in broker["ports"] if one["containerPort"] not in closed}
+    left |= {one["name"] for one in changed["ports"] if "name" in one}
+    for rules, listening in ((plain, names), (secure, left)):
+        assert {one["port"] for rule in rules for one in rule["ports"]} == listening
+        assert all(rule["from"] for rule in rules)
+    environment = {one["name"]: one["value"] for one in changed["env"]}
+    assert (environment["LEVERET_AMQP"], environment["LEVERET_HTTP"]) == ("false", "false")
+
+
+def test_kubernetes_policies_select_the_broker() -> None:
+    kinds = {one["kind"]: one for one in documents(DEPLOY / "kubernetes" / "base" / "leveret.yaml")}
+    labels = kinds["StatefulSet"]["spec"]["template"]["metadata"]["labels"]
+    (policy,) = documents(DEPLOY / "kubernetes" / "base" / "network-policy.yaml")
+    (budget,) = documents(DEPLOY / "kubernetes" / "base" / "disruption-budget.yaml")
+    assert policy["spec"]["podSelector"] == {"matchLabels": labels}
+    assert budget["spec"]["selector"] == {"matchLabels": labels}
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd checks its own units")
