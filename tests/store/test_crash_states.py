@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from leveret.store.disks.recording import Image, RecordingDisk, crash_states
+from leveret.store.journal.body_ahead import BodyAhead
 from leveret.wire.buffer import COMPILED
 from support.store.store_model import NOW, Source, State, Store, content, message
 
@@ -74,14 +75,16 @@ class Workload:
         self.serial = 0
 
     def run(self, steps: int) -> None:
-        """Do that many operations, then one last sync."""
+        """Do that many operations, then one last sync; a start syncs a record before anything."""
         self.declare()
+        self.sync()
         for _ in range(steps):
             self.chance.choice(
                 (
                     self.publish,
                     self.publish,
                     self.publish,
+                    self.publish_in_parts,
                     self.ack,
                     self.ack,
                     self.requeue,
@@ -144,6 +147,23 @@ class Workload:
             sent = message(self.body())
             for key in self.store.publish(sent, *queues):
                 self.facts.published[key] = content(sent)
+
+    def publish_in_parts(self) -> None:
+        """Publish a message whose body comes before it, with other operations in between."""
+        ahead = BodyAhead(self.store.journal, 32)
+        sent = message(self.body())
+        size = 1 + len(sent.body) // 3
+        for start in range(0, len(sent.body), size):
+            ahead.write(sent.body[start : start + size])
+            if self.chance.random() < 0.6:
+                self.chance.choice((self.publish, self.ack, self.sync, self.sync))()
+            if self.chance.random() < 0.03:
+                self.checkpoint()
+        if self.chance.random() < 0.8:
+            ahead.complete(sent.body)
+            for key in self.store.publish(sent, self.a_queue()):
+                self.facts.published[key] = content(sent)
+        ahead.end()
 
     def ack(self) -> None:
         key = self.a_message()
@@ -247,7 +267,7 @@ def check(workload: Workload, at: int, image: Image, what: str) -> State:
     assert not state.queues.keys() & sure.deleted, f"{where}: a deleted queue came back"
     for removed, added in most.transactions:
         check_transaction(state, sure, removed, added, set(live), most, where)
-    assert store.report.damages == [], where
+    assert [str(d) for d in store.report.damages] == [], where
     return state
 
 

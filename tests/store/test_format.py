@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from xxhash import xxh3_64_digest
 
 from leveret.store.disks.recording import Image, RecordingDisk
-from leveret.store.format import UnknownFormat, open_format
+from leveret.store.format import UnknownFormat, look_at_format, open_format
 from support.store.store_model import NOW, UUID, Store
 
 
@@ -53,18 +54,34 @@ def test_a_file_that_was_cut_is_put_right_or_refused(size: int) -> None:
         assert len(hurt.image().files["format"]) == 4160
 
 
-def test_a_later_layout_is_refused() -> None:
-    from xxhash import xxh3_64_digest
-
+def with_layout(version: int) -> Image:
+    """Return a new directory whose format file has another layout."""
     disk = RecordingDisk()
     open_format(disk, UUID, NOW)
     image = disk.image()
     block = bytearray(image.files["format"][:56])
-    block[8] = 4
+    block[8] = version
     whole = bytes(block) + xxh3_64_digest(bytes(block))
     image.files["format"] = whole + bytes(4096 - 64) + whole
-    with pytest.raises(UnknownFormat, match="layout 4"):
-        open_format(RecordingDisk(image), UUID, NOW)
+    return image
+
+
+@pytest.mark.parametrize("version", [2, 5])
+def test_a_later_layout_is_refused_and_so_is_one_that_is_too_old(version: int) -> None:
+    disk = RecordingDisk(with_layout(version))
+    with pytest.raises(UnknownFormat, match=f"layout {version}"):
+        open_format(disk, UUID, NOW)
+    assert disk.trace == []
+
+
+def test_an_older_layout_is_read_and_a_start_raises_it() -> None:
+    """So that an older release refuses the directory, instead of skipping what it cannot read."""
+    disk = RecordingDisk(with_layout(3))
+    assert [copy is not None and copy.uuid for copy in look_at_format(disk)] == [UUID] * 2
+    assert disk.trace == []
+    found = open_format(disk, bytes(16), 1)
+    assert (found.uuid, found.created_ms, found.damaged) == (UUID, NOW, False)
+    assert disk.image().files["format"] == with_layout(4).files["format"]
 
 
 @pytest.mark.parametrize("path", ["journal/0000000000000001.jnl", "state/x", "segments/y"])

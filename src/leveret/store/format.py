@@ -13,7 +13,8 @@ affects both copies:
 
 Invariants: the file is created by a rename, before any other file with contents, and only repaired
 later.  A directory with contents but without this file, or with an unknown version, is refused,
-because it may belong to another program.
+because it may belong to another program.  A start raises an older version that this release reads,
+before it writes anything that the releases of that version cannot read.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ from leveret.store.records.record import SEED_MASK
 from leveret.wire.buffer import BytesWriter, read_i32_le, read_i64_le, write_i32_le, write_i64_le
 
 FORMAT_PATH: Final = "format"
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
+#: The oldest version that this release reads.  Version 4 adds bodies that precede their messages in
+#: the journal.
+_FORMAT_VERSION_MIN: Final = 3
 JOURNAL_DIR: Final = "journal"
 SEGMENTS_DIR: Final = "segments"
 STATE_DIR: Final = "state"
@@ -132,7 +136,7 @@ def _version(block: bytes) -> None:
     if not _is_block(block):
         raise UnknownFormat("both copies of the format file are damaged, or it is not a store's")
     version = read_i32_le(block, 8)
-    if version != FORMAT_VERSION:
+    if not _FORMAT_VERSION_MIN <= version <= FORMAT_VERSION:
         raise UnknownFormat(f"layout {version} is not supported by this release")
 
 
@@ -162,13 +166,14 @@ def _write(disk: Disk, block: bytes) -> None:
 
 
 def _read(disk: Disk) -> Format:
-    """Return the contents of the file, and repair a damaged copy from the other one."""
+    """Return the contents of the file; repair a damaged copy, and raise an older version."""
     first, second, size = _blocks(disk)
     block = first if _is_block(first) else second
     _version(block)
     damaged = first != second or size != SECOND_AT + _BLOCK_BYTES
-    if damaged:
-        _write(disk, block)
+    current = _block(block[16:32], read_i64_le(block, 32))
+    if damaged or block != current:
+        _write(disk, current)
     return Format(block[16:32], read_i64_le(block, 32), damaged)
 
 

@@ -416,11 +416,13 @@ class Store:
         self.state.ack(queue_id, sequence, sequence)
 
     def sync(self) -> None:
-        """Make everything durable."""
-        group = self.journal.seal()
-        if group is not None:
+        """Make everything so far durable."""
+        last = self.journal.group
+        while (group := self.journal.seal()) is not None:
             self.files.write(group)
             self.journal.synced(group.number)
+            if group.number >= last:
+                return
 
     def checkpoint(self, slice_messages: int = 1_000_000) -> None:
         """Take a whole checkpoint, syncing whenever it waits for a sync."""

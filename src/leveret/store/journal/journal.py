@@ -11,7 +11,7 @@ This module does no I/O and reads no clock.  `record.py` defines the layout of t
 Invariants: records are in the order of the calls, except for acks, which are gathered and appended
 at the end of the group, or when there are many.  No later record depends on an ack, because a
 sequence is never reused.  A body of `BODY_APART_BYTES` or more is never copied.  A record never
-spans two groups.
+spans two groups.  The journal refers to a body that it has in parts (`body_ahead.py`) at most once.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from leveret.store.records.definition import Definition, write_definition
 from leveret.store.records.publish_session import PublishProgress, write_progress
 from leveret.store.records.record import (
     ACK,
+    BODY_PART,
     CHECKPOINT,
     CLEAN_STOP,
     CONSUMER_OFFSET,
@@ -38,6 +39,7 @@ from leveret.store.records.record import (
     GROUP_HEADER_BYTES,
     MOVE,
     PUBLISH,
+    PUBLISH_IN_PARTS,
     PUBLISH_SESSION,
     PURGE,
     RECORD_BYTES_MAX,
@@ -58,6 +60,8 @@ from leveret.wire.buffer import BytesWriter, write_i32_le, write_i64_le
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from leveret.store.journal.body_ahead import BodyAhead
+
 #: The maximum number of ranges of acks in a record, which limits the loss if it is damaged.
 ACK_RANGES_PER_RECORD_MAX: Final = 512
 
@@ -69,6 +73,9 @@ _HASH_APART_BYTES: Final = 1024
 _PUBLISH_START: Final = RECORD_HEAD_BYTES + 4
 
 _ACK_RANGE_BYTES: Final = 24
+
+#: The bits below the group in a body's number, for the bodies that begin in one group.
+_BODY_BITS: Final[i64] = 16
 
 #: References that compiled code can use without a look-up.  Their parameter for the seed is an
 #: object, because compiled code stores an `int` unboxed, and would box it for each record.
@@ -115,8 +122,9 @@ class Journal:
 
     `group` is the number of the group being filled, `durable_group` the number of the newest synced
     group, `unsynced_bytes` the number of bytes appended but not synced, `file_number` the file of
-    the last sealed group, and `bytes_since_roll` the number of bytes sealed since the last
-    checkpoint began.
+    the last sealed group, `bytes_since_roll` the number of bytes sealed since the last checkpoint
+    began, and `rolls` the number of checkpoints begun.  `bodies_open` is the number of bodies that
+    are being written ahead of their messages, and `ahead` a complete one, whose message follows.
     """
 
     def __init__(self, seed: int = 0, group: i64 = 1, file_number: i64 = 1) -> None:
@@ -125,6 +133,13 @@ class Journal:
         self.unsynced_bytes: i64 = 0
         self.file_number: i64 = file_number
         self.bytes_since_roll: i64 = 0
+        self.rolls: i64 = 0
+        self.bodies_open: i64 = 0
+        self.ahead: BodyAhead | None = None
+        self._body_number: i64 = 0
+        #: Whether the group being filled refers to a body, and the groups that `roll` sealed early.
+        self._refers = False
+        self._early: list[JournalGroup] = []
         #: The size from which the next group begins a new file.
         self.file_bytes_max: i64 = JOURNAL_FILE_BYTES
         self._seed = seed
@@ -190,6 +205,18 @@ class Journal:
         write_i64_le(writer, sequence)
         write_message(writer, message)
         self._append_message(MOVE, message.body)
+
+    def new_body(self) -> i64:
+        """Return the number of a body to append in parts; no other body of the store has it."""
+        self._body_number = max(self._body_number + 1, self.group << _BODY_BITS)
+        return self._body_number
+
+    def body_part(self, number: i64, offset: i64, piece: bytes) -> None:
+        """Append a part of a body; an empty one drops the body."""
+        writer = self._other
+        write_i64_le(writer, number)
+        write_i64_le(writer, offset)
+        self._append(writer, RECORD_HEAD_BYTES, BODY_PART, piece)
 
     def ack(self, queue_id: i64, first: i64, last: i64) -> None:
         """Append that the messages `first` to `last` of a queue are removed; runs are merged."""
@@ -350,7 +377,13 @@ class Journal:
         return self.group if self.has_records() else self.group - 1
 
     def seal(self) -> JournalGroup | None:
-        """Begin the next group; return the gathered records as a group to write, or None."""
+        """Return the next group to write, and begin another one; return None without records."""
+        if self._early:
+            return self._early.pop(0)
+        return self._seal()
+
+    def _seal(self) -> JournalGroup | None:
+        """Begin the next group; return the gathered records, or None if there are none."""
         if self._in_tx:
             raise RuntimeError("a transaction's record is open")
         self._flush_acks()
@@ -391,8 +424,17 @@ class Journal:
         self.durable_group = max(self.durable_group, number)
 
     def roll(self) -> i64:
-        """Make the next group begin a new file; return the group's number, where replay starts."""
+        """Make the next group begin a new file; return the group's number, where replay starts.
+
+        Append a record before any other call, because `has_records` must be True.
+        """
+        if self._refers:
+            # Replay would find the reference to a body, but not its parts in earlier groups.
+            group = self._seal()
+            if group is not None:
+                self._early.append(group)
         self._rolling = self._file_bytes > 0
+        self.rolls += 1
         self.bytes_since_roll = 0
         return self.group
 
@@ -413,6 +455,7 @@ class Journal:
     def _begin_group(self) -> None:
         """Start an empty group after the sealed one."""
         self.group += 1
+        self._refers = False
         self._record_seed = self._seed ^ int(self.group)
         self._records = 0
         self._size = 0
@@ -425,7 +468,22 @@ class Journal:
         if len(body) < _HASH_APART_BYTES:
             writer.write(body)
             body = b""
+        elif kind == PUBLISH and self._refer(body):
+            kind = PUBLISH_IN_PARTS
+            body = b""
         self._append(writer, _PUBLISH_START, kind, body)
+
+    def _refer(self, body: bytes) -> bool:
+        """Write a reference to the parts of a body, if they are in the journal, and return True."""
+        ahead = self.ahead
+        if ahead is None or ahead.body is not body or self._in_tx:
+            return False
+        self.ahead = None
+        self._refers = True
+        ahead.referred = True
+        write_i64_le(self._publish, ahead.number)
+        write_i64_le(self._publish, len(body))
+        return True
 
     def _append(self, writer: BytesWriter, start: i64, kind: i64, body: bytes) -> None:
         """Frame the payload in `writer`, followed by `body`, as one record; empty `writer`.

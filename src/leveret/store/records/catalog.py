@@ -52,8 +52,11 @@ _LASTING: Final = (
     "parameter", "global_parameter", "exchange", "queue", "binding",
 )  # fmt: skip
 
+#: The kind of record that a broker appends when it starts.
+START: Final = "start"
+
 #: The kinds that record an event instead of a state.
-PASSING: Final = ("start",)
+PASSING: Final = (START,)
 
 Key = tuple[str | bytes, ...]
 

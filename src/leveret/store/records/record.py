@@ -48,6 +48,9 @@ Payloads by kind (`string` = u8 length and bytes; `table` = AMQP field table):
     clean stop           i64 time in ms
     publish session      string user | string session | i64 channel | i64 since | i64 through |
                          n times (u8 kind, i64 first, i64 last); see `publish_session.py`
+    body part            u64 body | u64 offset | bytes of a large body that precedes its message;
+                         without bytes, the body is dropped
+    publish in parts     as publish, with u64 body | u64 size in place of the message's body
 
     message              i64 timestamp in ms | u8 flags (1 = persistent, 2 = dead-lettered, 4 = its
                          publisher's number counts for deduplication, 8 = a trail follows the
@@ -93,6 +96,8 @@ CHECKPOINT: Final = 12
 CLEAN_STOP: Final = 13
 SPILL: Final = 14
 PUBLISH_SESSION: Final = 15
+BODY_PART: Final = 16
+PUBLISH_IN_PARTS: Final = 17
 
 SNAPSHOT: Final = 32
 COUNTER: Final = 33
@@ -117,6 +122,8 @@ _NAMES: Final = {
     CLEAN_STOP: "clean_stop",
     SPILL: "spill",
     PUBLISH_SESSION: "publish_session",
+    BODY_PART: "body_part",
+    PUBLISH_IN_PARTS: "publish_in_parts",
     SNAPSHOT: "snapshot",
     COUNTER: "counter",
     QUEUE: "queue",
@@ -158,7 +165,7 @@ def is_retained(delivery_count: i64) -> bool:
 
 def is_kind(kind: i64) -> bool:
     """Return whether a kind of record exists."""
-    return DEFINE <= kind <= PUBLISH_SESSION or SNAPSHOT <= kind <= CHUNK or kind == END
+    return DEFINE <= kind <= PUBLISH_IN_PARTS or SNAPSHOT <= kind <= CHUNK or kind == END
 
 
 def kind_name(kind: i64) -> str:

@@ -9,11 +9,13 @@ from mypy_extensions import i64
 from leveret.message import Message
 from leveret.store.damage import Damage
 from leveret.store.journal.scan import JournalScan
+from leveret.store.records.catalog import START
 from leveret.store.records.definition import read_definition
 from leveret.store.records.publish_session import read_progress
 from leveret.store.records.ranges import RangeSet
 from leveret.store.records.record import (
     ACK,
+    BODY_PART,
     CHECKPOINT,
     CLEAN_STOP,
     CONSUMER_OFFSET,
@@ -23,11 +25,13 @@ from leveret.store.records.record import (
     FORGOTTEN,
     MOVE,
     PUBLISH,
+    PUBLISH_IN_PARTS,
     PUBLISH_SESSION,
     PUBLISHER_SEQUENCE,
     PURGE,
     QUEUE,
     RECORD_HEAD_BYTES,
+    RECORD_HEADER_BYTES,
     REQUEUE,
     SPILL,
     TRIM,
@@ -36,6 +40,7 @@ from leveret.store.records.record import (
     Damaged,
     read_message,
 )
+from leveret.store.recovery.body_parts import BodyParts
 from leveret.store.recovery.replay import Replay
 from leveret.store.segments.chunk_record import CHUNK_REF_BYTES, read_chunk_ref
 from leveret.store.segments.segments import ChunkRef
@@ -44,10 +49,14 @@ from leveret.wire.buffer import read_i32_le, read_i64_le
 
 @final
 class Applier:
-    """Applies records to a replay.  `chunked` are the sequences in chunks, by queue."""
+    """Applies records to a replay.  `chunked` are the sequences in chunks, by queue.
 
-    def __init__(self, replay: Replay) -> None:
+    `bodies` has the parts of bodies in earlier records, if another object applied these.
+    """
+
+    def __init__(self, replay: Replay, bodies: BodyParts | None = None) -> None:
         self._replay = replay
+        self._bodies = BodyParts() if bodies is None else bodies
         self._addresses = AddressCache()
         self.chunked: dict[int, RangeSet] = {}
         self.clean_stop = False
@@ -66,8 +75,9 @@ class Applier:
             self.apply(scan.kind, scan.data, scan.start, scan.end)
         except Damaged as error:
             what = f"a record of kind {scan.kind}: {error}"
-            size = scan.end - scan.start
-            damage = Damage(scan.path, scan.start, size, what, 1, scan.group, scan.kind)
+            position = scan.start - RECORD_HEADER_BYTES
+            size = scan.end - position
+            damage = Damage(scan.path, position, size, what, 1, scan.group, scan.kind)
             scan.damages.append(damage)
 
     def apply(self, kind: i64, data: bytes, start: i64, end: i64) -> None:
@@ -104,6 +114,8 @@ class Applier:
         if kind in (DEFINE, DELETE):
             what, definition = read_definition(data, start, end)
             if kind == DEFINE:
+                if what == START:
+                    self._bodies.clear()
                 replay.define(what, definition)
             else:
                 replay.delete(what, definition)
@@ -117,6 +129,10 @@ class Applier:
                 replay.trim(queue_id, value)
             else:
                 replay.queue(queue_id, value)
+        elif kind == BODY_PART:
+            self._bodies.add(data, start, end)
+        elif kind == PUBLISH_IN_PARTS:
+            self._publish_in_parts(data, start, end)
         elif kind == SPILL:
             self._spill(data, start, end)
         elif kind == CONSUMER_OFFSET:
@@ -140,6 +156,22 @@ class Applier:
         """Apply a publish to the targets whose chunks do not contain the message."""
         targets, at = self._targets(data, start, end)
         message = self._message(data, at, end)
+        if targets:
+            self._replay.publish(message, targets)
+
+    def _publish_in_parts(self, data: bytes, start: i64, end: i64) -> None:
+        """Apply a publish whose body precedes it, as `_publish`."""
+        targets, at = self._targets(data, start, end)
+        found = self._message(data, at, end)
+        message = Message(
+            found.address,
+            found.properties,
+            self._bodies.take(found.body),
+            found.timestamp_ms,
+            found.persistent,
+            found.died,
+            found.numbered,
+        )
         if targets:
             self._replay.publish(message, targets)
 

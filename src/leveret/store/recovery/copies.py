@@ -40,6 +40,7 @@ from leveret.store.records.record import (
     is_group_header,
 )
 from leveret.store.recovery.apply import Applier
+from leveret.store.recovery.body_parts import BodyParts
 from leveret.store.recovery.replay import Replay
 from leveret.store.recovery.unseen import Unseen
 from leveret.store.segments.chunk_record import CHUNK_REF_BYTES, read_chunk_ref
@@ -100,6 +101,8 @@ class Copies(Replay):
         self.spills_hit: list[ChunkPlace] = []
         #: The first group of each journal file with which a snapshot begins.
         self._first_groups: dict[i64, i64] = {}
+        #: The parts of bodies, whose messages may be in the next file.
+        self._bodies = BodyParts()
 
     def want(self, queue_id: i64, first: i64, last: i64) -> None:
         """Search for the messages of a queue between two sequences."""
@@ -169,7 +172,7 @@ class Copies(Replay):
                 yield
 
     def _search_journal(self, scan: JournalScan, number: i64) -> Iterator[None]:
-        applier = Applier(self)
+        applier = Applier(self, self._bodies)
         damages = 0
         records: i64 = 0
         while scan.next():

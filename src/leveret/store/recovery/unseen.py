@@ -17,10 +17,12 @@ from mypy_extensions import i64, mypyc_attr
 
 from leveret.store.damage import Damage
 from leveret.store.records.record import (
+    BODY_PART,
     CHECKPOINT,
     CLEAN_STOP,
     MOVE,
     PUBLISH,
+    PUBLISH_IN_PARTS,
     RECORD_HEADER_BYTES,
     SPILL,
     TX,
@@ -28,6 +30,12 @@ from leveret.store.records.record import (
 )
 from leveret.store.recovery.replay import Replay
 from leveret.wire.buffer import read_i32_le, read_i64_le
+
+#: The kinds of records with one message, which begin with its queues.
+_OF_MESSAGES: Final = (PUBLISH, PUBLISH_IN_PARTS, MOVE)
+
+#: The kinds of records whose damage loses nothing; for a part of a body, the message counts.
+_WITHOUT_LOSS: Final = (BODY_PART, CHECKPOINT, CLEAN_STOP, SPILL)
 
 
 @final
@@ -69,7 +77,7 @@ class Unseen:
 
     def damaged(self, damage: Damage, data: bytes) -> None:
         """Add a damaged place, after the records so far; `data` are the bytes of its file."""
-        if damage.records == 1 and damage.kind in (PUBLISH, MOVE):
+        if damage.records == 1 and damage.kind in _OF_MESSAGES:
             self._targets[len(self.places)] = _targets(damage, data)
         self.places.append(damage)
 
@@ -106,7 +114,7 @@ class Unseen:
                 # A place with unknown contents may have contained other records too.
                 unknown = damage.records is None and cost == 0
                 damage.records = None if unknown else cost
-            elif damage.records == 1 and damage.kind in (CHECKPOINT, CLEAN_STOP, SPILL):
+            elif damage.records == 1 and damage.kind in _WITHOUT_LOSS:
                 damage.records = 0
 
     def _close(self, queue_id: i64, last: i64, sequence: i64) -> None:
@@ -191,7 +199,8 @@ def _may_publish(damage: Damage) -> bool:
     kind = damage.kind
     return (
         damage.records is None
-        or kind in (PUBLISH, MOVE, TX)
+        or kind in _OF_MESSAGES
+        or kind == TX
         or (damage.records == 1 and not is_kind(kind))
     )
 

@@ -24,6 +24,7 @@ from leveret.store.records.publish_session import PublishProgress
 from leveret.store.records.ranges import RangeSet
 from leveret.store.records.record import (
     ACKED,
+    BODY_PART,
     CHECKPOINT,
     CHUNK,
     CLEAN_STOP,
@@ -37,6 +38,7 @@ from leveret.store.records.record import (
 )
 from leveret.store.records.returns import acquisitions, failures
 from leveret.store.recovery.apply import Applier
+from leveret.store.recovery.body_parts import BODY_HEAD_BYTES
 from leveret.store.recovery.replay import Replay
 from leveret.store.segments.chunk_record import read_chunk_ref
 from leveret.store.segments.segments import ChunkRef, segment_number
@@ -240,6 +242,10 @@ class Dump:
             return [{"time_ms": int(read_i64_le(data, start))}]
         self._collector.operations = []
         self._applier.apply(kind, data, start, end)
+        if kind == BODY_PART:
+            number, offset = read_i64_le(data, start), read_i64_le(data, start + 8)
+            size = end - start - BODY_HEAD_BYTES
+            return [{"body_number": int(number), "offset": int(offset), "bytes": int(size)}]
         return self._collector.operations
 
     def _read(self, path: str) -> bytes:
