@@ -366,6 +366,33 @@ def test_a_source_is_told_when_enough_waits() -> None:
     assert output.full
 
 
+def test_a_large_message_is_written_in_parts_between_which_others_are_synced() -> None:
+    store = Store(RecordingDisk())
+    store.define_queue(1, "q")
+    sent = message(b"x" * (3 * CHECKPOINT_BYTES_HELD_MAX))
+    store.publish(message(b"before"), 1)
+    store.publish(sent, 1)
+    store.publish(message(b"after"), 1)
+    store.sync()
+    checkpoint = store.checkpoints.begin(store.journal, Source(store.state), NOW)
+    sizes = []
+    while not checkpoint.done:
+        work = checkpoint.step()
+        if work is None:
+            store.sync()
+        else:
+            sizes.append(work.size)
+            store.checkpoint_files.run(work)
+            store.publish(message(b"meanwhile"), 1)
+            store.sync()
+    assert sum(size > CHECKPOINT_BYTES_HELD_MAX // 2 for size in sizes) == 3
+    assert max(sizes) < CHECKPOINT_BYTES_HELD_MAX + 1000
+    assert isinstance(store.disk, RecordingDisk)
+    again = Store(RecordingDisk(store.disk.image()))
+    assert again.state.seen() == store.state.seen()
+    assert again.report.damages == []
+
+
 def test_states_of_queues_are_not_mixed() -> None:
     output = CheckpointOutput(1, SnapshotHead(1, 1, 1, NOW), SegmentNumbers(1))
     output.queue(4, 1)

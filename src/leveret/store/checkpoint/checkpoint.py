@@ -328,6 +328,8 @@ class Checkpoint:
         #: The iterator over the remaining state.
         self._left: Final = source.hand_over(output)
         self._store = store
+        #: The rest of large work.
+        self._slices: Iterator[CheckpointWork] = iter(())
         self._state: i64 = _GATHERING
         self._spilled: i64 = 0
         self.barrier: i64 = 0
@@ -354,6 +356,8 @@ class Checkpoint:
 
     def _step(self) -> CheckpointWork | None:
         """Continue by one step."""
+        for work in self._slices:
+            return work
         # The previous step's work is done.
         self._store.spill.checkpointed.clear()
         if self._state == _GATHERING:
@@ -397,7 +401,35 @@ class Checkpoint:
             self._store.spill.use.wrote(chunk.ref)
             self._store.spill.checkpointed.add(int(chunk.ref.file_number))
             self._source.chunked(chunk)
-        return output.take()
+        work = output.take()
+        if work.size > 2 * CHECKPOINT_BYTES_HELD_MAX:
+            self._slices = _in_slices(work)
+            return next(self._slices)
+        return work
+
+
+def _in_slices(work: CheckpointWork) -> Iterator[CheckpointWork]:
+    """Yield parts of large work, between which the journal is written.
+
+    Confirms do not wait until a whole large message is written.
+    """
+    writes: list[SegmentWrite] = []
+    room: i64 = CHECKPOINT_BYTES_HELD_MAX
+    for write in work.segments:
+        for part in write.parts:
+            done: i64 = 0
+            while done < len(part):
+                if not writes or writes[-1].file_number != write.file_number:
+                    writes.append(SegmentWrite(write.file_number))
+                size = min(len(part) - done, room)
+                writes[-1].parts.append(part[done : done + size])
+                done += size
+                room -= size
+                if room == 0:
+                    yield CheckpointWork(work.head, writes, b"")
+                    writes = []
+                    room = CHECKPOINT_BYTES_HELD_MAX
+    yield CheckpointWork(work.head, writes, work.records)
 
 
 @final
