@@ -6,8 +6,8 @@ Each of the parallel clients publishes one persistent message to a durable queue
 for the confirm, gets the message and compares its SHA-256.  Meanwhile two more clients publish
 small messages one at a time, transient and persistent ones; the figure is from publish to confirm.
 The former tells whether the broker goes on with others, the latter waits for the disk too, which
-has the large bodies to write.  Then a message one byte too large, and a body longer than its header
-says, must be refused.
+writes the large bodies while they arrive.  Then a message one byte too large, and a body longer
+than its header says, must be refused.
 """
 
 from __future__ import annotations

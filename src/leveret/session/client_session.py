@@ -321,14 +321,19 @@ class ClientSession(Link):
 
         `recorded` is True if the publish added a record to the journal.
         """
-        if recorded and self.core.journal.unsynced_bytes > UNSYNCED_BYTES_MAX:
-            self.halted |= HALT_SYNC
-            self.core.syncs.wait(self, self.core.journal.durable_group + 1)
+        if recorded:
+            self.check_unsynced(UNSYNCED_BYTES_MAX)
         if self.core.spill.unwritten_bytes > SPILL_BYTES_MAX:
             self.halted |= HALT_SPILL
             self.core.wait_spilled(self)
         if self.broker.blocked:
             self.publisher_blocked()
+
+    def check_unsynced(self, most: i64) -> None:
+        """Halt until the next sync if more than `most` bytes of the journal wait for it."""
+        if self.core.journal.unsynced_bytes > most:
+            self.halted |= HALT_SYNC
+            self.core.syncs.wait(self, self.core.journal.durable_group + 1)
 
     def count_input(self, data: bytes, now_ms: i64) -> None:
         """Count bytes from the peer; `now_ms` is monotonic."""

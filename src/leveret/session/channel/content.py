@@ -12,6 +12,7 @@ from mypy_extensions import i64
 
 from leveret.errors import PreconditionFailed, SyntaxFault, UnexpectedFrame
 from leveret.session.connection_base import ConnectionBase
+from leveret.store.journal.body_ahead import BodyAhead
 from leveret.wire.buffer import read_i16_be, read_i64_be
 from leveret.wire.content.body_buffer import BodyBuffer
 from leveret.wire.frames import CONTENT_HEAD_BYTES
@@ -22,6 +23,12 @@ from leveret.wire.properties import PERSISTENT, skim_properties
 NO_CONTENT: Final = 0
 AWAITING_CONTENT_HEADER: Final = 1
 AWAITING_BODY: Final = 2
+
+#: The size from which the body of a persistent message is written to the journal while it arrives,
+#: and the unsynced bytes of the journal beyond which its connection is not read meanwhile.  Other
+#: publishers wait until so many bytes are synced, and not until the whole body is.
+BODY_AHEAD_BYTES: Final = 4 * 1024 * 1024
+BODY_AHEAD_UNSYNCED_BYTES_MAX: Final = 4 * 1024 * 1024
 
 #: Properties of at most this many bytes are not counted while they wait for their body.
 _PROPERTIES_UNCOUNTED: Final = 1024
@@ -44,11 +51,19 @@ class IncomingContent:
         #: The bytes booked by the connection, and those allocated ahead for the rest of the body.
         self._booked: i64 = 0
         self._ahead: i64 = 0
+        #: Whether the message is journaled when it is complete, and its body until then.
+        self._journaled = False
+        self._journal_body: BodyAhead | None = None
 
-    def begin(self, arguments: bytes) -> None:
-        """Expect the content of a basic.publish with these arguments."""
+    def begin(self, arguments: bytes, journaled: bool) -> None:
+        """Expect the content of a basic.publish with these arguments.
+
+        If `journaled`, the message is journaled as soon as it is complete, if it is persistent, and
+        the journal gets a large body while it arrives.
+        """
         self.state = AWAITING_CONTENT_HEADER
         self.arguments = arguments
+        self._journaled = journaled
 
     def take_header(self, data: bytes, start: i64, end: i64) -> bool:
         """Handle a content header frame; return whether the content is complete.
@@ -80,6 +95,8 @@ class IncomingContent:
             # Count them, because on each channel they may wait for a body that never arrives.
             self._booked = properties_bytes
             self._connection.assemble(properties_bytes)
+        if size >= BODY_AHEAD_BYTES and self.persistent and self._journaled:
+            self._journal_body = BodyAhead(self._connection.core.journal)
         return size == 0
 
     def take_body(self, data: bytes, start: i64, end: i64) -> bool:
@@ -100,7 +117,11 @@ class IncomingContent:
         else:
             if pieces is None:
                 pieces = self._pieces = BodyBuffer(self._left)
-            pieces.write(data[start:end])
+            piece = data[start:end]
+            pieces.write(piece)
+            if self._journal_body is not None:
+                self._journal_body.write(piece)
+                self._connection.check_unsynced(BODY_AHEAD_UNSYNCED_BYTES_MAX)
             self._booked += size
             ahead: i64 = pieces.ahead()
             self._connection.core.memory.assemble(ahead - self._ahead)
@@ -110,16 +131,28 @@ class IncomingContent:
         return left == 0
 
     def take_whole(self) -> bytes:
-        """Return the body of a complete content, and forget the content."""
+        """Return the body of a complete content, and forget the content.
+
+        Call `end_journal_body` once the message is journaled, or is known not to be.
+        """
         pieces = self._pieces
         whole = self._whole if pieces is None else pieces.body()
+        if self._journal_body is not None:
+            self._journal_body.complete(whole)
         self._await_no_more()
         return whole
+
+    def end_journal_body(self) -> None:
+        """End the body in the journal, if there is one."""
+        if self._journal_body is not None:
+            self._journal_body.end()
+            self._journal_body = None
 
     def end(self) -> None:
         """Drop the content, and free the part of it that has arrived."""
         if self._pieces is not None:
             self._connection.core.memory.free_later([self._pieces])
+        self.end_journal_body()
         self._await_no_more()
 
     def _await_no_more(self) -> None:

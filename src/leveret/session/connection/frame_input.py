@@ -17,7 +17,7 @@ from leveret.broker.scheduler.costs import METHOD_BYTES_PER_COST, METHOD_VALUES_
 from leveret.broker.scheduler.task import WAIT
 from leveret.errors import ChannelFault, SoftError, UnexpectedFrame
 from leveret.limits import FRAME_OVERHEAD_BYTES
-from leveret.session.channel.channel import ServerChannel
+from leveret.session.channel.channel import TX, ServerChannel
 from leveret.session.channel.channels import Channels
 from leveret.session.channel.content import NO_CONTENT
 from leveret.session.channel.release import close_channel
@@ -182,7 +182,7 @@ class FrameInput:
         ids: i64 = i64(read_i32_be(data, start)) if end - start >= 4 else 0
         if ids == BASIC_PUBLISH:
             self._current.publish(channel.number, connection.published)
-            channel.content.begin(data[start + 4 : end])
+            channel.content.begin(data[start + 4 : end], channel.mode != TX)
             return
         # Decoding may find an illegal name, which closes only the channel.
         self._current.method(channel.number, 0)

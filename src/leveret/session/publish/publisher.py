@@ -111,7 +111,10 @@ class Publisher:
         content = channel.content
         body = content.take_whole()
         channel.publishes = True
-        self.accept(channel, content.arguments, content.properties, body, content.persistent)
+        try:
+            self.accept(channel, content.arguments, content.properties, body, content.persistent)
+        finally:
+            content.end_journal_body()
 
     def accept(
         self,
