@@ -77,7 +77,9 @@ SCENARIOS: Final = [
     Scenario(
         "1k-durable", "1 KiB, durable, persistent, confirmed", [*CONFIRMED, "-d", "-s", "1024"],
     ),
+    Scenario("16k", "16 KiB, auto-ack", [*ONE, "-s", "16384"]),
     Scenario("64k", "64 KiB, auto-ack", [*ONE, "-s", "65536"], relayed=True),
+    Scenario("1m", "1 MiB, auto-ack", [*ONE, "-s", "1048576"]),
     Scenario(
         "latency", "latency at 10,000 msg/s", [*ONE, "-s", "16", "-l", "-r", "10000"],
         figure="p50", unit="µs", latencies=True, perf=["-s", "16", "-a", "-l", "-r", "10000"],
