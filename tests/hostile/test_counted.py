@@ -50,6 +50,7 @@ from leveret.limits import (
 from leveret.names import Name
 from leveret.session.connection.frame_input import SHORT_METHOD_BYTES
 from leveret.store.segments.segments import ChunkRef
+from leveret.wire.content.output import OUTPUT_APART_BYTES
 from support.node.core import Node, Peer
 from support.wire.hare import HarePeer, frame
 from support.wire.raw_codec import Typed, method, properties, publish
@@ -515,11 +516,15 @@ def deliveries(node: Node, **arguments: Any) -> Ask:
     return asks(peer, method(1, "basic.consume", queue="q", no_ack=True, no_wait=True))
 
 
+#: The longest body that is copied to the output.
+LONGEST_COPIED: Final = OUTPUT_APART_BYTES - 1
+
+
 def long_bodies(node: Node) -> Ask:
-    """A consumer of messages of 60 kB."""
+    """A consumer of messages that are copied to the output."""
     peer = client(node)
     for _ in range(100):
-        peer.send(publish(1, "", "q", bytes(60_000)))
+        peer.send(publish(1, "", "q", bytes(LONGEST_COPIED)))
     return asks(peer, method(1, "basic.consume", queue="q", no_ack=True, no_wait=True))
 
 
@@ -781,7 +786,9 @@ ROWS: Final[dict[str, Row]] = {
     "deliveries with a header of the queue": _row(
         deliveries, 1000, 1499, **{"x-delivery-limit": 5}
     ),
-    "deliveries of long bodies": _row(long_bodies, 100 * 60_000 // 4096, 100 * 60_000 // 256),
+    "deliveries of long bodies": _row(
+        long_bodies, 100 * LONGEST_COPIED // 4096, 100 * LONGEST_COPIED // 256
+    ),
     "consumers that are asked in vain": _row(vain_consumers, 2000 // LOOKED_AT_PER_COST, 1000),
     "readers that are asked in vain": _row(vain_readers, 1500 // LOOKED_AT_PER_COST, 4000, 1500),
     "copies of a transaction": _row(transaction, TX_COPIES_MAX // 2, 2 * TX_COPIES_MAX),

@@ -6,6 +6,7 @@ import pytest
 
 from leveret.broker.scheduler.costs import SHARE_OF_DELIVERIES, SLICE
 from leveret.limits import CONTENT_BYTES_PER_COST, SLICE_MESSAGES
+from leveret.wire.content.output import OUTPUT_APART_BYTES
 from support.node.core import Node, Peer
 from support.wire.raw_codec import method, publish
 
@@ -95,14 +96,14 @@ def test_a_stream_deleted_during_the_walk_delivers_nothing_more(node: Node) -> N
 
 
 def test_readers_get_long_bodies_in_turns_and_all_of_them(node: Node) -> None:
-    publisher, size = node.connect(), 60_000
+    publisher, size = node.connect(), OUTPUT_APART_BYTES - 1
     peers = [node.connect() for _ in range(300)]
     peers[0].declare("s", arguments={"x-queue-type": "stream"})
     for peer in peers:
-        peer.call(1, "basic.qos", prefetch_count=1)
+        peer.call(1, "basic.qos", prefetch_count=8)
         peer.call(1, "basic.consume", queue="s")
     node.sync()
-    show(node, publisher, body=bytes(size))
+    show(node, publisher, 8, bytes(size))
     stream = node.stream("s")
     most = 2 * SHARE_OF_DELIVERIES + SLICE
     rounds = 0
@@ -111,4 +112,4 @@ def test_readers_get_long_bodies_in_turns_and_all_of_them(node: Node) -> None:
         node.settle()
         assert (int(stream.delivered) - before) * size <= most * CONTENT_BYTES_PER_COST
         rounds += 1
-    assert (int(stream.delivered), rounds > 1) == (300, True)
+    assert (int(stream.delivered), rounds > 1) == (8 * 300, True)

@@ -11,6 +11,7 @@ import pytest
 
 from leveret.broker.scheduler.costs import SHARE_MIN, SHARE_OF_DELIVERIES, SLICE
 from leveret.limits import CONTENT_BYTES_PER_COST
+from leveret.wire.content.output import OUTPUT_APART_BYTES
 from support.node.core import Node, Peer
 from support.wire.raw_codec import method, publish
 
@@ -150,10 +151,10 @@ def test_queues_deliver_so_much_a_turn_and_new_messages_come_first(node: Node) -
 
 def test_deliveries_of_long_bodies_are_fewer_in_a_round(node: Node) -> None:
     """Each is copied into the output of its connection, which takes far longer than the rest."""
-    publisher, body = node.connect(), bytes(60_000)
+    publisher, body = node.connect(), bytes(OUTPUT_APART_BYTES - 1)
     consumers = [node.connect() for _ in range(40)]
     publisher.declare("q", durable=False)
-    for _ in range(400):
+    for _ in range(3000):
         publisher.send(publish(1, "", "q", body))
     for peer in consumers:
         peer.receive(consume("q"))

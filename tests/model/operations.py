@@ -29,6 +29,7 @@ from leveret.haremq.protobuf_codec import ProtobufCodec
 from leveret.limits import FAN_OUT_COPIES, LARGE_MESSAGE_BYTES, RING_WEIGHT_MAX
 from leveret.session.settings import SessionSettings
 from leveret.store.disks.recording import Image
+from leveret.wire.content.output import OUTPUT_APART_BYTES
 from model.stepped import SteppedNode
 from support.node.core import Peer
 from support.node.staged import claimed
@@ -534,7 +535,8 @@ def _stuck(at: Scene) -> None:
         at.client.send(declare(f"q{number}"), consume(f"q{number}", f"t{number}"))
     at.ask(declare("q"))
     at.client.reads = False
-    at.client.send(*[publish(1, "", "q0", bytes(60_000)) for _ in range(60)])
+    copied = bytes(OUTPUT_APART_BYTES - 1)
+    at.client.send(*[publish(1, "", "q0", copied) for _ in range(450)])
     at.node.sync()
     assert at.client.full
 

@@ -117,10 +117,9 @@ class IncomingContent:
         else:
             if pieces is None:
                 pieces = self._pieces = BodyBuffer(self._left)
-            piece = data[start:end]
-            pieces.write(piece)
+            pieces.write(memoryview(data)[start:end])
             if self._journal_body is not None:
-                self._journal_body.write(piece)
+                self._journal_body.write(data[start:end])
                 self._connection.check_unsynced(BODY_AHEAD_UNSYNCED_BYTES_MAX)
             self._booked += size
             ahead: i64 = pieces.ahead()

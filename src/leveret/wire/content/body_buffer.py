@@ -52,7 +52,7 @@ class BodyBuffer:
         """Return the part of `taken` reserved for bytes that have not arrived."""
         return 0 if self._whole is None or self._size <= PART_BYTES else self._size - self._come
 
-    def write(self, piece: bytes) -> None:
+    def write(self, piece: bytes | memoryview) -> None:
         """Add the next piece; all pieces together have at most `size` bytes.
 
         Raises: ResourceFault (506) if the system is out of memory.
@@ -62,7 +62,7 @@ class BodyBuffer:
         except MemoryError:
             raise ResourceFault(f"no memory left for a body of {self._size} bytes") from None
 
-    def _write(self, piece: bytes) -> None:
+    def _write(self, piece: bytes | memoryview) -> None:
         size: i64 = len(piece)
         whole = self._whole
         if whole is None:
@@ -87,7 +87,7 @@ class BodyBuffer:
             self._move(whole, PART_BYTES)
         return whole.getvalue()
 
-    def _collect(self, piece: bytes) -> None:
+    def _collect(self, piece: bytes | memoryview) -> None:
         if not self._parts or self._come - i64(self._places[-1]) >= PART_BYTES:
             self._parts.append(BytesIO())
             self._places.append(int(self._come))
