@@ -14,19 +14,28 @@ from leveret.client import Message, blocking
 CONNECTION = {
     *("blocked_reason", "channel", "channels", "close", "current_queue_name", "error"),
     *("input_bytes", "input_bytes_high", "input_bytes_max", "is_open", "is_recovering"),
-    *("output_bytes_max", "parameters", "server_properties", "update_secret"),
+    *("output_bytes_max", "parameters", "request", "server_properties", "update_secret"),
 }
 CHANNEL = {
     *("ack", "close", "confirm_select", "connection", "consume", "error", "exchange_bind"),
     *("exchange_declare", "exchange_delete", "exchange_unbind", "flow_active", "get", "is_open"),
     *("nack", "number", "on_return", "publish", "publish_nowait", "qos", "queue_bind"),
     *("queue_declare", "queue_delete", "queue_purge", "queue_unbind", "recover", "reject"),
-    *("tx_commit", "tx_rollback", "tx_select", "unconfirmed_count", "wait_for_confirms"),
+    *("reply", "tx_commit", "tx_rollback", "tx_select", "unconfirmed_count", "wait_for_confirms"),
 }
 CONSUMER = {"cancel", "consumer_tag", "error", "queue"}
 MESSAGE = {
-    *("ack", "body", "consumer_tag", "delivery_tag", "exchange", "headers", "message_count"),
-    *("nack", "process", "processed", "properties", "raw_properties", "redelivered", "reject"),
+    *("ack", "body", "consumer_tag", "deaths", "delivery_tag", "exchange", "headers"),
+    *(
+        "message_count",
+        "nack",
+        "process",
+        "processed",
+        "properties",
+        "raw_properties",
+        "redelivered",
+        "reject",
+    ),
     *("routing_key", "stream_name", "stream_offset", "timestamp"),
 }
 

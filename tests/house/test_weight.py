@@ -49,6 +49,7 @@ SINGLE_BASES: Final[dict[str, str]] = {
     "client.blocking.calls.Waiting": "a confirm is waited for without a result",
     "client.blocking.channel.Channel": "spans need not be recorded",
     "client.events.OwnedChannel": "shells know the session's channel by it, and are imported by it",
+    "client.options.MessageArguments": "the exchange of a topic cannot delay",
     "client.message.Processing": "spans need not be recorded",
     "client.message.Receiver": "messages are compiled; the shells' channels are not",
     "client.recovery.revival.NoDeliveries": "a channel that only asks gets nothing",

@@ -3,12 +3,10 @@
 import contextlib
 import os
 import sys
-import uuid
 
-from leveret.client import BasicProperties, blocking
+from leveret.client import blocking
 
 URI = os.environ.get("LEVERET_URI", "amqp://guest:guest@localhost:5672/")
-REPLIES = "amq.rabbitmq.reply-to"
 
 
 def serve() -> None:
@@ -18,25 +16,15 @@ def serve() -> None:
         print("serving", flush=True)
         for request in channel.consume("squares"):
             number = int(request.body)
-            asked = request.properties
-            reply = BasicProperties(correlation_id=asked.correlation_id)
-            body = str(number * number).encode()
-            channel.publish(body, routing_key=asked.reply_to or "", properties=reply)
+            channel.reply(request, str(number * number).encode())
             request.ack()
             print("answered", number, flush=True)
 
 
 def ask(number: str) -> None:
-    with blocking.connect(URI) as connection, connection.channel() as channel:
-        replies = channel.consume(REPLIES, no_ack=True, inactivity_timeout=10)
-        question = str(uuid.uuid4())
-        properties = BasicProperties(reply_to=REPLIES, correlation_id=question)
-        channel.publish(number.encode(), routing_key="squares", properties=properties)
-        for reply in replies:
-            if reply.properties.correlation_id == question:
-                print(f"the square of {number} is {reply.body.decode()}")
-                return
-        sys.exit("nobody answered within 10 seconds")
+    with blocking.connect(URI) as connection:
+        reply = connection.request(number.encode(), routing_key="squares", timeout=10)
+        print(f"the square of {number} is {reply.body.decode()}")
 
 
 if __name__ == "__main__":

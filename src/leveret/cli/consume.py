@@ -95,7 +95,7 @@ def consume(
 
 def stream_options(offset: str, name: str, values: list[str], keys: list[str]) -> dict[str, object]:
     """Return the consumer arguments for the stream options; empty if none is set."""
-    from leveret.client.streams import stream_arguments
+    from leveret.client.arguments import stream_arguments
 
     if not (offset or name or values or keys):
         return {}

@@ -12,8 +12,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from leveret.client.arguments import retry_arguments, stream_arguments
     from leveret.client.asynchronous import Channel, Connection, Consumer, Pool, connect
     from leveret.client.certificates import CertificateRefused, TlsFailed
+    from leveret.client.deaths import DeadLettering
     from leveret.client.errors import (
         ClientError,
         Closed,
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
         RecoveryEvent,
     )
     from leveret.client.shell.requests import DeclareOk
-    from leveret.client.streams import stream_arguments
     from leveret.client.uri import Parameters, parse_uri
     from leveret.wire.properties import BasicProperties
     from leveret.wire.tables import Timestamp
@@ -57,6 +58,7 @@ __all__ = [
     "ConnectionLost",
     "Consumer",
     "ConsumerCancelled",
+    "DeadLettering",
     "DeclareOk",
     "DeliveryLost",
     "Disconnected",
@@ -82,6 +84,7 @@ __all__ = [
     "Unreachable",
     "connect",
     "parse_uri",
+    "retry_arguments",
     "stream_arguments",
 ]
 
@@ -91,6 +94,7 @@ _PLACES = {
     "Channel": "leveret.client.asynchronous",
     "Connection": "leveret.client.asynchronous",
     "Consumer": "leveret.client.asynchronous",
+    "DeadLettering": "leveret.client.deaths",
     "DeclareOk": "leveret.client.shell.requests",
     "Disconnected": "leveret.client.recovery.settings",
     "GaveUp": "leveret.client.recovery.settings",
@@ -106,7 +110,8 @@ _PLACES = {
     "TlsFailed": "leveret.client.certificates",
     "connect": "leveret.client.asynchronous",
     "parse_uri": "leveret.client.uri",
-    "stream_arguments": "leveret.client.streams",
+    "retry_arguments": "leveret.client.arguments",
+    "stream_arguments": "leveret.client.arguments",
 }
 
 

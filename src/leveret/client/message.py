@@ -17,6 +17,7 @@ from typing import Any, Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from leveret.client.acks import Acks
+from leveret.client.deaths import DeadLettering, deaths_of
 from leveret.client.numbering import without_number
 from leveret.client.times import moment_of, with_moments
 from leveret.wire.methods.basic import BasicDeliver, BasicGetOk, BasicReturn
@@ -49,6 +50,14 @@ class MessageContent:
         """The headers, with times as datetimes in UTC; empty if the message has none."""
         headers = self.properties.headers
         return with_moments(headers) if headers else {}
+
+    @property
+    def deaths(self) -> tuple[DeadLettering, ...]:
+        """The message's dead-letterings, newest first; empty if it has none.
+
+        They are read from the header `x-death`, which a publisher may also have written.
+        """
+        return deaths_of(self.properties.headers or {})
 
     @property
     def timestamp(self) -> datetime | None:
@@ -200,8 +209,12 @@ class Message(MessageContent):
         return [name for name in super().__dir__() if name != "owner"]
 
     def __repr__(self) -> str:
-        size = f"{len(self.body)} bytes"
-        return f"<Message {self.delivery_tag} {self.exchange!r} {self.routing_key!r} {size}>"
+        # Without the body, because messages are logged and bodies may be secret.
+        where = f"exchange={self.exchange!r} routing_key={self.routing_key!r}"
+        marks = " redelivered" if self.redelivered else ""
+        if self.processed:
+            marks += " processed"
+        return f"<Message {self.delivery_tag} {where} {len(self.body)} bytes{marks}>"
 
 
 def delivered(
@@ -294,7 +307,7 @@ class ReturnedMessage(MessageContent):
         self.routing_key = method.routing_key
 
     def __repr__(self) -> str:
-        where = f"{self.exchange!r} {self.routing_key!r}"
+        where = f"exchange={self.exchange!r} routing_key={self.routing_key!r}"
         return f"<ReturnedMessage {self.reply_code} {self.reply_text} {where}>"
 
     def __reduce__(self) -> tuple[Any, ...]:

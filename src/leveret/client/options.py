@@ -1,11 +1,13 @@
-"""The keyword arguments of `connect` and of pools, defined once for both shells."""
+"""The keyword arguments of `connect`, of pools and of `publish`, defined once for both shells."""
 
 from __future__ import annotations
 
 import inspect
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
 from leveret.client.addresses import PARAMETERS
+from leveret.wire.properties import BasicProperties
 
 if TYPE_CHECKING:
     import ssl as ssl_module
@@ -76,14 +78,90 @@ def without_recovery(options: ConnectOptions | HowOptions) -> ConnectOptions:
     return cast(ConnectOptions, {"recover": False, **options})
 
 
-def shows_options(function: F) -> F:
-    """Give `function` a signature with all keyword arguments, for `help`."""
-    signature = inspect.signature(function)
-    kept = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    options = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-        for name, kind in ConnectOptions.__annotations__.items()
-    ]
-    shown = signature.replace(parameters=[*kept, *options])
-    function.__signature__ = shown  # type: ignore[attr-defined]  # what `help` shows
-    return function
+class MessageArguments(TypedDict, total=False):
+    """The properties of a message as keyword arguments; None means absent."""
+
+    content_type: str | None
+    content_encoding: str | None
+    #: Added to the headers in `properties`.
+    headers: Mapping[str, object] | None
+    #: From 0; a queue with priorities delivers higher ones first.
+    priority: int | None
+    correlation_id: str | None
+    reply_to: str | None
+    #: The time to live: seconds, a timedelta, or milliseconds as text as in the property.
+    expiration: float | timedelta | str | None
+    message_id: str | None
+    timestamp: int | datetime | None
+    type: str | None
+    user_id: str | None
+    app_id: str | None
+
+
+class PublishArguments(MessageArguments, total=False):
+    """The keyword arguments of `publish` in addition to those of its signature."""
+
+    #: How long an exchange of type `x-delayed-message` holds the message: seconds or a timedelta.
+    delay: float | timedelta | None
+
+
+def with_options(
+    properties: BasicProperties | None,
+    options: PublishArguments | MessageArguments,
+    known: type = PublishArguments,
+) -> BasicProperties:
+    """Return a copy of the properties with `options`, which take precedence.
+
+    Raises: TypeError for an unknown option or a value of another type; ValueError for a negative
+    time.
+    """
+    for name in options:
+        if name not in known.__annotations__:
+            names = ", ".join(known.__annotations__)
+            raise TypeError(f"there is no keyword argument {name!r}; there are {names}")
+    fields: dict[str, Any] = {}
+    if properties is not None:
+        fields = {name: getattr(properties, name) for name in BasicProperties.FIELDS}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    delay, expiration = given.pop("delay", None), given.get("expiration")
+    if "headers" in given:
+        given["headers"] = {**(fields.get("headers") or {}), **given["headers"]}
+    fields |= given
+    if delay is not None:
+        headers = fields.get("headers") or {}
+        fields["headers"] = {**headers, "x-delay": milliseconds("delay", delay)}
+    if expiration is not None and not isinstance(expiration, str):
+        fields["expiration"] = str(milliseconds("expiration", expiration))
+    return BasicProperties(**fields)
+
+
+def milliseconds(name: str, time: float | timedelta) -> int:
+    """Return argument `name`, in seconds or a timedelta, in milliseconds.
+
+    Raises: TypeError; ValueError for a negative or infinite time.
+    """
+    seconds = time.total_seconds() if isinstance(time, timedelta) else time
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise TypeError(f"{name} must be seconds or a timedelta, not {type(time).__name__}")
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"{name} is {time}: it must be 0 or more seconds")
+    return round(seconds * 1000)
+
+
+def shows_options(kind: type = ConnectOptions) -> Callable[[F], F]:
+    """Return a decorator that adds the keyword arguments of `kind` to the signature, for `help`."""
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+        kept = [
+            p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        options = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=one)
+            for name, one in kind.__annotations__.items()
+        ]
+        shown = signature.replace(parameters=[*kept, *options])
+        function.__signature__ = shown  # type: ignore[attr-defined]  # what `help` shows
+        return function
+
+    return decorate

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from leveret.client.asynchronous.calls import Call, Waiting, awaited
 from leveret.client.asynchronous.consumer import Consumer
 from leveret.client.asynchronous.one_loop import running_loop
+from leveret.client.options import PublishArguments, shows_options, with_options
 from leveret.client.shell import requests
 from leveret.client.shell.channel import ShellChannel
+from leveret.client.shell.rpc import of_reply
 from leveret.client.shell.traced import TracedShellChannel, awaited_in_span, in_span
 
 if TYPE_CHECKING:
@@ -104,6 +106,7 @@ class Channel(ShellChannel):
 
     # -- publishing --------------------------------------------------------------------------------
 
+    @shows_options(PublishArguments)
     async def publish(
         self,
         body: Body,
@@ -113,17 +116,22 @@ class Channel(ShellChannel):
         *,
         mandatory: bool = False,
         persistent: bool = True,
+        **options: Unpack[PublishArguments],
     ) -> None:
         """Publish a message; in confirm mode, return when the broker has confirmed it.
 
-        A delivery mode in the properties takes precedence over `persistent`.  `publish` waits while
-        the broker blocks publishers or does not read.
+        The options `headers`, `priority`, `expiration`, `delay` and so on set properties, and take
+        precedence over `properties`; times are in seconds.  A delivery mode in the properties takes
+        precedence over `persistent`.  `publish` waits while the broker blocks publishers or does
+        not read.
 
         Raises: Nacked, Returned; the channel's error; ValueError for an invalid argument;
         ConnectionInUse.
         """
         if running_loop() is not self._loop:
             self._guard.check()
+        if options:
+            properties = with_options(properties, options)
         if not self._flow_active or self.connection.is_held:
             await self.connection.writable(self)
         if self.session.confirms is None:
@@ -137,6 +145,7 @@ class Channel(ShellChannel):
         self.connection.wrote(at_once=True)
         await future
 
+    @shows_options(PublishArguments)
     def publish_nowait(
         self,
         body: Body,
@@ -146,6 +155,7 @@ class Channel(ShellChannel):
         *,
         mandatory: bool = False,
         persistent: bool = True,
+        **options: Unpack[PublishArguments],
     ) -> int:
         """Publish without waiting; return the sequence in confirm mode, else 0.
 
@@ -153,10 +163,27 @@ class Channel(ShellChannel):
         """
         if running_loop() is not self._loop:
             self._guard.check()
+        if options:
+            properties = with_options(properties, options)
         self.connection.check_output()
         sequence = self._put(body, exchange, routing_key, properties, mandatory, persistent, None)
         self.connection.wrote()
         return sequence
+
+    @shows_options(PublishArguments)
+    async def reply(
+        self, request: Message, body: Body, **options: Unpack[PublishArguments]
+    ) -> None:
+        """Publish the reply to a request; do nothing if its sender expects none.
+
+        The reply is transient and has the request's correlation ID.  The options are those of
+        `publish`.
+
+        Raises: as `publish`.
+        """
+        routing_key = of_reply(request, options)
+        if routing_key:
+            await self.publish(body, routing_key=routing_key, persistent=False, **options)
 
     async def wait_for_confirms(self) -> None:
         """Wait until every message published so far is confirmed.

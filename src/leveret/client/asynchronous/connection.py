@@ -18,23 +18,26 @@ from leveret.client.asynchronous.calls import Call, Waiting
 from leveret.client.asynchronous.channel import Channel, TracedChannel
 from leveret.client.asynchronous.one_loop import OneLoop
 from leveret.client.asynchronous.opening import Opener
+from leveret.client.asynchronous.rpc import Requester
 from leveret.client.certificates import explained
 from leveret.client.errors import ConnectionLost, OutputFull
-from leveret.client.options import shows_options
+from leveret.client.options import PublishArguments, shows_options
 from leveret.client.shell import requests
 from leveret.client.shell.connection import UNANSWERED, Prepared, ShellConnection, monotonic_ms
+from leveret.client.shell.rpc import REPLY_SECONDS
 from leveret.limits import CLIENT_OUTPUT_BYTES_HIGH, CLIENT_UNCONFIRMED_BYTES_MAX
 
 if TYPE_CHECKING:
     from leveret.client.addresses import Address
     from leveret.client.events import Event
+    from leveret.client.message import Message
     from leveret.client.options import ConnectOptions
     from leveret.client.recovery.recoverer import Recoverer
-    from leveret.client.shell.channel import ShellChannel
+    from leveret.client.shell.channel import Body, ShellChannel
     from leveret.client.uri import Parameters
 
 
-@shows_options
+@shows_options()
 def connect(uri: Address = None, **options: Unpack[ConnectOptions]) -> Opener[Connection]:
     """Connect, log in and open the vhost; await the result or use it in `async with`.
 
@@ -106,6 +109,7 @@ class Connection(ShellConnection):
     def __init__(self, parameters: Parameters, prepared: Prepared) -> None:
         super().__init__(parameters, prepared)
         self.one_loop = OneLoop()
+        self._requester = Requester(self)
         self._loop = self.one_loop.loop
         self._transport: asyncio.Transport | None = None
         self._protocol: _Protocol | None = None
@@ -210,6 +214,29 @@ class Connection(ShellConnection):
         self.wrote()
         await future
         self._secret_updated(new_secret)
+
+    @shows_options(PublishArguments)
+    async def request(
+        self,
+        body: Body,
+        exchange: str = "",
+        routing_key: str = "",
+        *,
+        timeout: float | None = REPLY_SECONDS,  # noqa: ASYNC109  # the request expires with it
+        **options: Unpack[PublishArguments],
+    ) -> Message:
+        """Publish a request and return its reply, a message that needs no ack.
+
+        Any number of tasks may wait for replies.  The service replies with `channel.reply`, or with
+        any client by publishing to `reply_to` with the same correlation ID.  The request is
+        transient and expires with `timeout` (seconds; None: no limit).  The options are those of
+        `publish`.
+
+        Raises: Returned if no queue took the request; TimeoutError without a reply in time; Nacked;
+        the connection's error; ValueError or TypeError for an invalid argument; ConnectionInUse.
+        """
+        self.one_loop.check()
+        return await self._requester.request(body, exchange, routing_key, timeout, options)
 
     # -- output ------------------------------------------------------------------------------------
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from leveret.client.blocking.calls import Call, Waiting, waited_for
 from leveret.client.blocking.columns import ColumnConsumer
 from leveret.client.blocking.consumer import Consumer
+from leveret.client.options import PublishArguments, shows_options, with_options
 from leveret.client.shell import requests
 from leveret.client.shell.channel import ShellChannel
+from leveret.client.shell.rpc import of_reply
 from leveret.client.shell.traced import TracedShellChannel, in_span
 from leveret.limits import CLIENT_OUTPUT_BYTES_HIGH
 from leveret.wire.content.deliveries import DeliveryScanner
@@ -90,6 +92,7 @@ class Channel(ShellChannel):
 
     # -- publishing --------------------------------------------------------------------------------
 
+    @shows_options(PublishArguments)
     def publish(
         self,
         body: Body,
@@ -99,14 +102,19 @@ class Channel(ShellChannel):
         *,
         mandatory: bool = False,
         persistent: bool = True,
+        **options: Unpack[PublishArguments],
     ) -> None:
         """Publish a message; in confirm mode, return when the broker has confirmed it.
 
-        A delivery mode in the properties takes precedence over `persistent`.  `publish` waits while
-        the broker blocks publishers or does not read.
+        The options `headers`, `priority`, `expiration`, `delay` and so on set properties, and take
+        precedence over `properties`; times are in seconds.  A delivery mode in the properties takes
+        precedence over `persistent`.  `publish` waits while the broker blocks publishers or does
+        not read.
 
         Raises: Nacked, Returned; the channel's error; ValueError for an invalid argument.
         """
+        if options:
+            properties = with_options(properties, options)
         with self._guard:
             self._wait_until_publishable()
             if self.session.confirms is None:
@@ -119,6 +127,7 @@ class Channel(ShellChannel):
             self.connection.wait_for(waiting)
             waiting.check()
 
+    @shows_options(PublishArguments)
     def publish_nowait(
         self,
         body: Body,
@@ -128,6 +137,7 @@ class Channel(ShellChannel):
         *,
         mandatory: bool = False,
         persistent: bool = True,
+        **options: Unpack[PublishArguments],
     ) -> int:
         """Buffer a message, to be sent by the next call that sends or when 64 KiB are buffered.
 
@@ -135,6 +145,8 @@ class Channel(ShellChannel):
 
         Raises: as `publish` outside confirm mode.
         """
+        if options:
+            properties = with_options(properties, options)
         with self._guard:
             if not (self.connection.is_calm and self._flow_active):
                 self._wait_until_publishable()
@@ -145,6 +157,19 @@ class Channel(ShellChannel):
                 self.connection.flush()
                 self.connection.read_what_came()
             return sequence
+
+    @shows_options(PublishArguments)
+    def reply(self, request: Message, body: Body, **options: Unpack[PublishArguments]) -> None:
+        """Publish the reply to a request; do nothing if its sender expects none.
+
+        The reply is transient and has the request's correlation ID.  The options are those of
+        `publish`.
+
+        Raises: as `publish`.
+        """
+        routing_key = of_reply(request, options)
+        if routing_key:
+            self.publish(body, routing_key=routing_key, persistent=False, **options)
 
     def wait_for_confirms(self) -> None:
         """Wait until every message published so far is confirmed.

@@ -18,9 +18,11 @@ from leveret.client.blocking.calls import Call
 from leveret.client.blocking.channel import Channel, TracedChannel
 from leveret.client.blocking.link import SocketLink, open_link
 from leveret.client.blocking.one_thread import OneThread
-from leveret.client.options import shows_options
+from leveret.client.blocking.rpc import Requester
+from leveret.client.options import PublishArguments, shows_options
 from leveret.client.shell import requests
 from leveret.client.shell.connection import UNANSWERED, Prepared, ShellConnection, monotonic_ms
+from leveret.client.shell.rpc import REPLY_SECONDS
 from leveret.limits import CLIENT_UNCONFIRMED_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -30,7 +32,9 @@ if TYPE_CHECKING:
     from leveret.client.addresses import Address
     from leveret.client.blocking.calls import Waiting
     from leveret.client.events import Event
+    from leveret.client.message import Message
     from leveret.client.options import ConnectOptions
+    from leveret.client.shell.channel import Body
     from leveret.client.uri import Parameters
 
 #: How long after the last output an ack may wait for others, while more messages of its channel are
@@ -38,7 +42,7 @@ if TYPE_CHECKING:
 CLIENT_ACK_DELAY_NS: Final = 1_000_000
 
 
-@shows_options
+@shows_options()
 def connect(uri: Address = None, **options: Unpack[ConnectOptions]) -> Connection:
     """Connect, log in and open the vhost.
 
@@ -74,6 +78,7 @@ class Connection(ShellConnection):
     def __init__(self, parameters: Parameters, prepared: Prepared) -> None:
         super().__init__(parameters, prepared)
         self.one_thread = OneThread()
+        self._requester = Requester(self)
         #: Pending calls of consumers' callbacks, one per message; a call returns False if its
         #: message is gone.
         self.ready: deque[Callable[[], bool]] = deque()
@@ -158,6 +163,29 @@ class Connection(ShellConnection):
             self.run_until(lambda: call.done)
             call.result()
             self._secret_updated(new_secret)
+
+    @shows_options(PublishArguments)
+    def request(
+        self,
+        body: Body,
+        exchange: str = "",
+        routing_key: str = "",
+        *,
+        timeout: float | None = REPLY_SECONDS,
+        **options: Unpack[PublishArguments],
+    ) -> Message:
+        """Publish a request and return its reply, a message that needs no ack.
+
+        The service replies with `channel.reply`, or with any client by publishing to `reply_to`
+        with the same correlation ID.  The request is transient and expires with `timeout` (seconds;
+        None: no limit), which begins when the broker has taken it.  The options are those of
+        `publish`.
+
+        Raises: Returned if no queue took the request; TimeoutError without a reply in time; Nacked;
+        the connection's error; ValueError or TypeError for an invalid argument.
+        """
+        with self.one_thread:
+            return self._requester.request(body, exchange, routing_key, timeout, options)
 
     def process(self, timeout: float | None = 0.0) -> int:
         """Read available input and call the callbacks of its messages; return the number of calls.

@@ -6,10 +6,11 @@ therefore sent while the program is busy, and any thread may call the methods.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from leveret.client.clusters import consumer, producer
 from leveret.client.clusters.threads import LoopThread
+from leveret.client.options import MessageArguments, shows_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,11 +38,19 @@ class BlockingProducer:
         self._thread.call(self._producer.start)
         return self
 
+    @shows_options(MessageArguments)
     def deliver(
-        self, body: Body, key: str = "", *, properties: BasicProperties | None = None
+        self,
+        body: Body,
+        key: str = "",
+        *,
+        properties: BasicProperties | None = None,
+        **options: Unpack[MessageArguments],
     ) -> Acknowledgement:
         """Deliver a message; return its outcome.  Raises: as `leveret.Producer.deliver`."""
-        return self._thread.call(lambda: self._producer.deliver(body, key, properties=properties))
+        return self._thread.call(
+            lambda: self._producer.deliver(body, key, properties=properties, **options)
+        )
 
     def deliver_many(
         self, messages: Iterable[Body | Outgoing | tuple[Any, ...]]

@@ -19,7 +19,7 @@ from leveret.client.clusters.names import checked_name
 from leveret.client.clusters.topology import declare_topic
 from leveret.client.errors import Closed, Nacked, Returned
 from leveret.client.names import checked
-from leveret.client.options import split
+from leveret.client.options import MessageArguments, shows_options, split, with_options
 from leveret.wire.properties import PERSISTENT, BasicProperties
 
 if TYPE_CHECKING:
@@ -139,20 +139,29 @@ class Producer:
 
     # -- delivering --------------------------------------------------------------------------------
 
+    @shows_options(MessageArguments)
     async def deliver(
-        self, body: Body, key: str = "", *, properties: BasicProperties | None = None
+        self,
+        body: Body,
+        key: str = "",
+        *,
+        properties: BasicProperties | None = None,
+        **options: Unpack[MessageArguments],
     ) -> Acknowledgement:
         """Deliver a message to every cluster of the topic; return the outcome.
 
         Messages with the same `key` stay in order in clusters with partitions.  A message without a
-        message ID gets a random one.  Broker failures are reported in the acknowledgement, not
-        raised.
+        message ID gets a random one.  The options set properties, and take precedence over
+        `properties`; an `expiration` is in seconds.  Broker failures are reported in the
+        acknowledgement, not raised.
 
         Raises: Closed after `close`; ValueError or TypeError for an invalid argument.
         """
         if self._is_closed:
             raise Closed(f"the producer of topic {self.topic!r} is closed")
         checked("key", key)
+        if options:
+            properties = with_options(properties, options, MessageArguments)
         properties = _completed(properties)
         properties.encode()  # refuses invalid properties before anything is sent
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

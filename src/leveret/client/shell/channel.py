@@ -59,6 +59,12 @@ class ShellChannel(ChannelOwner):
     def __dir__(self) -> list[str]:
         return shown(super().__dir__(), INTERNAL_OF_CHANNEL)
 
+    def __repr__(self) -> str:
+        marks = f", {len(self._consumers)} consumers"
+        if self.session.confirms is not None:
+            marks += f", {self.unconfirmed_count} unconfirmed"
+        return f"<Channel {self.number} {self.session.state.value}{marks}>"
+
     @property
     def is_open(self) -> bool:
         """Whether the channel can be used, as of the last input read."""

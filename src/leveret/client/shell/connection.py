@@ -132,7 +132,10 @@ class ShellConnection(ABC):
         return shown(super().__dir__(), INTERNAL_OF_CONNECTION)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.parameters} {self.session.state.value}>"
+        state = "is recovering" if self.is_recovering else self.session.state.value
+        if self.blocked_reason is not None:
+            state += f", blocked: {self.blocked_reason}"
+        return f"<Connection {self.parameters} {state}>"
 
     @abstractmethod
     def _on_opened(self) -> None:

@@ -41,6 +41,11 @@ class ShellConsumer:
     def __dir__(self) -> list[str]:
         return shown(super().__dir__(), INTERNAL_OF_CONSUMER)
 
+    def __repr__(self) -> str:
+        state = "has ended" if self._over else "runs" if self.consumer_tag else "has not started"
+        where = f"{self.consumer_tag!r} of queue {self.queue!r}"
+        return f"<Consumer {where} {state}, {len(self._buffer)} messages buffered>"
+
     @property
     def error(self) -> Exception | None:
         """The error that ended the consumer; None while it runs or if this side ended it."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
+from leveret.client.options import with_options
 from leveret.client.shell.channel import ShellChannel
 from leveret.client.traces import TracedProcessing
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from leveret.client.events import Token
     from leveret.client.message import Message, Processing
+    from leveret.client.options import PublishArguments
     from leveret.client.shell.channel import Body
     from leveret.client.shell.connection import ShellConnection
     from leveret.wire.properties import BasicProperties
@@ -43,9 +45,14 @@ class TracedShellChannel(ShellChannel):
         exchange: str = "",
         routing_key: str = "",
         properties: BasicProperties | None = None,
-        **flags: bool,
+        *,
+        mandatory: bool = False,
+        persistent: bool = True,
+        **options: Unpack[PublishArguments],
     ) -> Iterator[dict[str, object]]:
         """Enter a producer span and yield the arguments to publish with."""
+        if options:
+            properties = with_options(properties, options)
         size = len(body)
         with self._traces.publishing(self._where, exchange, routing_key, properties, size) as sent:
             yield {
@@ -53,7 +60,8 @@ class TracedShellChannel(ShellChannel):
                 "exchange": exchange,
                 "routing_key": routing_key,
                 "properties": sent,
-                **flags,
+                "mandatory": mandatory,
+                "persistent": persistent,
             }
 
     @contextmanager
