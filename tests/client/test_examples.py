@@ -13,6 +13,10 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PRINTED = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 
+#: The programs of the page that compares libraries.
+LIBRARIES = ("Leveret", "aio-pika", "kombu")
+PROGRAM = re.compile(rf"^({'|'.join(LIBRARIES)}):\n\n{BLOCK.pattern[1:]}", re.MULTILINE | re.DOTALL)
+
 #: All but those for Spark, which need more and run elsewhere.
 EXAMPLES = [
     pytest.param(page, block, id=f"{page.stem}-{number}")
@@ -30,6 +34,23 @@ def test_the_examples_of_the_documentation(
     exec(compile(code, str(page), "exec"), {})  # noqa: S102
     if expected := PRINTED.findall(example):
         assert capsys.readouterr().out.splitlines() == expected
+
+
+def test_the_programs_are_shorter_than_those_of_other_libraries() -> None:
+    page = (ROOT / "docs/how-to/from-aio-pika.md").read_text()
+    rows = []
+    for section in page.split("\n## ")[1:]:
+        sizes = {library: len("".join(text.split())) for library, text in PROGRAM.findall(section)}
+        if sizes:
+            ours = sizes["Leveret"]
+            assert [library for library, size in sizes.items() if size <= ours] == ["Leveret"]
+            title, figures = (
+                section.split("\n", 1)[0],
+                [sizes.get(one, "none") for one in LIBRARIES],
+            )
+            rows.append(f"| {title} | {' | '.join(map(str, figures))} |")
+    assert len(rows) == 10
+    assert "\n".join(rows) in page
 
 
 def test_the_pages_have_examples() -> None:

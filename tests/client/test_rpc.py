@@ -181,6 +181,13 @@ def test_requests_go_on_after_a_lost_connection(
     asyncio.run(main())
 
 
+def test_a_pooled_connection_asks_again(broker_uri: str, service: str) -> None:
+    with blocking.Pool(broker_uri, size=1) as pool:
+        for _ in range(2):
+            with pool.connection() as connection:
+                assert connection.request(b"2", routing_key=service).body == b"4"
+
+
 def test_a_message_without_reply_to_gets_no_reply(broker_uri: str) -> None:
     with blocking.connect(broker_uri) as connection, connection.channel() as channel:
         queue = channel.queue_declare(exclusive=True).queue

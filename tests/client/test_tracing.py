@@ -62,8 +62,8 @@ def test_a_message_is_followed_from_its_publisher_to_its_handler(
         channel = connection.channel()
         channel.confirm_select()
         queue = channel.queue_declare(exclusive=True).queue
-        mine = BasicProperties(message_id="m1", headers={"mine": 1})
-        channel.publish(b"hello", routing_key=queue, properties=mine)
+        mine = BasicProperties(headers={"mine": 1})
+        channel.publish(b"hello", routing_key=queue, properties=mine, message_id="m1")
         assert mine.headers == {"mine": 1}  # the program's own are left alone
         message = next(channel.consume(queue))
         assert message.headers["mine"] == 1
