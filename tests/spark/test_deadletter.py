@@ -16,6 +16,7 @@ from leveret.client import BasicProperties
 from leveret.client.blocking import Channel, connect
 from leveret.pipelines import archive, deadletter, republish
 from leveret.pipelines.deadletter.republish import _addressed
+from leveret.pipelines.kinds import KIND_WORDS, error_kind, fingerprint
 from leveret.pipelines.letters import letters
 from leveret.pipelines.refusals import JobError
 from leveret.pipelines.replay.choosing import Choice
@@ -102,6 +103,36 @@ def test_errors_of_a_kind_have_one_fingerprint(spark: SparkSession) -> None:
         ("bad <n>", 3, "bad 2")
     ]
     assert deadletter(spark, rows=table(spark, *bodies)).groups[0].fingerprint == ""
+
+
+KINDS = {
+    "cannot read <text>": [
+        "cannot read '081109 204005 35 INFO dfs.Da",
+        "cannot read 'Jun 14 15:16:02 combo s'",
+    ],
+    "<time> host sshd[<n>]: refused <address> at <path>": [
+        "Jun 14 15:16:02 host sshd[19937]: refused 10.1.2.3:50010 at /etc/ssh/key",
+        "Sun Jul 3 host sshd[7]: refused db.eu.example.com:5432 at C:\\keys\\x.pem",
+    ],
+    "<time> lost blk_<n> of session <id>": [
+        "2026-11-23T08:00:00.123Z lost blk_-17 of session a8Fk2jZ9",
+        "2026/11/23 08:00:00 lost blk_-17, blk_18 of session 3f2b8c9d-0000-40",
+    ],
+    "Foo@<hex> can't open <url>, won't retry ...": [
+        "Foo@1a2b can't open http://shop.eu/orders/17, won't retry bec...",
+        "Foo@7f3a9c21 can't open amqp://host, won't retry a\u2026",
+    ],
+    "I/O error and/or timeout": ["I/O error and/or timeout"],
+    " ".join(["word"] * KIND_WORDS): [f"{'word ' * KIND_WORDS}cut", f"{'word ' * KIND_WORDS}x y"],
+}
+
+
+def test_ids_paths_times_and_cut_texts_do_not_make_kinds(spark: SparkSession) -> None:
+    texts = [(kind, text) for kind, texts in KINDS.items() for text in texts]
+    rows = spark.createDataFrame(texts, "expected string, error string").coalesce(1)
+    found = rows.select("expected", error_kind("error"), fingerprint("error")).collect()
+    assert [row[1] for row in found] == [row[0] for row in found]
+    assert len({row[2] for row in found}) == len(KINDS)
 
 
 # -- letters of a broker ---------------------------------------------------------------------------

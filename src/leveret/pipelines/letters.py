@@ -9,14 +9,15 @@ headers identify this entry, because the order of the entries changes if a messa
 in a cycle.
 
 The error is in a header that the consumer's framework sets, or in a field of a JSON body.  Its
-fingerprint is a digest of the text without the parts that differ from letter to letter, such as
-numbers, ids and quoted text.
+fingerprint is a digest of its kind (`kinds`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
+
+from leveret.pipelines.kinds import fingerprint
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -48,15 +49,6 @@ _DEATHS: Final = (
 #: The characters of an error that are used, and the bytes of a body that are shown.
 ERROR_CHARACTERS: Final = 300
 BODY_BYTES_SHOWN: Final = 240
-
-#: The parts that differ from letter to letter, and their replacements, applied in this order.
-_VARIABLE: Final = (
-    ("[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}", "<id>"),
-    (r"0x[0-9a-fA-F]+|\b(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,}\b", "<hex>"),
-    ("'[^']*'|\"[^\"]*\"|`[^`]*`", "<text>"),
-    (r"[0-9]+(?:[.,:][0-9]+)*", "<n>"),
-    (r"\s+", " "),
-)
 
 
 def letters(
@@ -133,22 +125,3 @@ def _error(error_headers: Sequence[str], error_path: str | None) -> Column:
         f.regexp_extract(text, r"^([^\n]*)", 1)
     )
     return f.make_valid_utf8(f.substring(line, 1, ERROR_CHARACTERS))
-
-
-def fingerprint(column: str) -> Column:
-    """Return 12 hexadecimal digits that identify the kind of an error, or `""` without an error."""
-    from pyspark.sql import functions as f
-
-    kind = error_kind(column)
-    digits = f.substring(f.sha2(kind, 256), 1, 12)
-    return f.when(f.col(column) == "", "").otherwise(digits)
-
-
-def error_kind(column: str) -> Column:
-    """Return an error's text without the parts that differ from letter to letter."""
-    from pyspark.sql import functions as f
-
-    text = f.col(column)
-    for pattern, word in _VARIABLE:
-        text = f.regexp_replace(text, pattern, word)
-    return f.trim(text)

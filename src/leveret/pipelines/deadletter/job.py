@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from leveret.pipelines.deadletter.result import DeadLetterGroup, DeadLetters, Letter
+from leveret.pipelines.kinds import error_kind
 from leveret.pipelines.letters import (
     BODY_BYTES_SHOWN,
     ERROR_HEADERS,
     described,
-    error_kind,
 )
 from leveret.pipelines.options import SourceOptions, source_options, takes
 from leveret.pipelines.pages.bars import BANDS_MAX, Bar, bar_width
