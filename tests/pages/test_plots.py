@@ -67,6 +67,52 @@ def test_a_line_beneath_an_equal_one_is_seen(empty: Page) -> None:
     assert min(seen["counts"]) > 100
 
 
+#: Draw bars; return the share of the plot's width that they cover, and the time told at each place.
+BARS: Final = """async ([starts, step, places]) => {
+  const at = (name) => new URL(`ui/${name}`, document.baseURI).href;
+  const { html, render } = await import(at("vendor/htm-preact.js"));
+  const { BarPlot, plotColour } = await import(at("common/plot.js"));
+  const place = document.body.appendChild(document.createElement("div"));
+  const [series, data] = [[{ label: "One" }], [starts, starts.map(() => 5)]];
+  render(html`<${BarPlot} title="Drawn" series=${series} data=${data} step=${step} />`, place);
+  const frame = () => new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)));
+  await frame();
+  const canvas = place.querySelector("canvas");
+  const { data: dots } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const hex = plotColour(0);
+  const wanted = [1, 3, 5].map((from) => parseInt(hex.slice(from, from + 2), 16));
+  let covered = 0;
+  for (let x = 0; x < canvas.width; x += 1) {
+    const isBar = (dot) => wanted.every((value, part) => dots[dot + part] === value);
+    const column = Array.from({ length: canvas.height }, (_, y) => 4 * (y * canvas.width + x));
+    covered += column.some(isBar) ? 1 : 0;
+  }
+  const over = place.querySelector(".u-over");
+  const times = [];
+  for (const share of places) {
+    const box = over.getBoundingClientRect();
+    const [clientX, clientY] = [box.left + share * box.width, box.top + 20];
+    over.dispatchEvent(new MouseEvent("mousemove", { clientX, clientY, bubbles: true }));
+    await frame();
+    times.push(new Date(place.querySelector(".u-value").textContent).getTime() / 1000);
+  }
+  return { share: covered / (over.clientWidth * devicePixelRatio), times };
+}"""
+
+
+def test_a_bar_is_as_wide_as_its_window(empty: Page) -> None:
+    """However far the next one is; and the pointer tells of the bar that it is on."""
+    hour = 3600
+    start = NOW - NOW % hour
+    starts = [start, start + hour, start + 9 * hour]
+    few = empty.evaluate(BARS, [starts, hour, [0.15, 0.24, 0.9]])
+    # A plot has room for twelve windows at least.
+    assert few["share"] == pytest.approx(3 / 12, abs=0.02)
+    assert few["times"] == starts
+    many = [start + hour * number for number in range(0, 40, 2)]
+    assert empty.evaluate(BARS, [many, hour, []])["share"] == pytest.approx(20 / 39, abs=0.05)
+
+
 #: What stands for some figures, by the page's own words.
 WORDS: Final = """async () => {
   const place = new URL("ui/common/format.js", document.baseURI).href;

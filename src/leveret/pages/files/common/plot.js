@@ -79,7 +79,7 @@ const lately = (plot, first, last) => {
   return [Math.min(first ?? end, end - SECONDS_LEAST), end];
 };
 
-function optionsOf({ series, height, width, format, drawn, onZoom, raw, span, quiet }) {
+function optionsOf({ series, height, width, format, drawn, onZoom, raw, span, barAt, quiet }) {
   // Without a pointer, the last values are shown, or none.
   const told = (at) => at ?? (quiet ? null : (raw()[0]?.length ?? 0) - 1);
   const shown = (one, place) => (plot, value, seriesPlace, at) => {
@@ -89,7 +89,7 @@ function optionsOf({ series, height, width, format, drawn, onZoom, raw, span, qu
   return {
     width,
     height,
-    cursor: { drag: { x: true, y: false, dist: 6 }, points: { size: 7 } },
+    cursor: { drag: { x: true, y: false, dist: 6 }, points: { size: 7 }, ...(barAt && { dataIdx: barAt }) },
     legend: { live: true },
     scales: { x: { time: true, range: span ?? lately }, y: { range: upwards } },
     axes: axesOf(format),
@@ -104,7 +104,7 @@ function optionsOf({ series, height, width, format, drawn, onZoom, raw, span, qu
 }
 
 /** Keep a plot in an element: recreated for another shape or theme, and updated with new data. */
-function usePlot({ title, series, data, height, format, drawn, made, span, quiet }) {
+function usePlot({ title, series, data, height, format, drawn, made, span, barAt, quiet }) {
   const place = useRef(null);
   const plot = useRef(null);
   const raw = useRef(data);
@@ -120,7 +120,7 @@ function usePlot({ title, series, data, height, format, drawn, made, span, quiet
   useLayoutEffect(() => {
     const element = place.current;
     const width = () => Math.max(200, Math.floor(element.clientWidth));
-    const options = optionsOf({ series, height, width: width(), format, drawn, onZoom, raw: () => raw.current, span, quiet });
+    const options = optionsOf({ series, height, width: width(), format, drawn, onZoom, raw: () => raw.current, span, barAt, quiet });
     plot.current = new uPlot(options, made(raw.current), element);
     plot.current.over.addEventListener("dblclick", () => onZoom(false));
     const watcher = new ResizeObserver(() => {
@@ -205,26 +205,56 @@ function stacked(data) {
   return [data[0], ...made];
 }
 
+/** Windows that a plot of bars has room for at least, so that a single bar is not as wide as the plot. */
+const WINDOWS_LEAST = 12;
+
+/** The gap between bars in pixels of the canvas, if they are wide enough for one. */
+const BAR_GAP = 1;
+
+/** Return how to draw bars from their starts, each as wide as `step` seconds. */
+const windowBars = (step) => (plot, series, first, last) => {
+  const fill = new Path2D();
+  const ground = plot.valToPos(0, "y", true);
+  for (let at = first; at <= last; at += 1) {
+    const start = plot.data[0][at];
+    const value = plot.data[series][at];
+    if (value) {
+      const [left, right] = [start, start + step].map((time) => Math.round(plot.valToPos(time, "x", true)));
+      const top = Math.round(plot.valToPos(value, "y", true));
+      const gap = right - left > 4 * BAR_GAP ? BAR_GAP : 0;
+      fill.rect(left, top, Math.max(1, right - left - gap), ground - top);
+    }
+  }
+  return { fill, stroke: null, clip: null, band: null, gaps: null, flags: 1 };
+};
+
+/** Return the range of times that shows all bars, in the middle if there are only a few. */
+function barSpan(starts, step) {
+  const [first, end] = starts.length > 0 ? [starts[0], starts[starts.length - 1] + step] : [0, step];
+  const spare = Math.ceil(Math.max(0, WINDOWS_LEAST - (end - first) / step) / 2) * step;
+  return [first - spare, end + spare];
+}
+
 /** Draw stacked bars over time, each `step` seconds wide.  Other properties are those of `LinePlot`. */
-export function BarPlot({ title, series, data, height = 240, format = number, step = 60 }) {
-  const bars = uPlot.paths.bars({ size: [0.9, 120], align: 1 });
+export function BarPlot({ title, note, series, data, height = 240, format = number, step = 60 }) {
+  const paths = windowBars(step);
   const drawn = (place) => {
     const colour = plotColour(place);
-    return { stroke: colour, fill: colour, width: 0, paths: bars, points: { show: false } };
+    return { stroke: colour, fill: colour, width: 0, paths, points: { show: false } };
   };
   // The first series is on top of all others and is drawn first; they are drawn over it.
   const turn = (given) => [given[0], ...given.slice(1).reverse()];
   const made = (given) => turn(stacked(turn(given)));
+  // uPlot hands in the times of the first and the last bar, unless a part of the plot was chosen.
   const span = (plot, first, last) => {
-    const whole = plot.data[0];
-    if (whole.length === 1) {
-      return [whole[0], whole[0] + step];
-    }
-    const atEnd = whole.length > 0 && last >= whole[whole.length - 1];
-    return [first ?? 0, (last ?? 1) + (atEnd ? step : 0)];
+    const starts = plot.data[0];
+    const isWhole = starts.length === 0 || (first <= starts[0] && last >= starts[starts.length - 1]);
+    return isWhole ? barSpan(starts, step) : [first, last];
   };
-  const frame = usePlot({ title, series, data, height, format, drawn, made, span });
-  return html`<${PlotFrame} title=${title} data=${data} stacked=${true} ...${frame} />`;
+  // The bar under the pointer is the last one that began, not the one whose start is nearest.
+  const barAt = (plot, place, nearest, time) => (nearest > 0 && plot.data[0][nearest] > time ? nearest - 1 : nearest);
+  const frame = usePlot({ title, series, data, height, format, drawn, made, span, barAt });
+  return html`<${PlotFrame} title=${title} note=${note} data=${data} stacked=${true} ...${frame} />`;
 }
 
 /** Draw values in one small line, without axes. */

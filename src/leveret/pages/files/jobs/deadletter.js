@@ -6,7 +6,7 @@ import { bytes, counted, moment, number } from "../common/format.js";
 import { Graph } from "../common/graph.js";
 import { BarPlot } from "../common/plot.js";
 import { DataTable } from "../common/table.js";
-import { CutNote, exchangeName, JobFigure, JobPart, keyName, recordsOf, Short, showJob } from "./shell.js";
+import { CutNote, exchangeName, JobFigure, JobPart, keyName, perSpan, recordsOf, Short, showJob } from "./shell.js";
 
 /** Queues and kinds of error in the picture; the others are combined. */
 const DRAWN_MOST = 10;
@@ -75,7 +75,7 @@ function DeadletterBody({ data }) {
     </div>
     ${plot.seconds.length === 0
       ? html`<p class="panel note">No dead letter has a time, so there is no plot.</p>`
-      : html`<${BarPlot} title=${`Letters by ${data.bar}`} series=${plot.names.map((label) => ({ label, unit: "" }))} data=${[plot.seconds, ...plot.counts]} step=${plot.step} />`}
+      : html`<${BarPlot} title=${`Letters ${perSpan(data.bar)}`} series=${plot.names.map((label) => ({ label, unit: "" }))} data=${[plot.seconds, ...plot.counts]} step=${plot.step} />`}
     <${BarList} title="Reasons" rows=${reasons} whole=${data.letters} empty="There are no dead letters." />
     <${Graph} title="Where and why" note="queue → reason → kind of error, in the groups below" nodes=${picture.nodes} links=${picture.links} empty="There are no dead letters." />
     <${JobPart} title="Groups" note="queue, reason and kind of error"><${CutNote} table=${data.groups} what="groups with the most letters" />

@@ -5,7 +5,7 @@ import { BarList } from "../common/bars.js";
 import { bytes, moment, number, rate } from "../common/format.js";
 import { BarPlot } from "../common/plot.js";
 import { DataTable } from "../common/table.js";
-import { CutNote, exchangeName, JobFigure, JobPart, keyName, recordsOf, Short, showJob } from "./shell.js";
+import { CutNote, exchangeName, JobFigure, JobPart, keyName, perSpan, recordsOf, Short, showJob } from "./shell.js";
 
 const address = (row) => `${exchangeName(row.exchange)} / ${keyName(row.routing_key)}`;
 
@@ -34,7 +34,7 @@ function ReportBody({ data }) {
     </div>
     ${plot.seconds.length === 0
       ? html`<p class="panel note">No message has a time, so there is no plot.</p>`
-      : html`<${BarPlot} title=${`Messages by ${data.bar}`} series=${plot.names.map((label) => ({ label, unit: "" }))}
+      : html`<${BarPlot} title=${`Messages ${perSpan(data.bar)}`} series=${plot.names.map((label) => ({ label, unit: "" }))}
           data=${[plot.seconds, ...plot.counts]} step=${plot.step} height=${280} />`}
     <${BarList} title="Messages of each key" rows=${keys.map((row) => ({ label: address(row), value: row.messages }))} whole=${data.messages}
       empty="There are no messages." />

@@ -41,6 +41,9 @@ export function Short({ text, empty = "" }) {
   return html`<bdi class=${`cell-text${text === "" ? " note" : ""}`} title=${shown}>${shown}</bdi>`;
 }
 
+/** Return a span as in "messages per minute" and "messages per 5 minutes". */
+export const perSpan = (span) => `per ${span.replace(/^1 /, "")}`;
+
 export const exchangeName = (name) => (name === "" ? "(default exchange)" : name);
 export const keyName = (key) => (key === "" ? "(empty key)" : key);
 
