@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from playwright.sync_api import Locator, expect
 
+from leveret.pipelines.archive.page import archive_page
+from support.pages.job_samples import archive_sample
 from support.pages.job_views import EMPTY, PAGES, SIZES, shown, some
 from support.pages.page_measures import BROKEN, WIDER, serious_faults
 
@@ -202,6 +205,30 @@ def test_a_picture_that_is_too_wide_begins_with_its_first_column(
     assert place is not None
     assert node is not None
     assert node["y"] - place["y"] < 20
+
+
+#: The texts of a picture that exceed their boxes.
+EXCEEDING: Final = """() => [...document.querySelectorAll(".graph-node")].flatMap((node) => {
+  const width = node.querySelector("rect").getBBox().width;
+  const texts = [...node.querySelectorAll("text")];
+  return texts.filter((text) => text.getBBox().width + 10 > width).map((text) => text.textContent);
+})"""
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_names_fit_their_boxes_and_are_whole_where_there_is_space(
+    visitor: Any, tmp_path: Path, size: str
+) -> None:
+    wide = "W" * 60
+    ends = {wide: 1, "orders": 2_400_000, "payments of all regions and shops": 700_000}
+    text = archive_page(replace(archive_sample(), next_offsets=ends))
+    page = shown(visitor, text, tmp_path, size)
+    assert page.evaluate(EXCEEDING) == []
+    names = page.locator(".graph-node text").all_text_contents()
+    assert any(name.startswith("WWW") and name.endswith("…") for name in names)
+    assert "orders" in names
+    if size == "wide":
+        assert {"offsets 120,000 to 2,400,000", "payments of all regions and shops"} <= set(names)
 
 
 def test_the_reasons_and_the_stages_are_drawn(visitor: Any, tmp_path: Path) -> None:

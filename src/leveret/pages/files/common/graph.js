@@ -7,9 +7,10 @@ import { PAPER_WIDTH, usePrinting } from "./print.js";
 
 const NODE_HEIGHT = 38;
 const NODE_GAP = 12;
-/** The widths of a node and of the gap between columns, with enough space and without. */
+/** The widths of a node and of the gap between columns, with enough space and without; long names get more. */
 const NODE_WIDTH = 190;
 const NODE_WIDTH_LEAST = 148;
+const NODE_WIDTH_MOST = 320;
 const COLUMN_GAP = 150;
 const COLUMN_GAP_LEAST = 44;
 /** A picture wider than its box is scaled down to at least this, to stay readable; then the box scrolls. */
@@ -19,11 +20,42 @@ const LINK_MAX = 14;
 /** The margin of a picture on paper, in pixels. */
 const FIGURE_PADDING = 34;
 
-/** The width of a letter of a name, with some reserve. */
-const LETTER_WIDTH = 7.4;
 const EDGE = 8;
 
-const shortened = (text, letters) => (text.length > letters ? `${text.slice(0, letters - 1)}…` : text);
+/** The sizes of names and notes in pixels, and the margin of both, as in `style.css`. */
+const NAME_SIZE = 12.5;
+const NOTE_SIZE = 11;
+const TEXT_MARGIN = 10;
+
+let ruler = null;
+
+/** Return the width of a text in pixels. */
+function textWidth(text, size) {
+  ruler ??= document.createElement("canvas").getContext("2d");
+  ruler.font = `${size}px ${getComputedStyle(document.body).fontFamily}`;
+  return ruler.measureText(text).width;
+}
+
+/** Return a text, cut with an ellipsis if it is wider than this. */
+function fitted(text, width, size) {
+  if (textWidth(text, size) <= width) {
+    return text;
+  }
+  const letters = [...text].slice(0, Math.ceil(width));
+  let [least, most] = [0, letters.length];
+  while (least < most) {
+    const middle = Math.ceil((least + most) / 2);
+    const isFitting = textWidth(`${letters.slice(0, middle).join("")}…`, size) <= width;
+    [least, most] = isFitting ? [middle, most] : [least, middle - 1];
+  }
+  return `${letters.slice(0, least).join("")}…`;
+}
+
+/** Return the width of a node in which its name and its note fit. */
+function widthWanted(node) {
+  const texts = [textWidth(legible(node.label), NAME_SIZE), textWidth(legible(node.note ?? ""), NOTE_SIZE)];
+  return Math.ceil(Math.max(...texts)) + 2 * TEXT_MARGIN;
+}
 
 /** Return the width of an element, updated when it changes; 0 until it is known. */
 function useWidth(element) {
@@ -42,17 +74,21 @@ function useWidth(element) {
 }
 
 /** Return the widths of a node and of a gap with which this many columns fit into a box, if they do. */
-function columnWidths(count, box) {
+function columnWidths(count, box, wanted) {
   const room = (node) => (box - 2 * EDGE - count * node) / Math.max(1, count - 1);
   const fits = (gap) => Math.min(COLUMN_GAP, Math.max(COLUMN_GAP_LEAST, gap));
-  const node = box === 0 || room(NODE_WIDTH) >= COLUMN_GAP_LEAST ? NODE_WIDTH : NODE_WIDTH_LEAST;
-  return [node, box === 0 ? COLUMN_GAP : fits(room(node))];
+  if (box === 0) {
+    return [NODE_WIDTH, COLUMN_GAP];
+  }
+  const most = Math.floor((box - 2 * EDGE - (count - 1) * COLUMN_GAP_LEAST) / count);
+  const node = Math.max(NODE_WIDTH_LEAST, Math.min(most, NODE_WIDTH_MOST, Math.max(NODE_WIDTH, wanted)));
+  return [node, fits(room(node))];
 }
 
 /** Return the position of each node, its width, and the size of the picture. */
 function placedNodes(nodes, links, box) {
   const columns = columnsOf(nodes, links);
-  const [nodeWidth, gap] = columnWidths(columns.length, box);
+  const [nodeWidth, gap] = columnWidths(columns.length, box, Math.max(0, ...nodes.map(widthWanted)));
   const tallest = Math.max(1, ...columns.map((column) => column.length));
   const height = tallest * (NODE_HEIGHT + NODE_GAP) - NODE_GAP + 2 * EDGE;
   const width = columns.length * (nodeWidth + gap) - gap + 2 * EDGE;
@@ -111,15 +147,15 @@ function GraphNode({ node, place, width, state, point, pick }) {
   const note = node.note ? legible(node.note) : "";
   const told = `${name}${note ? `: ${note}` : ""}`;
   const kind = ["graph-node", node.kind ?? "", state].join(" ");
-  const letters = Math.floor((width - 14) / LETTER_WIDTH);
+  const room = width - 2 * TEXT_MARGIN;
   const keys = (event) => (event.key === "Enter" || event.key === " ") && (event.preventDefault(), pick(node));
   return html`<g class=${kind} transform=${`translate(${place.x},${place.y})`} tabindex="0" role="button"
     onMouseEnter=${() => point(node.id)} onMouseLeave=${() => point(null)}
     onFocus=${() => point(node.id)} onBlur=${() => point(null)} onClick=${() => pick(node)} onKeyDown=${keys}>
     <title>${told}</title>
     <rect width=${width} height=${NODE_HEIGHT} rx="6" />
-    <text class="graph-name" aria-hidden="true" x="10" y=${note ? 16 : 24}>${shortened(name, letters)}</text>
-    ${note && html`<text class="graph-note" aria-hidden="true" x="10" y="30">${shortened(note, Math.floor(letters * 1.2))}</text>`}
+    <text class="graph-name" aria-hidden="true" x=${TEXT_MARGIN} y=${note ? 16 : 24}>${fitted(name, room, NAME_SIZE)}</text>
+    ${note && html`<text class="graph-note" aria-hidden="true" x=${TEXT_MARGIN} y="30">${fitted(note, room, NOTE_SIZE)}</text>`}
   </g>`;
 }
 
