@@ -13,6 +13,8 @@ const NODE_WIDTH_LEAST = 148;
 const NODE_WIDTH_MOST = 320;
 const COLUMN_GAP = 150;
 const COLUMN_GAP_LEAST = 44;
+/** The gap that long names leave between columns, in which links can still be followed. */
+const COLUMN_GAP_KEPT = 110;
 /** A picture wider than its box is scaled down to at least this, to stay readable; then the box scrolls. */
 const SCALE_LEAST = 0.72;
 const LINK_MIN = 1.25;
@@ -80,8 +82,9 @@ function columnWidths(count, box, wanted) {
   if (box === 0) {
     return [NODE_WIDTH, COLUMN_GAP];
   }
-  const most = Math.floor((box - 2 * EDGE - (count - 1) * COLUMN_GAP_LEAST) / count);
-  const node = Math.max(NODE_WIDTH_LEAST, Math.min(most, NODE_WIDTH_MOST, Math.max(NODE_WIDTH, wanted)));
+  const least = room(NODE_WIDTH) >= COLUMN_GAP_LEAST ? NODE_WIDTH : NODE_WIDTH_LEAST;
+  const most = Math.floor((box - 2 * EDGE - (count - 1) * COLUMN_GAP_KEPT) / count);
+  const node = Math.max(least, Math.min(most, NODE_WIDTH_MOST, wanted));
   return [node, fits(room(node))];
 }
 
