@@ -246,9 +246,34 @@ def test_the_reasons_and_the_stages_are_drawn(visitor: Any, tmp_path: Path) -> N
     )
     graph = page.locator("figure.graph")
     expect(graph.get_by_role("button", name="Stuck:")).to_be_visible()
-    # A queue that nobody reads has passed no stage, and is slow for all that.
-    bars = page.get_by_role("figure", name="Time in each queue")
-    expect(bars.locator("[title^='work.region2, oldest that waits: 15']")).to_be_visible()
+    # A queue that nobody reads has passed no stage, and its messages wait nevertheless.
+    bars = page.get_by_role("figure", name="Oldest waiting message")
+    expect(bars.locator("[title='work.region2: 15 min']")).to_be_visible()
+
+
+def test_an_archive_tells_its_size_and_what_it_lacks(visitor: Any, tmp_path: Path) -> None:
+    page = shown(visitor, PAGES["archive"](), tmp_path)
+    figures = page.locator("main > .figures > .figure").all_inner_texts()
+    told = {name: value for name, *value in (text.split("\n") for text in figures)}
+    assert told["Files"] == ["412", "40 added"]
+    assert told["Bytes"] == ["8.4 GiB", "381.5 MiB added"]
+    assert told["Ratio"] == ["3.7 : 1", "1.4 GiB in bodies"]
+    assert told["Lag"] == ["1,234", "messages, at the last batch"]
+    assert told["Oldest unarchived"][1].startswith("2026-11-23 ")
+    streams = page.get_by_role("region", name="Streams", exact=True)
+    expect(streams.locator("tbody tr", has_text="orders")).to_contain_text("1,200")
+    # A run without new messages has nothing to measure against.
+    done = replace(archive_sample(), lag={"orders": 0}, body_bytes=0)
+    page = shown(visitor, archive_page(done), tmp_path)
+    expect(page.locator(".figure", has_text="Oldest unarchived")).to_contain_text("none")
+
+
+def test_the_zone_of_all_times_is_told_once(visitor: Any, tmp_path: Path) -> None:
+    page = shown(visitor, PAGES["deadletter"](), tmp_path, timezone_id="Asia/Tokyo")
+    assert page.get_by_text("Asia/Tokyo").count() == 1
+    # The header tells the times of the plot.
+    times = "2026-11-23 17:00:00 to 2026-11-23 18:00:00"
+    expect(page.locator(".origin .times")).to_have_text(times)
 
 
 def test_dark_and_light_can_be_chosen(visitor: Any, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import WriterCommitMessage
 
 from leveret.pipelines import archive
-from leveret.pipelines.lakes import FORMATS, LakeOptions, open_lake
+from leveret.pipelines.lakes import FORMATS, LakeOptions, TableSize, open_lake
 from leveret.pipelines.lakes.files import LAKE_FILES_OPEN_MAX, PartitionedFiles
 from leveret.pipelines.lakes.sink import LakeWriter, WrittenFiles
 from leveret.pipelines.refusals import JobError
@@ -63,6 +63,10 @@ class TestWriter:
             written = self.writer(tmp_path, format_).write(iter([rows(*offsets)]))
             self.writer(tmp_path, format_).commit([written], batch)
         assert in_table(tmp_path, format_) == [0, 1, 2, 3]
+        # The file of a repeated batch is in no table.
+        lake = open_lake(options(tmp_path, format_))
+        sizes = [Path(uri.removeprefix("file://")).stat().st_size for uri in lake.uris()]
+        assert lake.size() == TableSize(3, sum(sizes))
 
     def test_a_task_that_came_to_its_end_in_a_failed_batch_is_in_no_table(
         self, tmp_path: Path, format_: str

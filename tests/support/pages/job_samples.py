@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from leveret.pipelines.archive.result import ArchiveResult, Batch
+from leveret.pipelines.archive.result import ArchiveResult, Batch, Measured
 from leveret.pipelines.deadletter.result import DeadLetterGroup, DeadLetters, Letter
+from leveret.pipelines.lakes import TableSize
 from leveret.pipelines.lifecycle.result import STAGES, Latency, Lifecycle, QueueLife, Stuck
 from leveret.pipelines.pages.bars import BANDS_MAX, Bar
 from leveret.pipelines.replay.sending import Sent, Step
@@ -155,9 +156,11 @@ def archive_sample() -> ArchiveResult:
     ends = {"orders": 2_400_000, "payments": 700_000, HOSTILE: 90_000}
     began = {"orders": 120_000, "payments": 0}
     records = sum(batch.records for batch in batches)
+    measured = Measured(TableSize(412, 9 * 10**9), TableSize(40, 400_000_000), START)
     return ArchiveResult(
-        "/data/archive/shop", ", ".join(ends), records, 40, None, ends, began, batches
-    )
+        "/data/archive/shop", ", ".join(ends), records, 40, None, ends, began, batches,
+        1_480_000_000, {"orders": 1200, "payments": 0, HOSTILE: 34}, measured,
+    )  # fmt: skip
 
 
 def replay_sample() -> Sent:

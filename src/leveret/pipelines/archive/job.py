@@ -17,14 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from leveret.pipelines.archive.result import ArchiveResult, Batch
+from leveret.pipelines.archive.measure import METADATA, archive_size, exists, oldest_unarchived
+from leveret.pipelines.archive.result import ArchiveResult, Batch, Measured
 from leveret.pipelines.lakes import FORMATS as LAKES
-from leveret.pipelines.lakes import LakeOptions, open_lake
+from leveret.pipelines.lakes import LakeOptions, TableSize, open_lake
 from leveret.pipelines.options import source_options, takes
 from leveret.pipelines.pages.origin import command_line, path_text
 from leveret.pipelines.progress import Say, follow
@@ -54,6 +55,9 @@ _COUNTING: Final = {"spark.sql.streaming.numRecentProgressUpdates": "1000000"}
 #: The setting for the number of partitions to which a task writes concurrently; for more of them it
 #: sorts its rows first.
 _WRITING: Final = {"spark.sql.maxConcurrentOutputFileWriters": "16"}
+
+#: The name of what Spark sums up while it writes a batch.
+_OBSERVED: Final = "archived"
 
 #: The maximum number of batches in the result of a run.
 STEPS_KEPT: Final = 2000
@@ -110,6 +114,13 @@ class ArchiveOptions:
         return PARTITION_COLUMNS[: 2 + PARTITIONS.index(self.partition_by)]
 
     @property
+    def lake(self) -> LakeOptions:
+        """The identity of a Delta or Iceberg table."""
+        return LakeOptions(
+            self.format, str(self.path), self.columns, self.compression, self.table, self.catalog
+        )
+
+    @property
     def title(self) -> str:
         """The names of the streams, for people."""
         return self.stream if isinstance(self.stream, str) else ", ".join(self.stream)
@@ -155,11 +166,13 @@ def archive(spark: SparkSession, job: RunOptions) -> ArchiveResult:
     ImportError if the format's package is not installed; StreamingQueryException, with the cause in
     its text.
     """
+    before = TableSize() if job.html_path is None else archive_size(spark, job)
     with _set(spark, _COUNTING):
         query = _start(spark, job, None)
     follow(query, job.progress)
     result = _result(query, job)
     if job.html_path is not None:
+        result = replace(result, measured=_measured(spark, job, result, before))
         from leveret.pipelines.archive.page import archive_page
         from leveret.pipelines.pages.document import write_page
 
@@ -187,10 +200,14 @@ def _start(
     spark: SparkSession, job: ArchiveOptions, trigger: Mapping[str, str | bool] | None
 ) -> StreamingQuery:
     """Start the query that archives; without a trigger, it ends after the current messages."""
+    from pyspark.sql import functions as f
+
     from leveret.spark import in_thread, start_available
 
     rows = spark.readStream.format("leveret").options(**job.source()).load()
-    rows = filed(rows, job.partition_by)
+    rows = filed(rows, job.partition_by).observe(
+        _OBSERVED, f.coalesce(f.sum(f.length("body")), f.lit(0)).alias("bytes")
+    )
     make = _to_parquet if job.format == "parquet" else _to_lake
     writer = make(spark, rows, job)
     writer = writer.queryName(f"leveret archive {job.title}").outputMode("append")
@@ -204,7 +221,7 @@ def _start(
 
 def _to_parquet(spark: SparkSession, rows: DataFrame, job: ArchiveOptions) -> DataStreamWriter:
     """Return a writer to Parquet files."""
-    _check_checkpoint(spark, job, there=_exists(spark, f"{job.path}/_spark_metadata"))
+    _check_checkpoint(spark, job, there=exists(spark, f"{job.path}/{METADATA}"))
     writer = rows.writeStream.format("parquet").partitionBy(*job.columns)
     return writer.options(path=str(job.path), compression=job.compression, **_PARQUET)
 
@@ -214,14 +231,11 @@ def _to_lake(spark: SparkSession, rows: DataFrame, job: ArchiveOptions) -> DataS
     from leveret.pipelines.lakes.sink import FORMAT, LakeSink, to_options
     from leveret.spark.versions import arrow_schema
 
-    options = LakeOptions(
-        job.format, str(job.path), job.columns, job.compression, job.table, job.catalog
-    )
-    lake = open_lake(options)
+    lake = open_lake(job.lake)
     _check_checkpoint(spark, job, there=lake.exists())
     lake.create(arrow_schema(rows.schema))
     spark.dataSource.register(LakeSink)
-    return rows.writeStream.format(FORMAT).options(**to_options(options))
+    return rows.writeStream.format(FORMAT).options(**to_options(job.lake))
 
 
 def filed(rows: DataFrame, partition_by: str = "date") -> DataFrame:
@@ -243,22 +257,12 @@ def _check_checkpoint(spark: SparkSession, job: ArchiveOptions, *, there: bool) 
 
     Raises: JobError.
     """
-    if there and not _exists(spark, f"{job.kept}/metadata"):
+    if there and not exists(spark, f"{job.kept}/metadata"):
         raise JobError(
             f"{job.path} already contains an archive, and {job.kept} is not its checkpoint: with "
             "another checkpoint, messages would be missing or duplicated. Name the right "
             "checkpoint or another path."
         )
-
-
-def _exists(spark: SparkSession, path: str) -> bool:
-    """Return whether a path exists, on any file system that Spark can read."""
-    context = spark.sparkContext
-    # PySpark has no function for this.
-    jvm: Any = context._jvm  # noqa: SLF001
-    hadoop = context._jsc.hadoopConfiguration()  # noqa: SLF001
-    place = jvm.org.apache.hadoop.fs.Path(path)
-    return bool(place.getFileSystem(hadoop).exists(place))
 
 
 @contextmanager
@@ -276,6 +280,7 @@ def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 
 def _result(query: StreamingQuery, job: ArchiveOptions) -> ArchiveResult:
     """Return the result of a finished query."""
+    from leveret.spark.listener import lag_of
     from leveret.spark.offsets import from_json
     from leveret.spark.versions import offset_in_progress
 
@@ -285,6 +290,7 @@ def _result(query: StreamingQuery, job: ArchiveOptions) -> ArchiveResult:
     offsets = ends[-1] if ends else {}
     # The first run has no start offset, which Spark writes as null.
     began = offset_in_progress(progress[0].sources[0].startOffset) if progress else None
+    lag = lag_of(progress[-1]) if progress else None
     return ArchiveResult(
         path=str(job.path),
         stream=job.title,
@@ -302,4 +308,16 @@ def _result(query: StreamingQuery, job: ArchiveOptions) -> ArchiveResult:
             )
             for p in batches[-STEPS_KEPT:]
         ),
+        body_bytes=sum(p.observedMetrics[_OBSERVED]["bytes"] for p in batches),
+        lag={} if lag is None else lag.streams,
     )
+
+
+def _measured(
+    spark: SparkSession, job: ArchiveOptions, result: ArchiveResult, before: TableSize
+) -> Measured:
+    """Return the archive's size and age; `before` is its size before the run."""
+    after = archive_size(spark, job)
+    # Another program may have merged or removed files meanwhile.
+    added = TableSize(max(0, after.files - before.files), max(0, after.bytes - before.bytes))
+    return Measured(after, added, oldest_unarchived(spark, job, result.next_offsets, result.lag))

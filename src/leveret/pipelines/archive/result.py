@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from leveret.pipelines.lakes import TableSize
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -18,12 +20,27 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """The archive after a run: all of its files, and those that the run added.
+
+    `oldest_unarchived` is the time at which the broker received the oldest message that the archive
+    does not have yet, or None if there is none or its time is not known.
+    """
+
+    size: TableSize
+    added: TableSize
+    oldest_unarchived: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ArchiveResult:
-    """The result of a run, which archived `records` messages.
+    """The result of a run, which archived `records` messages with `body_bytes` bytes in bodies.
 
     `first_offsets` are the offsets of the streams at the start of the run, and `next_offsets` those
     after its end.  `next_offset` is the next offset of a single stream, or None if there were no
-    streams, or several.  `steps` has the last batches, at most `STEPS_KEPT`.
+    streams, or several.  `steps` has the last batches, at most `STEPS_KEPT`.  `lag` is the number
+    of messages of each stream that were not archived, of those that existed when the last batch was
+    planned.  `measured` is None unless a page was written.
     """
 
     path: str
@@ -34,3 +51,6 @@ class ArchiveResult:
     next_offsets: Mapping[str, int]
     first_offsets: Mapping[str, int] = field(default_factory=dict)
     steps: tuple[Batch, ...] = ()
+    body_bytes: int = 0
+    lag: Mapping[str, int] = field(default_factory=dict)
+    measured: Measured | None = None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from leveret.pipelines.deadletter.result import DeadLetterGroup, DeadLetters
-from leveret.pipelines.pages.bars import stacks
+from leveret.pipelines.pages.bars import bars_span, stacks
 from leveret.pipelines.pages.document import job_page
 from leveret.pipelines.pages.origin import PageOrigin, milliseconds
 from leveret.pipelines.pages.rows import span_text, table
@@ -19,7 +17,7 @@ _GROUP = (
 def deadletter_page(found: DeadLetters, command: str = "") -> str:
     """Return the page; `command` is the equivalent command."""
     names = [f"{queue}: {reason}" for queue, reason in found.ends]
-    first, last = _ends(found)
+    first, last = bars_span(found.bars, found.bar_seconds) or (None, None)
     return job_page(
         "deadletter",
         f"Dead letters of {found.source}",
@@ -33,17 +31,6 @@ def deadletter_page(found: DeadLetters, command: str = "") -> str:
             "groups": table(_GROUP, map(_cells, found.groups), found.groups_total),
         },
     )
-
-
-def _ends(found: DeadLetters) -> tuple[datetime | None, datetime | None]:
-    """Return the times when the first and the last letter of the groups died."""
-    died = [
-        letter.died_at
-        for group in found.groups
-        for letter in (group.first, group.last)
-        if letter.died_at is not None
-    ]
-    return (min(died), max(died)) if died else (None, None)
 
 
 def _cells(group: DeadLetterGroup) -> tuple[object, ...]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from leveret.pipelines.lakes.base import CATALOG_FILE, LakeOptions
+from leveret.pipelines.lakes.base import CATALOG_FILE, LakeOptions, TableSize
 from leveret.pipelines.lakes.base import LakeTable as Lake
 
-__all__ = ["FORMATS", "Lake", "LakeOptions", "find_lake", "open_lake"]
+__all__ = ["FORMATS", "Lake", "LakeOptions", "TableSize", "find_lake", "open_lake"]
 
 FORMATS: Final = ("delta", "iceberg")
 

@@ -34,6 +34,14 @@ class TableFile:
 
 
 @dataclass(frozen=True, slots=True)
+class TableSize:
+    """The number of a table's files, and their size."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class LakeOptions:
     """The identity of a table, and the options for writing its files.
 
@@ -70,6 +78,10 @@ class LakeTable(ABC):
     @abstractmethod
     def add(self, files: Sequence[TableFile], schema: pa.Schema, query: str, batch: int) -> bool:
         """Add a batch's files in one commit; return False if the table already has the batch."""
+
+    @abstractmethod
+    def size(self) -> TableSize:
+        """Return the number and the size of the table's files, as its log states them."""
 
     @abstractmethod
     def uris(self) -> list[str]:

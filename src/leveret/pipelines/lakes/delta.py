@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from leveret.pipelines.lakes.base import LakeTable, TableFile
+from leveret.pipelines.lakes.base import LakeTable, TableFile, TableSize
 
 try:
     from deltalake import CommitProperties, DeltaTable, Transaction
@@ -54,6 +54,11 @@ class DeltaLake(LakeTable):
             commit_properties=CommitProperties(app_transactions=[Transaction(query, batch)]),
         )
         return True
+
+    def size(self) -> TableSize:
+        """Return the number and the size of the table's files, as its log states them."""
+        sizes = pa.table(DeltaTable(self.options.path).get_add_actions())["size_bytes"].to_pylist()
+        return TableSize(len(sizes), sum(sizes))
 
     def uris(self) -> list[str]:
         """Return the URIs of the table's files."""

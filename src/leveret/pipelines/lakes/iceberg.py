@@ -18,7 +18,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from leveret.pipelines.lakes.base import CATALOG_FILE, LakeTable, TableFile
+from leveret.pipelines.lakes.base import CATALOG_FILE, LakeTable, TableFile, TableSize
 from leveret.pipelines.lakes.files import location
 
 try:
@@ -95,6 +95,12 @@ class IcebergLake(LakeTable):
         """Return the table's location as a URI."""
         path = self.options.path
         return path.rstrip("/") if "://" in path else Path(location(path)[1]).as_uri()
+
+    def size(self) -> TableSize:
+        """Return the number and the size of the table's files, as its log states them."""
+        tasks = self._catalog().load_table(self.name).scan().plan_files()
+        sizes = [task.file.file_size_in_bytes for task in tasks]
+        return TableSize(len(sizes), sum(sizes))
 
     def uris(self) -> list[str]:
         """Return the URIs of the table's files."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from leveret.pipelines.pages.origin import milliseconds
@@ -35,6 +35,13 @@ def bar_width(first: int | None, last: int | None, window_seconds: int) -> int:
         return window_seconds
     windows = (last - first) // (window_seconds * 1_000_000) + 1
     return window_seconds * -(-windows // BARS_MAX)
+
+
+def bars_span(bars: Sequence[Bar], bar_seconds: int) -> tuple[datetime, datetime] | None:
+    """Return the start of the first bar and the end of the last, or None without bars."""
+    if not bars:
+        return None
+    return bars[0].start, bars[-1].start + timedelta(seconds=bar_seconds)
 
 
 def stacks(bars: Sequence[Bar], names: Sequence[str], bar_seconds: int) -> dict[str, object]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-
-from leveret.pipelines.pages.bars import stacks
+from leveret.pipelines.pages.bars import bars_span, stacks
 from leveret.pipelines.pages.document import job_page
 from leveret.pipelines.pages.origin import PageOrigin, milliseconds
 from leveret.pipelines.pages.rows import ROWS_SHOWN, span_text, table
@@ -18,7 +16,7 @@ _TRAFFIC = (
 
 def report_page(report: Report, command: str = "") -> str:
     """Return the page; `command` is the equivalent command."""
-    ends = _ends(report)
+    ends = bars_span(report.bars, report.bar_seconds)
     first, last = ends or (None, None)
     names = [
         f"{key.exchange or '(default exchange)'} / {key.routing_key or '(empty key)'}"
@@ -41,13 +39,6 @@ def report_page(report: Report, command: str = "") -> str:
             "windows": table(_TRAFFIC, map(_cells, _most(report)), report.rows_total),
         },
     )
-
-
-def _ends(report: Report) -> tuple[datetime, datetime] | None:
-    """Return the start and the end of the plot, or None if it is empty."""
-    if not report.bars:
-        return None
-    return report.bars[0].start, report.bars[-1].start + timedelta(seconds=report.bar_seconds)
 
 
 def _most(report: Report) -> list[TrafficRow]:

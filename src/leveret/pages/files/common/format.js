@@ -92,6 +92,11 @@ export function zone() {
   return Intl.DateTimeFormat().resolvedOptions().timeZone ?? "local time";
 }
 
+/** Return how many times as large as another an amount is. */
+export function ratio(amount, other) {
+  return known(amount) && known(other) && Number(other) !== 0 ? `${TENTHS.format(amount / other)} : 1` : NOTHING;
+}
+
 /** Return a part of a whole in percent. */
 export function percent(part, whole) {
   if (!known(part) || !known(whole) || Number(whole) === 0) {

@@ -1,7 +1,7 @@
 // The page of `archive`: the messages that one run took from each stream, batch by batch.
 
 import { html, useMemo } from "../vendor/htm-preact.js";
-import { counted, duration, moment, number, rate } from "../common/format.js";
+import { bytes, counted, duration, moment, NOTHING, number, rate, ratio } from "../common/format.js";
 import { Graph } from "../common/graph.js";
 import { LinePlot } from "../common/plot.js";
 import { DataTable } from "../common/table.js";
@@ -16,6 +16,7 @@ const STREAMS = [
   { key: "stream", title: "Stream" },
   { key: "first", title: "From offset", align: "right", render: (row) => (row.first === null ? "the earliest" : number(row.first)) },
   { key: "next", title: "Next offset", align: "right" },
+  { key: "lag", title: "Lag", align: "right", render: (row) => number(row.lag) },
 ];
 const BATCHES = [
   { key: "number", title: "Batch", align: "right" }, { key: "began", title: "Began", render: (row) => moment(row.began) },
@@ -43,6 +44,22 @@ function grownBy(steps, before) {
   return [[steps[0].began / 1000, ...ends.map(([at]) => at)], [before, ...ends.map(([, count]) => count)]];
 }
 
+/** The archive's files, and what it does not have yet. */
+function ArchiveFigures({ data }) {
+  const { lag, measured } = data;
+  if (measured === null) {
+    return null;
+  }
+  const age = measured.oldest === null ? "not known" : duration(Math.max(0, data.origin.made - measured.oldest));
+  const none = lag === null ? NOTHING : "none";
+  return html`
+    <${JobFigure} name="Files" value=${number(measured.files)} note=${`${number(measured.files_added)} added`} />
+    <${JobFigure} name="Bytes" value=${bytes(measured.bytes)} note=${`${bytes(measured.bytes_added)} added`} />
+    <${JobFigure} name="Ratio" value=${measured.bytes_added > 0 ? ratio(data.body_bytes, measured.bytes_added) : NOTHING} note=${`${bytes(data.body_bytes)} in bodies`} />
+    <${JobFigure} name="Lag" value=${number(lag)} note="messages, at the last batch" warn=${lag > 0} />
+    <${JobFigure} name="Oldest unarchived" value=${lag > 0 ? age : none} note=${lag > 0 && measured.oldest !== null && moment(measured.oldest)} warn=${lag > 0} />`;
+}
+
 function ArchiveBody({ data }) {
   const [streams, steps] = useMemo(() => [recordsOf(data.streams), recordsOf(data.steps)], []);
   const picture = archiveGraph(data, streams);
@@ -50,10 +67,9 @@ function ArchiveBody({ data }) {
   const summed = steps.reduce((sum, row) => sum + row.records, 0);
   const grown = useMemo(() => (steps.length > 0 ? grownBy(steps, data.records - summed) : []), []);
   return html`<div class="figures">
-      <${JobFigure} name="Messages added" value=${number(data.records)} />
-      <${JobFigure} name="Batches" value=${number(data.batches)} />
-      <${JobFigure} name="Time in batches" value=${duration(took * 1000)} />
-      <${JobFigure} name="Mean rate" value=${took > 0 ? rate(summed / took) : "–"} />
+      <${JobFigure} name="Messages added" value=${number(data.records)} note=${took > 0 && `${rate(summed / took)} on average`} />
+      <${JobFigure} name="Batches" value=${number(data.batches)} note=${took > 0 && `${duration(took * 1000)} in all`} />
+      <${ArchiveFigures} data=${data} />
     </div>
     <${Graph} title="From streams to the archive" note="a line is as thick as its offsets" nodes=${picture.nodes} links=${picture.links} empty="No stream was read." />
     ${steps.length === 0

@@ -47,11 +47,11 @@ function reasonsGraph(groups) {
 const GROUPS = [
   { key: "queue", title: "Queue" }, { key: "reason", title: "Reason" },
   { key: "kind", title: "Kind of error", render: (row) => html`<${Short} text=${row.kind} empty="(no error told)" />` },
+  { key: "fingerprint", title: "Fingerprint" },
   { key: "letters", title: "Letters", align: "right" },
   { key: "bytes", title: "Bytes", align: "right", render: (row) => bytes(row.bytes) },
   { key: "first_at", title: "First", render: (row) => moment(row.first_at) },
   { key: "last_at", title: "Last", render: (row) => moment(row.last_at) },
-  { key: "fingerprint", title: "Fingerprint" },
 ];
 
 const LETTERS = [

@@ -74,7 +74,7 @@ function endsGraph(queues) {
     if (total > 0) {
       nodes.push({ id: `end ${field}`, label: title, note: counted(total, "message"), kind, layer: 1 });
       const ends = rows.filter((row) => row[field] > 0);
-      links.push(...ends.map((row) => ({ from: from(row), to: `end ${field}`, weight: row[field], kind: kind === "queue" ? "" : kind, note: `${number(row[field])} messages` })));
+      links.push(...ends.map((row) => ({ from: from(row), to: `end ${field}`, weight: row[field], kind: kind === "queue" ? "" : kind, note: counted(row[field], "message") })));
     }
   }
   return { nodes, links };
@@ -83,13 +83,6 @@ function endsGraph(queues) {
 function stageBars(queues, stages) {
   const found = new Map(queues.map((row) => [JSON.stringify([row.vhost, row.queue]), { label: queueName(row), value: 0, parts: [] }]));
   const colours = { routing: 2, waiting: 1, handling: 0 };
-  for (const row of queues) {
-    if (row.oldest_waiting_ms !== null) {
-      const bar = found.get(JSON.stringify([row.vhost, row.queue]));
-      bar.parts[STAGES.length] = { label: "oldest that waits", value: row.oldest_waiting_ms, colour: STAGES.length };
-      bar.value += row.oldest_waiting_ms;
-    }
-  }
   for (const row of stages) {
     const bar = found.get(JSON.stringify([row.vhost, row.queue]));
     const place = STAGES.findIndex(([stage]) => stage === row.stage);
@@ -101,6 +94,12 @@ function stageBars(queues, stages) {
   return [...found.values()].filter((bar) => bar.value > 0).map((bar) => ({ ...bar, parts: bar.parts.filter(Boolean) })).sort((one, other) => other.value - one.value);
 }
 
+/** The age of the oldest waiting message of each queue, the oldest first. */
+function oldestBars(queues) {
+  const waiting = queues.filter((row) => row.oldest_waiting_ms !== null);
+  return waiting.map((row) => ({ label: queueName(row), value: row.oldest_waiting_ms })).sort((one, other) => other.value - one.value);
+}
+
 const QUEUE = [{ key: "vhost", title: "Vhost" }, { key: "queue", title: "Queue" }];
 /** The columns, without the vhost if there is only one. */
 const shownOf = (columns, rows) => (rows.every((row) => row.vhost === rows[0].vhost) ? columns.filter((one) => one.key !== "vhost") : columns);
@@ -109,7 +108,7 @@ const time = (key, title) => ({ key, title, align: "right", render: (row) => dur
 const OUTCOMES = [
   ...QUEUE, count("messages", "Messages"), count("acked", "Acked"), count("dead_lettered", "Dead-lettered"), count("expired", "Expired"),
   count("dropped", "Dropped"), count("cleared", "Purged"), count("open", "Open"), count("stuck", "Stuck"),
-  { key: "oldest_waiting_ms", title: "Oldest", align: "right", render: (row) => (row.oldest_waiting_ms === null ? "–" : duration(row.oldest_waiting_ms)) },
+  { key: "oldest_waiting_ms", title: "Oldest", align: "right", render: (row) => duration(row.oldest_waiting_ms) },
   count("redelivered", "Redelivered"), count("cut", "Cut"),
 ];
 const TIMES = [...QUEUE, { key: "stage", title: "Stage" }, count("messages", "Messages"), time("p50_ms", "p50"), time("p95_ms", "p95"), time("p99_ms", "p99"), time("max_ms", "Most")];
@@ -129,11 +128,12 @@ function LifecycleBody({ data }) {
       <${JobFigure} name="Messages followed" value=${number(data.messages)} />
       <${JobFigure} name="Stuck" value=${number(data.stuck.total)} note=${`no event for ${data.stuck_after}${data.now ? `, at ${moment(data.now)}` : ""}`} warn=${data.stuck.total > 0} />
       <${JobFigure} name="Without a queue" value=${number(data.unroutable)} note=${`of ${counted(data.published, "publish", "publishes")}`} warn=${data.unroutable > 0} />
-      ${data.unreadable > 0 && html`<${JobFigure} name="No events" value=${number(data.unreadable)} note="messages that are none" />`}
+      ${data.unreadable > 0 && html`<${JobFigure} name="Unreadable" value=${number(data.unreadable)} note="messages that are no events" />`}
     </div>
     <${StageFlow} stages=${stages} published=${data.published - data.published_to_streams} toStreams=${data.published_to_streams} />
-    <${BarList} title="Time in each queue" note="median of each stage, and the age of the oldest waiting message; the slowest first" rows=${bars} format=${duration} empty="No message has passed a stage."
-      legend=${["Handling", "Waiting", "Routing", "Oldest that waits"]} />
+    <${BarList} title="Time in each queue" note="median of each stage; the slowest first" rows=${bars} format=${duration} empty="No message has passed a stage."
+      legend=${["Handling", "Waiting", "Routing"]} />
+    <${BarList} title="Oldest waiting message" note="its age in each queue" rows=${oldestBars(queues)} format=${duration} empty="No message waits." />
     <${Graph} title="How messages ended" note=${`the ${number(Math.min(queues.length, QUEUES_DRAWN))} queues with the most messages; a line is as thick as its messages`} nodes=${picture.nodes} links=${picture.links} empty="No message was followed." />
     <${JobPart} title="Queues"><${CutNote} table=${data.queues} what="queues with the most messages" />
       <${DataTable} caption="Outcomes" rows=${queues} columns=${shownOf(OUTCOMES, queues)} sort=${{ key: "messages", reverse: true }} empty="No message was followed." /><//>

@@ -2,7 +2,7 @@
 
 import { html } from "../vendor/htm-preact.js";
 import { BarList } from "../common/bars.js";
-import { bytes, moment, number, rate } from "../common/format.js";
+import { bytes, duration, moment, number, rate } from "../common/format.js";
 import { BarPlot } from "../common/plot.js";
 import { DataTable } from "../common/table.js";
 import { CutNote, exchangeName, JobFigure, JobPart, keyName, perSpan, recordsOf, Short, showJob } from "./shell.js";
@@ -10,7 +10,7 @@ import { CutNote, exchangeName, JobFigure, JobPart, keyName, perSpan, recordsOf,
 const address = (row) => `${exchangeName(row.exchange)} / ${keyName(row.routing_key)}`;
 
 function trafficColumns(seconds) {
-  const ms = (field, title) => ({ key: field, title, align: "right", render: (row) => (row[field] === null ? "–" : `${number(row[field])} ms`) });
+  const ms = (field, title) => ({ key: field, title, align: "right", render: (row) => duration(row[field]) });
   const size = (field, title) => ({ key: field, title, align: "right", render: (row) => bytes(row[field]) });
   return [
     { key: "exchange", title: "Exchange", render: (row) => html`<${Short} text=${row.exchange} empty="(default exchange)" />` },

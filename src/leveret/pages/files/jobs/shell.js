@@ -91,8 +91,9 @@ function Read({ origin }) {
   const times = origin.first === null ? "not known" : `${moment(origin.first)} to ${moment(origin.last)}`;
   return html`<dl class="origin">
     <div><dt>Read</dt><dd><${Short} text=${origin.source} empty=${NOTHING} /></dd></div>
-    <div><dt>${origin.times}</dt><dd class="times">${times}${origin.first !== null && html` <span class="note">${zone()}</span>`}</dd></div>
-    <div><dt>Made</dt><dd>${moment(origin.made)} <span class="note">${zone()}</span></dd></div>
+    <div><dt>${origin.times}</dt><dd class="times">${times}</dd></div>
+    <div><dt>Made</dt><dd>${moment(origin.made)}</dd></div>
+    <div><dt>Time zone</dt><dd>${zone()}</dd></div>
     ${origin.command && html`<div class="wide"><dt>Command</dt><dd><${Command} text=${origin.command} /></dd></div>`}
   </dl>`;
 }
