@@ -60,6 +60,7 @@ RECORDS: Final = {
     "requeue": "message", "move": "message", "purge": "message", "tx": "own", "trim": "message",
     "consumer_offset": "used", "publisher_sequence": "used", "checkpoint": "own",
     "clean_stop": "own", "spill": "own", "publish_session": "own",
+    "body_part": "message", "publish_in_parts": "message",
     "snapshot": "own", "counter": "own", "queue": "own",
     "acked": "message", "chunk": "own", "end": "own",
 }  # fmt: skip
