@@ -160,3 +160,35 @@ def test_other_large_messages_are_not_written_ahead(node: Node, how: str) -> Non
         node.sync()
         peer.expect(1, "tx.commit-ok")
         assert restarted(node).call_get("q").body == LARGE
+
+
+@pytest.mark.parametrize("where", ["missing", "exclusive", "unroutable"])
+def test_a_body_that_will_not_be_recorded_is_not_written(node: Node, where: str) -> None:
+    peer = node.connect()
+    peer.call(1, "queue.declare", queue="exclusive", exclusive=True)
+    node.sync()
+    before = int(node.journal.unsynced_bytes)
+    exchange, key = ("missing", "") if where == "missing" else ("", where)
+    peer.send(
+        method(1, "basic.publish", exchange=exchange, routing_key=key)
+        + header(1, len(LARGE), properties(delivery_mode=2)),
+        *pieces()[1:],
+    )
+    assert node.journal.unsynced_bytes == before
+    if where == "missing":
+        assert peer.expect(1, "channel.close").code == 404
+
+
+def test_nothing_of_a_body_is_written_during_an_alarm(node: Node, large: Peer) -> None:
+    sent = pieces()
+    large.send(*sent[:10])
+    node.broker.disk_free_bytes_min = 1
+    node.broker.judge_disk(0)
+    dropped = int(node.journal.unsynced_bytes)
+    large.send(*sent[10:20])
+    assert node.journal.unsynced_bytes - dropped < 1000
+    large.send(*sent[20:])
+    node.sync()
+    large.expect(0, "connection.blocked")
+    assert large.expect(1, "basic.ack").delivery_tag == 1
+    assert restarted(node).call_get("q").body == LARGE

@@ -51,19 +51,13 @@ class IncomingContent:
         #: The bytes booked by the connection, and those allocated ahead for the rest of the body.
         self._booked: i64 = 0
         self._ahead: i64 = 0
-        #: Whether the message is journaled when it is complete, and its body until then.
-        self._journaled = False
+        #: The body in the journal, if it is written there while it arrives.
         self._journal_body: BodyAhead | None = None
 
-    def begin(self, arguments: bytes, journaled: bool) -> None:
-        """Expect the content of a basic.publish with these arguments.
-
-        If `journaled`, the message is journaled as soon as it is complete, if it is persistent, and
-        the journal gets a large body while it arrives.
-        """
+    def begin(self, arguments: bytes) -> None:
+        """Expect the content of a basic.publish with these arguments."""
         self.state = AWAITING_CONTENT_HEADER
         self.arguments = arguments
-        self._journaled = journaled
 
     def take_header(self, data: bytes, start: i64, end: i64) -> bool:
         """Handle a content header frame; return whether the content is complete.
@@ -95,9 +89,15 @@ class IncomingContent:
             # Count them, because on each channel they may wait for a body that never arrives.
             self._booked = properties_bytes
             self._connection.assemble(properties_bytes)
-        if size >= BODY_AHEAD_BYTES and self.persistent and self._journaled:
-            self._journal_body = BodyAhead(self._connection.core.journal)
         return size == 0
+
+    def is_large(self) -> bool:
+        """Return whether the message is persistent, and its body is to be journaled on arrival."""
+        return self.persistent and self._left >= BODY_AHEAD_BYTES
+
+    def journal_body(self) -> None:
+        """Write the body to the journal while it arrives."""
+        self._journal_body = BodyAhead(self._connection.core.journal)
 
     def take_body(self, data: bytes, start: i64, end: i64) -> bool:
         """Handle a body frame; return whether the content is complete.
@@ -119,8 +119,12 @@ class IncomingContent:
                 pieces = self._pieces = BodyBuffer(self._left)
             pieces.write(memoryview(data)[start:end])
             if self._journal_body is not None:
-                self._journal_body.write(data[start:end])
-                self._connection.check_unsynced(BODY_AHEAD_UNSYNCED_BYTES_MAX)
+                if self._connection.broker.blocked:
+                    # Parts of messages that are not accepted must not take the last of the disk.
+                    self.end_journal_body()
+                else:
+                    self._journal_body.write(data[start:end])
+                    self._connection.check_unsynced(BODY_AHEAD_UNSYNCED_BYTES_MAX)
             self._booked += size
             ahead: i64 = pieces.ahead()
             self._connection.core.memory.assemble(ahead - self._ahead)

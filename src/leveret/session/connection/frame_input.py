@@ -17,7 +17,7 @@ from leveret.broker.scheduler.costs import METHOD_BYTES_PER_COST, METHOD_VALUES_
 from leveret.broker.scheduler.task import WAIT
 from leveret.errors import ChannelFault, SoftError, UnexpectedFrame
 from leveret.limits import FRAME_OVERHEAD_BYTES
-from leveret.session.channel.channel import TX, ServerChannel
+from leveret.session.channel.channel import ServerChannel
 from leveret.session.channel.channels import Channels
 from leveret.session.channel.content import NO_CONTENT
 from leveret.session.channel.release import close_channel
@@ -182,7 +182,7 @@ class FrameInput:
         ids: i64 = i64(read_i32_be(data, start)) if end - start >= 4 else 0
         if ids == BASIC_PUBLISH:
             self._current.publish(channel.number, connection.published)
-            channel.content.begin(data[start + 4 : end], channel.mode != TX)
+            channel.content.begin(data[start + 4 : end])
             return
         # Decoding may find an illegal name, which closes only the channel.
         self._current.method(channel.number, 0)
@@ -211,6 +211,8 @@ class FrameInput:
         whole = False
         if kind == FRAME_HEADER:
             whole = channel.content.take_header(self._reader.data, start, end)
+            if channel.content.is_large() and self._publisher.will_record(channel):
+                channel.content.journal_body()
         elif kind == FRAME_BODY:
             whole = channel.content.take_body(self._reader.data, start, end)
         if whole:

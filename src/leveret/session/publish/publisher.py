@@ -20,6 +20,7 @@ from leveret.broker.queue.target import Destinations
 from leveret.broker.scheduler.costs import ROUTE_RESOLVED
 from leveret.broker.scheduler.link import may_go_on
 from leveret.broker.vhost.vhost import KNOWN, RECORDED
+from leveret.errors import AmqpError
 from leveret.limits import FAN_OUT_COPIES
 from leveret.message import Message
 from leveret.session.channel.channel import CONFIRM, TX, ServerChannel
@@ -105,6 +106,25 @@ class Publisher:
                 data[shape.body : shape.body_end],
                 mode == PERSISTENT,
             )
+
+    def will_record(self, channel: ServerChannel) -> bool:
+        """Return whether the journal would record the persistent message whose header has arrived.
+
+        It says no for what `accept` would refuse.
+        """
+        if self._connection.broker.blocked or channel.mode == TX:
+            return False
+        content = channel.content
+        route = self.cache.find(content.arguments)
+        if route is None or route.revision != channel.vhost.revision:
+            try:
+                route = self._resolve(channel, content.arguments, content.properties)
+            except AmqpError:
+                return False
+        for target in route.targets:
+            if target.recorded:
+                return not route.special
+        return False
 
     def take_content(self, channel: ServerChannel) -> None:
         """Handle a publish whose content arrived frame by frame.  Raises: as `accept`."""
