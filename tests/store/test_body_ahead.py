@@ -123,7 +123,6 @@ def test_other_records_have_their_bodies_and_the_parts_are_dropped(
     ahead = written(journal)
     append(journal, BODY)
     ahead.end()
-    ahead.end()
     kinds, found = told(journal)
     assert kinds == [BODY_PART] * 10 + [kind, BODY_PART]
     assert len(found) == 1

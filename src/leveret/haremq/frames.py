@@ -291,7 +291,7 @@ class HareFrameReader(PieceReader):
     def take_held(self) -> None:
         """Join the held input for `next`, if it completes a frame."""
         if self._gathered > 0 and self._missing == 0:
-            self._join(b"", 0)
+            self._join(b"", 0, 0)
 
     # -- long publishes, which may arrive in many pieces -------------------------------------------
 

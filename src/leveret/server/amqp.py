@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 _TLS_CONNECTION_BYTES: Final = 130_000
 
 
-#: The maximum size of one write to the transport, so that no write blocks the event loop.  It has
-#: room for the deliveries of a full read with their longer method frames: a short second write
-#: would wake the peer for a little.
+#: The maximum size of one write to the transport, so that no write blocks the event loop.  The
+#: output for a full read is slightly longer than the read and fits into one write, because a short
+#: second write would wake the peer again.
 WRITE_BYTES_MAX = 327_680
 
 #: A read of at least this size may have left more data in the socket.  uvloop reads up to 256,000
@@ -214,8 +214,9 @@ class ClientProtocol(asyncio.Protocol, ClientSocket):
                 # One system call for the frames of large bodies, which are parts of their own.
                 parts = self._take_waiting()
                 if self._joins:
-                    parts = [b"".join(parts)]
-                self._transport.writelines(parts)
+                    self._transport.write(b"".join(parts))
+                else:
+                    self._transport.writelines(parts)
 
     def _take_waiting(self) -> list[bytes | memoryview]:
         """Remove and return the waiting output, up to the size of one write."""

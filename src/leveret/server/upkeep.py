@@ -166,10 +166,9 @@ class Upkeep(Observer):
         """Begin a checkpoint if one is requested or needed and none is in progress."""
         broker = self._broker
         journal = broker.core.journal
-        long = journal.bytes_since_roll > self.limits.journal_bytes_max
-        if journal.bodies_open > 0:
-            # A body that a checkpoint interrupts must be written again, as a whole.
-            long = journal.bytes_since_roll > 2 * self.limits.journal_bytes_max
+        # A body that a checkpoint interrupts must be written again, as a whole.
+        times = 2 if journal.bodies_open > 0 else 1
+        long = journal.bytes_since_roll > times * self.limits.journal_bytes_max
         wanted = self.wanted or broker.wants_chunks() or self._reclaim.wants()
         # The record of a clean stop must remain the last record.
         busy = self._runner.in_checkpoint or self._runner.failed or self._stopping()

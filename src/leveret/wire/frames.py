@@ -173,12 +173,12 @@ class PieceReader:
             self._gather(piece)
             self._missing -= len(piece)
             if self._missing <= 0:
-                self._join(b"", 0)
+                self._join(b"", 0, 0)
         elif self.position >= len(self.data):
             self.data = piece
             self.position = 0
         else:
-            self._join(piece, len(piece))
+            self._join(piece, 0, len(piece))
 
     def _gather(self, piece: bytes) -> None:
         """Store a piece, to be joined later."""
@@ -189,10 +189,10 @@ class PieceReader:
             pieces.append(piece)
         self._gathered += len(piece)
 
-    def _join(self, last: bytes, end: i64) -> None:
-        """Join the unparsed part of `data`, the pieces and `last[:end]`, with one copy."""
-        rest = memoryview(self.data)[self.position :]
-        self.data = b"".join([rest, *self._pieces, memoryview(last)[:end]])
+    def _join(self, last: bytes, start: i64, end: i64) -> None:
+        """Join the unparsed part of `data`, the pieces and `last[start:end]`, with one copy."""
+        there = memoryview(self.data)[self.position :]
+        self.data = b"".join([there, *self._pieces, memoryview(last)[start:end]])
         self.position = 0
         self._pieces = []
         self._gathered = 0
@@ -258,7 +258,7 @@ class FrameReader(PieceReader):
             piece = self._rest[self._rest_at :] + piece
             self._rest = b""
         if missing > 0 and i64(len(piece)) - missing >= _LONG_REST_BYTES:
-            self._join(piece, missing)
+            self._join(piece, 0, missing)
             self._rest = piece
             self._rest_at = missing
         else:
@@ -296,9 +296,7 @@ class FrameReader(PieceReader):
         """Move up to `missing` bytes from the last piece to `data`."""
         rest = self._rest
         end = min(self._rest_at + missing, i64(len(rest)))
-        there = memoryview(self.data)[self.position :]
-        self.data = b"".join([there, memoryview(rest)[self._rest_at : end]])
-        self.position = 0
+        self._join(rest, self._rest_at, end)
         if end < len(rest):
             self._rest_at = end
         else:

@@ -92,7 +92,7 @@ class IncomingContent:
         return size == 0
 
     def is_large(self) -> bool:
-        """Return whether the message is persistent, and its body is to be journaled on arrival."""
+        """Return whether the message is persistent and large enough for `journal_body`."""
         return self.persistent and self._left >= BODY_AHEAD_BYTES
 
     def journal_body(self) -> None:

@@ -110,7 +110,7 @@ class Publisher:
     def will_record(self, channel: ServerChannel) -> bool:
         """Return whether the journal would record the persistent message whose header has arrived.
 
-        It says no for what `accept` would refuse.
+        A message that `accept` would refuse is not recorded.
         """
         if self._connection.broker.blocked or channel.mode == TX:
             return False
@@ -121,10 +121,7 @@ class Publisher:
                 route = self._resolve(channel, content.arguments, content.properties)
             except AmqpError:
                 return False
-        for target in route.targets:
-            if target.recorded:
-                return not route.special
-        return False
+        return not route.special and any(target.recorded for target in route.targets)
 
     def take_content(self, channel: ServerChannel) -> None:
         """Handle a publish whose content arrived frame by frame.  Raises: as `accept`."""

@@ -44,7 +44,6 @@ class BodyAhead:
         #: The bytes appended, and those that are too few for a record.
         self._appended: i64 = 0
         self._gathered = BytesWriter()
-        self._ended = False
         journal.bodies_open += 1
 
     def write(self, piece: bytes) -> None:
@@ -65,10 +64,7 @@ class BodyAhead:
             self._journal.ahead = self
 
     def end(self) -> None:
-        """Release the body, and drop its parts if no record has referred to them."""
-        if self._ended:
-            return
-        self._ended = True
+        """Release the body, and drop its parts if no record refers to them; call this once."""
         journal = self._journal
         journal.bodies_open -= 1
         self.body = b""
