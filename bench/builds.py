@@ -72,7 +72,7 @@ class Compared:
 def compare(ours: Sequence[float], theirs: Sequence[float], *, less_is_better: bool) -> Compared:
     """Return the ratios of rounds that stand at the same places.
 
-    Where one build has failed in a round nothing tells which are pairs, and there is no ratio.
+    If a build failed in a round, the pairs are unknown, and there are no ratios.
     """
     if len(ours) != len(theirs) or not all(ours) or not all(theirs):
         return Compared(())
@@ -81,7 +81,7 @@ def compare(ours: Sequence[float], theirs: Sequence[float], *, less_is_better: b
 
 
 def as_json(value: object) -> object:
-    """Return what `json` cannot write itself.  Raises: TypeError: it is nothing of ours."""
+    """Serialize a `Compared` for `json.dumps`.  Raises: TypeError for any other object."""
     if isinstance(value, Compared):
         return {"rounds": value.rounds, "median": value.median, "spread": value.spread}
     raise TypeError(f"{type(value).__name__} is no JSON")

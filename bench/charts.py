@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -95,7 +96,7 @@ def bars(title: str, sides: dict[str, list[float]], colours: Colours) -> str:
     most = max(max(rounds) for rounds in sides.values())
     marks = []
     for place, (name, rounds) in enumerate(sides.items()):
-        middle = sorted(rounds)[len(rounds) // 2]
+        middle = statistics.median(rounds)
         low, x, high = (
             start + (end - start) * n / most for n in (min(rounds), middle, max(rounds))
         )
@@ -155,7 +156,7 @@ def _decades(values: Iterable[float]) -> tuple[int, int]:
 
 
 def legend(names: Iterable[str], colours: Colours) -> str:
-    """Return what the colours mean."""
+    """Return a legend of the sides' colours."""
     marks = (
         f'<span style="color:{colours.of(name)}">■</span> {html.escape(name)}' for name in names
     )
@@ -163,7 +164,7 @@ def legend(names: Iterable[str], colours: Colours) -> str:
 
 
 def paragraph(words: str) -> str:
-    """Return a text whose lines stay as they are."""
+    """Return preformatted text."""
     return f"<pre>{html.escape(words)}</pre>"
 
 

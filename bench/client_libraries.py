@@ -1,8 +1,8 @@
 """Python's AMQP client libraries doing the same work, each as its users do; `clients.py` measures.
 
-A client publishes messages of which each waits for its confirm, or a thousand are unconfirmed at
-most; consumes a full queue and acks each message, or each hundred by one ack; and sends requests,
-one after the other, and waits for the reply to each.  Messages are transient.
+A client publishes messages and waits for each confirm, or leaves up to a thousand unconfirmed;
+consumes a full queue and acks each message, or every hundred with one ack; and sends requests one
+after the other, waiting for the reply to each.  Messages are transient.
 """
 # mypy: allow-untyped-calls
 
@@ -46,7 +46,7 @@ AskSoon = Callable[[str], Awaitable[object]]
 
 @dataclass
 class Load:
-    """What a client is to do, and how long it took: real and processor seconds."""
+    """The work of a client, and the seconds and processor seconds that it took."""
 
     uri: str
     queue: str
@@ -57,7 +57,7 @@ class Load:
 
     @contextlib.contextmanager
     def measured(self) -> Iterator[range]:
-        """Measure a block that does something for each number."""
+        """Measure the block, which does the work once for each number."""
         gc.collect()
         spent, began = time.process_time(), time.perf_counter()
         yield range(1, self.count + 1)
@@ -76,7 +76,7 @@ class Client:
 
     #: Yields a call that publishes the body once.
     publisher: Callable[..., AbstractContextManager[Publish]]
-    #: Yields messages, and a call that acks one, or if told so all up to it.
+    #: Yields messages, and a call that acks one, or with `multiple` all up to it.
     consumer: Callable[..., AbstractContextManager[Consume]]
     #: Yields a call that sends a request with an id and waits for its reply.
     caller: Callable[..., AbstractContextManager[Ask]]
@@ -94,7 +94,7 @@ class Client:
         self.publish(load)
 
     def consume(self, load: Load, every: int = 1) -> None:
-        """Consume a full queue; ack each so many messages."""
+        """Consume a full queue; ack once for `every` messages."""
         with self.consumer(load, every > 1) as (messages, ack), load.measured() as numbers:
             for number, message in zip(numbers, messages, strict=False):
                 if number % every == 0:
@@ -393,7 +393,7 @@ class AsyncioClient(Client):
         asyncio.run(run())
 
     def consume(self, load: Load, every: int = 1) -> None:
-        """Consume a full queue; ack each so many messages."""
+        """Consume a full queue; ack once for `every` messages."""
 
         async def run() -> None:
             async with self.consuming(load, every > 1) as (messages, ack):

@@ -47,10 +47,10 @@ from rabbitmq import RabbitMQ, RabbitMQError
 
 from leveret.client import blocking
 
-#: How many times as fast as another client ours of the same kind is to be.
+#: The goal for the ratio of our client's rate to that of another client of the same kind.
 TARGETS: Final = {"pika": 5.0, "kombu": 5.0, "AMQPStorm": 5.0, "aio-pika": 3.0}
 
-#: How many messages are moved first, to find how many take the time wanted.
+#: The messages of the first run, which shows how many take the wanted time.
 MESSAGES_FIRST: Final = 200
 
 #: Figures by work, client, and name.
@@ -58,7 +58,7 @@ Figures = dict[str, dict[str, dict[str, float]]]
 
 
 def measured(side: sides.Side, name: str, work: str, load: Load) -> dict[str, float]:
-    """Do a work on a queue of its own; return messages per second and microseconds for each."""
+    """Do one kind of work on a new queue; return messages per second and microseconds for each."""
     client = CLIENTS[name]
     server = multiprocessing.get_context("fork").Process(target=client.serve, args=(load,))
     with blocking.connect(load.uri) as connection, connection.channel() as channel:
@@ -81,7 +81,7 @@ def measured(side: sides.Side, name: str, work: str, load: Load) -> dict[str, fl
 
 
 def fit(side: sides.Side, name: str, work: str, load: Load, seconds: float) -> None:
-    """Have a load last about so many seconds."""
+    """Set the count of a load so that it takes about `seconds`."""
     while True:
         rate = measured(side, name, work, load)["rate"]
         lasted, load.count = load.seconds, int(rate * seconds)
@@ -91,7 +91,7 @@ def fit(side: sides.Side, name: str, work: str, load: Load, seconds: float) -> N
 
 
 def rounds_of(side: sides.Side, options: argparse.Namespace) -> Iterator[Figures]:
-    """Yield what each client does of each work in a round, again and again."""
+    """Yield the figures of all clients and works, round after round."""
     uri = f"amqp://guest:guest@127.0.0.1:{side.port}/%2F"
     loads = {
         (work, name): Load(uri, "bench-clients", b"x" * options.size, MESSAGES_FIRST)

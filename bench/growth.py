@@ -1,8 +1,8 @@
 """What the next message, declare or connection costs when there are many: curves over the number.
 
 Each point has a broker of its own on an empty directory, and all memory is the growth of that
-broker's resident set.  A point is left out where the one before it foretells, or the point itself
-shows, that it takes more than a limit of time.
+broker's resident set.  A point is left out if the previous one predicts, or the point itself shows,
+that it takes longer than the limit.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import resource
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -112,7 +113,7 @@ def asked(path: Path, count: int) -> float:
             began = time.monotonic()
             api.answer(f"/api/queues/%2F/{QUEUE}-more-{number * count // ASKED}")
             waits.append((time.monotonic() - began) * 1000)
-    return sorted(waits)[ASKED // 2]
+    return statistics.median(waits)
 
 
 def bindings(point: Point) -> None:
@@ -168,9 +169,9 @@ def connections(point: Point) -> None:
 
 @contextlib.contextmanager
 def idle(point: Point) -> Iterator[float]:
-    """Have idle connections; the value is how many seconds it took to open them.
+    """Keep idle connections open; yield the seconds that it took to open them.
 
-    Raises: GeneratorError: one could not be opened, or was not served any more at the end.
+    Raises: GeneratorError if one could not be opened, or was no longer served at the end.
     """
     _, cpus = sides.cores("all")
     flags = ("-P", "0", "-C", "0", "-I", str(point.count))

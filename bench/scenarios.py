@@ -98,7 +98,7 @@ def measure(
 ) -> tuple[dict[str, dict[str, Figures]], list[str]]:
     """Return scenario → side → figure → one value for each round; and what failed.
 
-    A load that returns nothing is one that its side cannot do.
+    A load returns no figures if its side cannot run the scenario.
     """
     found: dict[str, dict[str, Figures]] = {one.name: {} for one in scenarios}
     failures: list[str] = []
