@@ -26,10 +26,6 @@ Vhost = Annotated[
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", autocompletion=queue_names)]
 Exchange = Annotated[str, typer.Argument(metavar="EXCHANGE", autocompletion=exchange_names)]
 NewOwner = Annotated[str, typer.Argument(metavar="USER", help="The new owner.")]
-Format = Annotated[
-    Literal["table", "json", "tsv"],
-    typer.Option("--format", metavar="table|json|tsv", help="The format."),
-]
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from leveret.cli.ctl.asking import Format, Vhost, target
-from leveret.cli.listing import COLUMNS, Columns
+from leveret.cli.ctl.asking import Vhost, target
+from leveret.cli.listing import COLUMNS, Columns, Format
 
 
 def list_queues(

@@ -7,7 +7,8 @@ from typing import Annotated, Final
 import typer
 
 from leveret.cli import exits
-from leveret.cli.ctl.asking import Exchange, Format, Queue, Vhost, json_of, target
+from leveret.cli.ctl.asking import Exchange, Queue, Vhost, json_of, target
+from leveret.cli.listing import Format
 from leveret.cli.options import TIME_FORM, read_time
 from leveret.cli.printing import output
 from leveret.cli.printing.rows import with_times

@@ -6,7 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
-from leveret.cli.ctl.asking import Exchange, Format, Vhost, target
+from leveret.cli.ctl.asking import Exchange, Vhost, target
+from leveret.cli.listing import Format
 
 User = Annotated[str, typer.Argument(metavar="USER")]
 Configure = Annotated[str, typer.Argument(help="A regex of names to declare and delete.")]

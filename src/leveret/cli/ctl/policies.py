@@ -6,8 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
-from leveret.cli.ctl.asking import Format, Vhost, json_of, target
-from leveret.cli.listing import Columns
+from leveret.cli.ctl.asking import Vhost, json_of, target
+from leveret.cli.listing import Columns, Format
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 Pattern = Annotated[str, typer.Argument(help="A regular expression for names.")]

@@ -6,7 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
-from leveret.cli.ctl.asking import Format, NewOwner, Queue, Vhost, target
+from leveret.cli.ctl.asking import NewOwner, Queue, Vhost, target
+from leveret.cli.listing import Format
 
 Publisher = Annotated[str, typer.Argument(metavar="PUBLISHER")]
 

@@ -6,7 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
-from leveret.cli.ctl.asking import Format, NewOwner, Vhost, target
+from leveret.cli.ctl.asking import NewOwner, Vhost, target
+from leveret.cli.listing import Format
 
 Sink = Annotated[str, typer.Argument(metavar="SINK")]
 Destination = Annotated[

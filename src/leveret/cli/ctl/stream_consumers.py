@@ -6,8 +6,9 @@ from typing import Annotated, Final
 
 import typer
 
-from leveret.cli.ctl.asking import Format, NewOwner, Vhost, target
+from leveret.cli.ctl.asking import NewOwner, Vhost, target
 from leveret.cli.helping.completing import queue_names
+from leveret.cli.listing import Format
 
 Stream = Annotated[str, typer.Argument(metavar="STREAM", autocompletion=queue_names)]
 Name = Annotated[str, typer.Argument(metavar="NAME")]

@@ -7,8 +7,8 @@ from typing import Annotated, Final
 import typer
 
 from leveret.cli import exits
-from leveret.cli.ctl.asking import Format, json_of, secret, target
-from leveret.cli.listing import Columns
+from leveret.cli.ctl.asking import json_of, secret, target
+from leveret.cli.listing import Columns, Format
 
 Name = Annotated[str, typer.Argument(metavar="USER")]
 Password = Annotated[

@@ -7,9 +7,9 @@ from typing import Annotated, Final
 import typer
 
 from leveret.cli import exits
-from leveret.cli.ctl.asking import Format, Vhost, json_of, target
+from leveret.cli.ctl.asking import Vhost, json_of, target
 from leveret.cli.helping.completing import vhost_names
-from leveret.cli.listing import Columns
+from leveret.cli.listing import Columns, Format
 
 Name = Annotated[str, typer.Argument(metavar="VHOST", autocompletion=vhost_names)]
 Description = Annotated[str, typer.Option("--description", metavar="TEXT", help="A description.")]

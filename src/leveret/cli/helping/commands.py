@@ -48,7 +48,7 @@ def placeholder(parameter: Any) -> str:
 
 def names_of(option: Any) -> str:
     """Return the names of an option, such as `-p, --vhost` or `--[no-]http`."""
-    names = sorted([*option.opts], key=len)
+    names = sorted(option.opts, key=len)
     for positive, negative in zip(option.opts, option.secondary_opts, strict=False):
         if negative == f"--no-{positive.removeprefix('--')}":
             names = [f"--[no-]{positive.removeprefix('--')}"]
@@ -69,7 +69,7 @@ def text_of(parameter: Any) -> str:
     return f"{text.removesuffix('.')} ({'; '.join(notes)})." if notes else text
 
 
-def _words(command: Any) -> list[str]:
+def usage_words(command: Any) -> list[str]:
     """Return the placeholders of a command line, after the names of the commands."""
     words = [placeholder(one) for one in command.params if one.param_type_name == "argument"]
     return ["[OPTION]...", *words, *(["COMMAND ..."] if hasattr(command, "commands") else [])]
@@ -124,7 +124,23 @@ def _write_commands(command: Any, formatter: Any) -> None:
         formatter.write("".join(lines))
 
 
-class HelpfulCommand(TyperCommand):
+class _HelpInSections:
+    """The help of a command or of a group, in sections."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the usage line after the name."""
+        return usage_words(self)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the sections of the help."""
+        _write_help(self, ctx, formatter)
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """Return the first sentence of the help, which completion shows."""
+        return summary_of(self)
+
+
+class HelpfulCommand(_HelpInSections, TyperCommand):
     """A command whose help has sections."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -134,37 +150,13 @@ class HelpfulCommand(TyperCommand):
                 args[place] = "--uri"
         return super().parse_args(ctx, args)
 
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the words of the usage line after the name."""
-        return _words(self)
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the sections of the help."""
-        _write_help(self, ctx, formatter)
-
-    def get_short_help_str(self, limit: int = 0) -> str:
-        """Return the first sentence of the help, which completion shows."""
-        return summary_of(self)
-
-
-class SafeGroup(TyperGroup):
+class SafeGroup(_HelpInSections, TyperGroup):
     """A command group whose help has sections, and that never suggests a destructive command."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.suggest_commands = False
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the words of the usage line after the name."""
-        return _words(self)
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the sections of the help."""
-        _write_help(self, ctx, formatter)
-
-    def get_short_help_str(self, limit: int = 0) -> str:
-        """Return the first sentence of the help, which completion shows."""
-        return summary_of(self)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments, or print the help if there are none."""

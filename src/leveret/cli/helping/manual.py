@@ -14,7 +14,7 @@ import typer
 
 from leveret import __version__
 from leveret.cli import exits
-from leveret.cli.helping.commands import placeholder, single, summary_of, text_of
+from leveret.cli.helping.commands import placeholder, single, summary_of, text_of, usage_words
 from leveret.cli.options import write_file
 from leveret.cli.printing import output
 from leveret.sizes import counted
@@ -86,7 +86,7 @@ def page_of(path: str, command: Any) -> str:
     lines = [
         f'.TH "{roff(name.upper())}" "1" "" "Leveret {roff(__version__)}" "Leveret"',
         ".SH NAME",
-        f"{roff(name)} \\- {roff(summary.rstrip('.'))}",
+        f"{roff(name)} \\- {roff(summary)}",
         ".SH SYNOPSIS",
         *_synopsis(path, command),
         ".SH DESCRIPTION",
@@ -109,12 +109,8 @@ def roff(text: str) -> str:
 
 def _synopsis(path: str, command: Any) -> Iterator[str]:
     """Yield the command line with its arguments."""
-    words = [placeholder(one) for one in command.params if one.param_type_name == "argument"]
-    if hasattr(command, "commands"):
-        words.append("COMMAND ...")
-    line = " ".join(roff(word) for word in ["[OPTION]...", *words])
     yield f".B {roff(path)}"
-    yield f"{line}"
+    yield roff(" ".join(usage_words(command)))
 
 
 def _paragraphs(text: str) -> Iterator[str]:
