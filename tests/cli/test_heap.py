@@ -29,7 +29,7 @@ libc.sbrk.argtypes, libc.sbrk.restype = [ctypes.c_ssize_t], ctypes.c_void_p
 count, size, kept = map(int, sys.argv[1:])
 # These lists must not come to lie between the blocks.
 ends, blocks = [0] * (count + 1), [0] * (count + kept)
-# What Python takes meanwhile must not lie behind a filler: it finds room in every second of these.
+# Python's own allocations must not lie behind a filler: every second of these blocks is free.
 spare = [libc.malloc(4096) for _ in range(256)]
 for number in range(0, 256, 2):
     libc.free(spare[number])

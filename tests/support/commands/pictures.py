@@ -26,7 +26,7 @@ WORKING: Final = (("serve",), ("demo",), ("pipeline", "lifecycle"), ("man",))
 #: In front of the output of a command line.
 _PROMPT: Final = "$ leveret"
 
-#: No broker answers here, and no setting or locale of whoever runs the tests counts.
+#: No broker answers at this URI; the caller's contexts and locale have no effect.
 _ENVIRONMENT: Final = {
     "LEVERET_URI": "amqp://127.0.0.1:1",
     "XDG_CONFIG_HOME": "/nowhere",

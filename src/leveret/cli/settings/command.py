@@ -45,6 +45,7 @@ def _about() -> None:
 def app() -> typer.Typer:
     """Return the group."""
     made = group()
+    # With a callback, typer keeps the group although it has only one command.
     made.callback()(_about)
     add(made, from_rabbitmq, "from-rabbitmq")
     return made

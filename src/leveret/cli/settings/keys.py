@@ -94,7 +94,7 @@ def _share_of_memory(name: str) -> Converter:
         except ValueError:
             raise ValueError("it must be a number") from None
         if not 0 < share <= 100:
-            raise ValueError("it must be more than 0")
+            raise ValueError("it must be more than 0 and at most 100")
         return {name: int(machine.memory().amount * share)}
 
     return convert

@@ -81,11 +81,11 @@ def without_effect(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         if not variable.startswith(PREFIX) or variable in used or not value:
             continue
         word = variable.removeprefix(PREFIX)
-        same = word.lower() if word.lower() in Settings.model_fields else ""
-        ours = ENVIRONMENT_PREFIX + (_SETTINGS.get(word) or same).upper()
+        setting = _SETTINGS.get(word, word.lower())
+        ours = ENVIRONMENT_PREFIX + setting.upper()
         if is_service_link(variable, value) or environment.get(ours):
             continue
         if word in _OTHERS:
             yield variable, _OTHERS[word]
-        elif ours != ENVIRONMENT_PREFIX:
+        elif setting in Settings.model_fields:
             yield variable, f"set {ours}"
