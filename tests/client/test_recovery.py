@@ -397,6 +397,21 @@ def test_a_wait_ends_in_time_while_recovering(proxy: CutProxy) -> None:
         assert connection.is_recovering
 
 
+def test_a_channel_that_was_closed_before_the_loss_refuses_publishes(proxy: CutProxy) -> None:
+    recover = Recovery(delay_seconds=1000, delay_seconds_max=1000)
+    with blocking.connect(proxy.uri, recover=recover) as connection:
+        channel = connection.channel()
+        channel.confirm_select()
+        with pytest.raises(NotFound):
+            channel.publish(b"1", "no-exchange")
+        proxy.cut()
+        while not connection.is_recovering:
+            connection.process()
+        for publish in (channel.publish, channel.publish_nowait):
+            with pytest.raises(NotFound):
+                publish(b"2")
+
+
 def test_acks_that_meet_the_loss_leave_a_consumer_that_goes_on(
     proxy: CutProxy, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,33 +78,22 @@ def test_an_asyncio_service_replies(broker_uri: str) -> None:
     asyncio.run(main())
 
 
-def test_a_request_to_no_queue_is_returned(broker_uri: str, service: str, name: str) -> None:
-    with blocking.connect(broker_uri) as connection:
-        with pytest.raises(Returned):
-            connection.request(b"1", routing_key=f"{name}-none")
-        assert connection.request(b"2", routing_key=service).body == b"4"
-
-    async def main() -> None:
-        async with connect(broker_uri) as connection:
-            with pytest.raises(Returned):
-                await connection.request(b"1", routing_key=f"{name}-none")
-            assert (await connection.request(b"2", routing_key=service)).body == b"4"
-
-    asyncio.run(main())
-
-
-def test_a_request_that_closes_its_channel_does_not_affect_the_next(
-    broker_uri: str, service: str, name: str
+@pytest.mark.parametrize(
+    ("error", "exchange", "routing_key"),
+    [(Returned, "", "no-queue"), (NotFound, "no-exchange", "")],  # NotFound closes the channel
+)
+def test_a_request_that_fails_does_not_affect_the_next(
+    broker_uri: str, service: str, error: type[Exception], exchange: str, routing_key: str
 ) -> None:
     with blocking.connect(broker_uri) as connection:
-        with pytest.raises(NotFound):
-            connection.request(b"1", exchange=f"{name}-none")
+        with pytest.raises(error):
+            connection.request(b"1", exchange, routing_key)
         assert connection.request(b"2", routing_key=service).body == b"4"
 
     async def main() -> None:
         async with connect(broker_uri) as connection:
-            with pytest.raises(NotFound):
-                await connection.request(b"1", exchange=f"{name}-none")
+            with pytest.raises(error):
+                await connection.request(b"1", exchange, routing_key)
             assert (await connection.request(b"2", routing_key=service)).body == b"4"
 
     asyncio.run(main())
@@ -181,6 +170,50 @@ def test_requests_go_on_after_a_lost_connection(
     asyncio.run(main())
 
 
+def test_a_channel_that_failed_before_the_loss_is_replaced(
+    broker_uri: str, proxy: CutProxy, service: str
+) -> None:
+    recovery = Recovery(delay_seconds=0.01)
+    with blocking.connect(proxy.uri, recover=recovery) as connection:
+        with pytest.raises(NotFound):
+            connection.request(b"1", "no-exchange")
+        proxy.cut()
+        while not connection.is_recovering:
+            connection.process()
+        assert connection.request(b"3", routing_key=service).body == b"9"
+
+    async def main() -> None:
+        async with connect(proxy.uri, recover=recovery) as connection:
+            with pytest.raises(NotFound):
+                await connection.request(b"1", "no-exchange")
+            proxy.cut()
+            while not connection.is_recovering:  # noqa: ASYNC110 (nothing says so)
+                await asyncio.sleep(0)
+            assert (await connection.request(b"3", routing_key=service)).body == b"9"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_a_cancelled_first_request_leaves_no_channel(
+    broker_uri: str, service: str, steps: int
+) -> None:
+    async def main() -> None:
+        async with connect(broker_uri) as connection:
+            task = asyncio.ensure_future(connection.request(b"2", routing_key=service))
+            while not any(one.is_open for one in connection.channels):  # noqa: ASYNC110 (nothing says so)
+                await asyncio.sleep(0)
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert (await connection.request(b"3", routing_key=service)).body == b"9"
+            assert len(connection.channels) == 1
+
+    asyncio.run(main())
+
+
 def test_a_pooled_connection_asks_again(broker_uri: str, service: str) -> None:
     with blocking.Pool(broker_uri, size=1) as pool:
         for _ in range(2):
@@ -197,3 +230,4 @@ def test_a_message_without_reply_to_gets_no_reply(broker_uri: str) -> None:
         channel.confirm_select()
         channel.reply(notice, b"reply")
         assert channel.get(queue) is None
+        assert channel.publish_nowait(b"next", routing_key=queue) == 1  # nothing was published

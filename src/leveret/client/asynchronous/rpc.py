@@ -61,13 +61,18 @@ class Requester:
     async def _open(self) -> _Replies:
         """Return the replies of the channel; open it if necessary."""
         async with self._opening:
-            if self._replies is not None and (
-                self._replies.channel.is_open or self._connection.is_recovering
-            ):
+            await self._connection.recovered()
+            if self._replies is not None and self._replies.channel.is_open:
                 return self._replies
             channel = await self._connection.channel()
-            await channel.confirm_select()
-            consumer = await channel.consume(REPLIES, no_ack=True)
+            try:
+                await channel.confirm_select()
+                consumer = await channel.consume(REPLIES, no_ack=True)
+            except BaseException:
+                # Do not wait for the answer: the time of the request may be over.
+                channel.close_session(200, "")
+                self._connection.wrote()
+                raise
             self._replies = _Replies(channel, consumer)
             return self._replies
 

@@ -50,7 +50,8 @@ class Requester:
 
     def _open(self) -> tuple[Channel, Consumer]:
         """Return the channel and the consumer of its replies; open them if necessary."""
-        if self._opened is not None and (self._opened[0].is_open or self._connection.is_recovering):
+        self._connection.wait_until_recovered()
+        if self._opened is not None and self._opened[0].is_open:
             return self._opened
         channel = self._connection.channel()
         channel.confirm_select()

@@ -289,7 +289,7 @@ class ChannelSession(OwnedChannel):
         memory = self.memory
         if memory is not None and memory.is_transaction_lost:
             raise TransactionLost
-        if memory is None or not memory.connection.is_recovering:
+        if not self._is_being_restored():
             self.check_open()
         elif self.confirms is None:
             raise ConnectionLost("the connection is lost and not recovered yet; nothing was sent")

@@ -5,7 +5,7 @@ A requester publishes with direct reply-to, on a channel of its own in confirm m
 
 from __future__ import annotations
 
-import uuid
+import secrets
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def of_request(options: PublishArguments, timeout: float | None) -> str:
 
     Unless they have an expiration, the request expires when nobody waits for its reply any more.
     """
-    correlation_id = uuid.uuid4().hex
+    correlation_id = secrets.token_hex(16)
     options["correlation_id"] = correlation_id
     options["reply_to"] = REPLIES
     if timeout is not None:
