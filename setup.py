@@ -128,7 +128,7 @@ def is_library(extension: Any) -> bool:
 
 
 def parts(paths: list[Path]) -> list[Path]:
-    """Join the C files of all modules to a few of one size, and return these.
+    """Join the C files of all modules into a few of equal size, and return their paths.
 
     The compiler reads the declarations of all modules for each file, so few files are quicker.  It
     inlines calls between the files when it links them.

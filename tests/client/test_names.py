@@ -26,17 +26,8 @@ CHANNEL = {
 CONSUMER = {"cancel", "consumer_tag", "error", "queue"}
 MESSAGE = {
     *("ack", "body", "consumer_tag", "deaths", "delivery_tag", "exchange", "headers"),
-    *(
-        "message_count",
-        "nack",
-        "process",
-        "processed",
-        "properties",
-        "raw_properties",
-        "redelivered",
-        "reject",
-    ),
-    *("routing_key", "stream_name", "stream_offset", "timestamp"),
+    *("message_count", "nack", "process", "processed", "properties", "raw_properties"),
+    *("redelivered", "reject", "routing_key", "stream_name", "stream_offset", "timestamp"),
 }
 
 

@@ -230,7 +230,7 @@ class Connection(ShellConnection):
         Any number of tasks may wait for replies.  The service replies with `channel.reply`, or with
         any client by publishing to `reply_to` with the same correlation ID.  The request is
         transient and expires with `timeout` (seconds; None: no limit).  The options are those of
-        `publish`.
+        `publish`, but `request` sets `correlation_id` and `reply_to` itself.
 
         Raises: Returned if no queue took the request; TimeoutError without a reply in time; Nacked;
         the connection's error; ValueError or TypeError for an invalid argument; ConnectionInUse.

@@ -66,10 +66,6 @@ class Channel(ShellChannel):
             self.connection.wait_for(call)
             return call.result()
 
-    def turn(self, deadline: float | None) -> None:
-        """Send and read once; wait at most until `deadline` if there is no input."""
-        self.connection.turn(deadline)
-
     queue_declare = waited_for(requests.queue_declare)
     queue_bind = waited_for(requests.queue_bind)
     queue_unbind = waited_for(requests.queue_unbind)

@@ -59,7 +59,7 @@ class ColumnConsumer:
                 self._channel.session.check_open()
                 if time.monotonic() >= deadline:
                     return False
-                self._channel.turn(deadline)
+                self._channel.connection.turn(deadline)
             return True
 
     def take(self) -> DeliveryColumns:

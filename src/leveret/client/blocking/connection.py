@@ -150,7 +150,7 @@ class Connection(ShellConnection):
             opening: Call[None] = Call(lambda _: None)
             kind = Channel if self.traces is None else TracedChannel
             channel = kind(self, opening)
-            self.run_until(lambda: opening.done)
+            self.wait_for(opening)
             opening.result()
             return channel
 
@@ -160,7 +160,7 @@ class Connection(ShellConnection):
             request = requests.update_secret(new_secret, reason)
             call = Call(request.result)
             self.session.request(request.method, call)
-            self.run_until(lambda: call.done)
+            self.wait_for(call)
             call.result()
             self._secret_updated(new_secret)
 
@@ -179,7 +179,7 @@ class Connection(ShellConnection):
         The service replies with `channel.reply`, or with any client by publishing to `reply_to`
         with the same correlation ID.  The request is transient and expires with `timeout` (seconds;
         None: no limit), which begins when the broker has taken it.  The options are those of
-        `publish`.
+        `publish`, but `request` sets `correlation_id` and `reply_to` itself.
 
         Raises: Returned if no queue took the request; TimeoutError without a reply in time; Nacked;
         the connection's error; ValueError or TypeError for an invalid argument.

@@ -111,6 +111,6 @@ class Consumer(ShellConsumer):
                 if self._error is None:
                     raise StopIteration
                 raise self._error.with_traceback(None)
-            self._channel.turn(deadline)
+            self._connection.turn(deadline)
             if deadline is not None and not self._buffer and time.monotonic() >= deadline:
                 raise StopIteration

@@ -68,7 +68,7 @@ INTERNAL_OF_CHANNEL: Final = frozenset(
             "flow_changed",
         ),
         *("processing", "queue_of", "ready", "remove_consumer", "resumed", "session", "settled"),
-        *("suspended", "turn"),
+        "suspended",
     }
 )
 
