@@ -191,6 +191,23 @@ def test_a_vhost_is_protected_from_deletion(api: Api) -> None:
     assert api.change("DELETE", "/api/vhosts/kept") == 204
 
 
+def test_vhosts_are_listed_and_sorted_by_their_messages(api: Api, connection: Connection) -> None:
+    assert api.change("PUT", "/api/vhosts/without", {}) == 201
+    channel = connection.channel()
+    channel.confirm_select()
+    channel.queue_declare("counted", durable=True)
+    channel.publish(b"x", "", "counted")
+    rows = ok(api, "/api/vhosts?columns=name,messages_ready")
+    ready = {row["name"]: row["messages_ready"] for row in rows}
+    assert ready["/"] > 0
+    assert ready["without"] == 0
+    rows = ok(api, "/api/vhosts?columns=name&sort=messages&sort_reverse=true")
+    names = [row["name"] for row in rows]
+    assert names.index("/") < names.index("without")
+    channel.queue_delete("counted")
+    assert api.change("DELETE", "/api/vhosts/without") == 204
+
+
 def test_the_settings_in_effect_hold_no_secret(api: Api) -> None:
     found = ok(api, "/api/config/effective")
     assert "default_pass" not in found

@@ -219,11 +219,15 @@ def test_a_vhost_is_added_limited_opened_to_a_user_and_deleted(page: Page, api: 
 
     dialog = asked(page, "Change …")
     dialog.get_by_label("Protected from deletion").check()
+    dialog.get_by_label("Default queue type").select_option("quorum")
     done(page, dialog, "Change", "Vhost 'shop' is changed")
     expect(page.get_by_role("button", name="Delete …")).to_have_count(0)
+    assert answer(api, "vhosts/shop")["default_queue_type"] == "quorum"
     dialog = asked(page, "Change …")
     dialog.get_by_label("Protected from deletion").uncheck()
+    dialog.get_by_label("Default queue type").select_option("")
     done(page, dialog, "Change", "Vhost 'shop' is changed")
+    assert "default_queue_type" not in answer(api, "vhosts/shop")
     done(page, asked(page, "Delete …"), "Delete", "Vhost 'shop' is deleted")
     assert missing(api, "vhosts/shop")
     assert api.change("DELETE", "/api/users/grace") == 204

@@ -17,9 +17,6 @@ from leveret.management.routes.node.identity import check_node, node_name
 from leveret.management.routes.shared import BROKER, OPERATOR, Row, found_vhost, json_response, seen
 from leveret.names import check_new
 
-#: The options of a list that name its columns.
-_COLUMN_OPTIONS: Final = ("columns", "sort")
-
 #: Queues counted per slice (about a millisecond).
 COUNTED_AT_ONCE: Final = 2_000
 
@@ -27,8 +24,10 @@ COUNTED_AT_ONCE: Final = 2_000
 async def vhosts(request: web.Request) -> web.StreamResponse:
     """Return all vhosts; messages are counted if their columns are requested."""
     query = request.query
-    counts = "columns" not in query or any(
-        "messages" in query.get(one, "") for one in _COLUMN_OPTIONS
+    counts = (
+        "columns" not in query
+        or "messages" in query["columns"]
+        or "messages" in query.get("sort", "")
     )
     rows: list[Row] = []
     for number, vhost in enumerate(seen(request), 1):

@@ -8,37 +8,24 @@ const TYPES = [["", "classic, unless a client says otherwise"], ["classic", "cla
 
 const fields = (row) => [
   { name: "description", title: "Description", value: row.description ?? "" },
-  { name: "tags", title: "Tags", value: (row.tags ?? []).join(", "), hint: "with commas" },
+  { name: "tags", title: "Tags", value: (row.tags ?? []).join(", "), hint: "separated by commas" },
   { name: "type", title: "Default queue type", kind: "choice", value: row.default_queue_type ?? "", options: TYPES },
   { name: "safe", title: "Protected from deletion", kind: "check", value: row.protected_from_deletion ?? false },
 ];
 
-const body = ({ description, tags, type, safe }) =>
-  ({ description, tags, protected_from_deletion: safe, ...(type ? { default_queue_type: type } : {}) });
-
-export function addVhost(done) {
+/** Open the form of a vhost; `row` has its initial values, and is an existing vhost if it has a name. */
+export function editVhost(row, done) {
+  const isNew = row.name === undefined;
   ask({
-    title: "Add a vhost",
-    says: "You get all permissions in it; other users have none until you give them some.",
-    action: "Add",
-    fields: [{ name: "name", title: "Name", required: true }, ...fields({})],
-    run: async ({ name, ...values }) => {
-      await put(path`vhosts/${name}`, body(values));
+    title: isNew ? "Add a vhost" : `Change vhost '${row.name}'`,
+    says: isNew && "You get all permissions in it; other users have none until you give them some.",
+    action: isNew ? "Add" : "Change",
+    fields: isNew ? [{ name: "name", title: "Name", required: true }, ...fields(row)] : fields(row),
+    run: async ({ name = row.name, description, tags, type, safe }) => {
+      // An empty type sets none.
+      await put(path`vhosts/${name}`, { description, tags, default_queue_type: type, protected_from_deletion: safe });
       done();
-      return `Vhost '${name}' is added.`;
-    },
-  });
-}
-
-export function changeVhost(row, done) {
-  ask({
-    title: `Change vhost '${row.name}'`,
-    action: "Change",
-    fields: fields(row),
-    run: async (values) => {
-      await put(path`vhosts/${row.name}`, body(values));
-      done();
-      return `Vhost '${row.name}' is changed.`;
+      return `Vhost '${name}' is ${isNew ? "added" : "changed"}.`;
     },
   });
 }
@@ -85,8 +72,8 @@ export function changeLimits(kind, name, now, done) {
   });
 }
 
-/** Return limits in words, such as "queues 100". */
+/** Return limits by their names in words, such as `{queues: 100}`. */
 export function limitsInWords(kind, now) {
   const titles = new Map(LIMITS[kind]);
-  return Object.entries(now).map(([key, value]) => [titles.get(key)?.toLowerCase() ?? key, value]);
+  return Object.fromEntries(Object.entries(now).map(([key, value]) => [titles.get(key)?.toLowerCase() ?? key, value]));
 }

@@ -4,7 +4,7 @@ import { html } from "../../vendor/htm-preact.js";
 import { legible, number } from "../../common/format.js";
 import { DataTable } from "../../common/table.js";
 import { changePermission } from "../acts/users.js";
-import { addVhost, changeLimits, changeVhost, deleteVhost, limitsInWords } from "../acts/vhosts.js";
+import { changeLimits, deleteVhost, editVhost, limitsInWords } from "../acts/vhosts.js";
 import { get, path } from "../api.js";
 import { useLive } from "../live.js";
 import { Arguments, Empty, Facts, Figure, Heading, Loaded, Name, NameLink, Panel, Tag } from "../parts.js";
@@ -13,24 +13,28 @@ import { link } from "../router.js";
 async function load(signal) {
   const [vhosts, limits, permissions] = await Promise.all([get("vhosts", signal), get("vhost-limits", signal), get("permissions", signal)]);
   const limitsOf = new Map(limits.map((one) => [one.vhost, one.value]));
-  return vhosts.map((row) => ({
-    ...row, limits: limitsOf.get(row.name) ?? {}, users: permissions.filter((one) => one.vhost === row.name).length,
-  }));
+  const users = new Map();
+  permissions.forEach(({ vhost }) => users.set(vhost, (users.get(vhost) ?? 0) + 1));
+  return vhosts.map((row) => ({ ...row, limits: limitsOf.get(row.name) ?? {}, users: users.get(row.name) ?? 0 }));
 }
 
 export function View({ parts }) {
   return parts.length > 0 ? html`<${Vhost} name=${parts[0]} key=${parts[0]} />` : html`<${Vhosts} />`;
 }
 
+function Tags({ of }) {
+  return html`<span class="marks">${of.map((tag) => html`<${Tag} text=${tag} />`)}</span>`;
+}
+
 /** Limits as chips. */
 export function Limits({ kind, of }) {
-  return html`<${Arguments} of=${Object.fromEntries(limitsInWords(kind, of))} />`;
+  return html`<${Arguments} of=${limitsInWords(kind, of)} />`;
 }
 
 const columns = [
   { key: "name", title: "Vhost", render: (row) => html`<${NameLink} text=${row.name} to=${link("vhosts", [row.name])} />` },
   { key: "description", title: "Description", minor: true },
-  { key: "tags", title: "Tags", sort: false, minor: true, render: (row) => html`<span class="marks">${(row.tags ?? []).map((tag) => html`<${Tag} text=${tag} />`)}</span>` },
+  { key: "tags", title: "Tags", sort: false, minor: true, render: (row) => html`<${Tags} of=${row.tags} />` },
   { key: "messages_ready", title: "Ready", align: "right" },
   { key: "messages_unacknowledged", title: "Unacked", align: "right" },
   { key: "users", title: "Users", align: "right" },
@@ -41,12 +45,12 @@ const columns = [
 function Vhosts() {
   const live = useLive(load, "vhosts", { every: 5000 });
   const acts = { key: "act", title: "", sort: false, align: "right", render: (row) => html`<span class="actions"><${Acts} row=${row} reload=${live.reload} kind="quiet" /></span>` };
-  return html`<${Heading} title="Vhosts"><button type="button" onClick=${() => addVhost(live.reload)}>Add a vhost</button><//>
+  return html`<${Heading} title="Vhosts"><button type="button" onClick=${() => editVhost({}, live.reload)}>Add a vhost</button><//>
     <${Loaded} live=${live}>${(rows) => html`<${DataTable} caption="Vhosts" columns=${[...columns, acts]} rows=${rows} empty="None" />`}<//>`;
 }
 
 function Acts({ row, reload, kind = "", gone = reload }) {
-  return html`<button type="button" class=${kind} onClick=${() => changeVhost(row, reload)}>Change …</button>
+  return html`<button type="button" class=${kind} onClick=${() => editVhost(row, reload)}>Change …</button>
     <button type="button" class=${kind} onClick=${() => changeLimits("vhost", row.name, row.limits, reload)}>Limits …</button>
     ${!row.protected_from_deletion && html`<button type="button" class=${kind || "danger"} onClick=${() => deleteVhost(row, gone)}>Delete …</button>`}`;
 }
@@ -90,7 +94,7 @@ function Details({ row, users, reload }) {
     </div>
     <${Panel} title="Vhost" wide><${Facts} of=${[
       ["Description", row.description && legible(row.description)],
-      ["Tags", row.tags?.length > 0 && html`<span class="marks">${row.tags.map((tag) => html`<${Tag} text=${tag} />`)}</span>`],
+      ["Tags", row.tags.length > 0 && html`<${Tags} of=${row.tags} />`],
       ["Default queue type", row.default_queue_type ?? "classic"],
       ["Protected from deletion", row.protected_from_deletion ? "yes" : "no"],
       ["Limits", Object.keys(row.limits).length > 0 ? html`<${Limits} kind="vhost" of=${row.limits} />` : "none"],
