@@ -15,6 +15,7 @@ from leveret.pipelines.archive.measure import archive_size, oldest_unarchived
 from leveret.pipelines.archive.result import Measured
 from leveret.pipelines.lakes import TableSize
 from leveret.pipelines.source import read_archive
+from support.brokers.brokers import Broker
 from support.spark.live_stream import LiveStream, Sent
 
 
@@ -51,8 +52,10 @@ def test_archiving_again_adds_what_is_new_and_only_that(
 
 
 def test_the_oldest_message_that_is_not_archived_is_known(
-    spark: SparkSession, stream: LiveStream, tmp_path: Path
+    spark: SparkSession, broker: Broker, name: str, tmp_path: Path
 ) -> None:
+    stream = LiveStream(broker.uri, f"{name},eu", f"{name}-exchange")
+    stream.declare()
     began = datetime.now(tz=UTC)
     stream.publish_numbers(0, 5)
     job = RunOptions(stream.uri, stream.name, tmp_path)
@@ -65,6 +68,7 @@ def test_the_oldest_message_that_is_not_archived_is_known(
         assert oldest is not None
         assert began - timedelta(seconds=1) <= oldest <= datetime.now(tz=UTC)
     assert oldest_unarchived(spark, job, {stream.name: 5}, {stream.name: 0}) is None
+    stream.delete()
 
 
 def test_an_archive_of_many_batches_has_the_size_of_its_files(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -83,13 +83,7 @@ class QueryReport:
 
     def fields(self) -> dict[str, int | str]:
         """Return the known fields by their names in a report."""
-        told = {
-            "run": self.run,
-            "position": self.position,
-            "query_id": self.query_id,
-            "query_name": self.query_name,
-        }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 class Transport(ABC):

@@ -107,7 +107,7 @@ def oldest_unarchived(
     }
     after = {name: offset + 1 for name, offset in first.items()}
     texts |= {
-        "streams": ",".join(first),
+        "streams": json.dumps(list(first)),  # a name may have a comma
         "startingOffsets": json.dumps(first),
         "endingOffsets": json.dumps(after),
         "failOnDataLoss": "false",  # a message may have expired since
