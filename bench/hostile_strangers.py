@@ -19,7 +19,7 @@ from support.wire import raw
 from support.wire.raw_codec import method
 
 #: A soft limit that a shell may give, and the hard one with it.
-DESCRIPTORS: Final = {"half-open": 96, "half-open-http": 96}
+DESCRIPTORS: Final = {"half-open": 128, "half-open-http": 128}
 
 #: How long a pause takes, and the attack with it: who ended it earlier would leave it paused.
 PAUSE_SECONDS: Final = 6.0
