@@ -261,6 +261,34 @@ def test_a_damaged_part_loses_its_message_and_nothing_else(piece: int) -> None:
     assert survey.lost == 1
 
 
+@pytest.mark.parametrize("piece", [0, 5, 9])
+def test_a_part_of_the_last_confirmed_message_is_damaged(piece: int) -> None:
+    """No later group says that the message's record was durable, but one says so of the part's."""
+    store = Store(RecordingDisk())
+    store.define_queue(1, "q")
+    store.publish(message(b"before"), 1)
+    ahead = BodyAhead(store.journal, PIECE_BYTES)
+    for start in range(0, len(BODY), PIECE_BYTES):
+        ahead.write(BODY[start : start + PIECE_BYTES])
+        store.sync()
+    ahead.complete(BODY)
+    store.sync()
+    store.publish(message(BODY), 1)
+    ahead.end()
+    store.sync()
+    assert isinstance(store.disk, RecordingDisk)
+    image = store.disk.image()
+    place = image.files[journal_path(1)].find(BODY[piece * PIECE_BYTES :][:200])
+    disk = RecordingDisk(harmed(image, place))
+    again = Store(disk)
+    assert bodies(again) == [b"before"]
+    assert (again.report.lost_records, again.report.torn) == (1, [])
+    survey = Survey(RecordingDisk(harmed(image, place)))
+    for _ in survey.run():
+        pass
+    assert (survey.lost, survey.torn) == (1, [])
+
+
 def test_a_damaged_part_of_a_consumed_message_loses_nothing() -> None:
     image = a_store(acked=True)
     place = image.files[journal_path(1)].find(BODY[:200])

@@ -60,6 +60,8 @@ class Applier:
         self._addresses = AddressCache()
         self.chunked: dict[int, RangeSet] = {}
         self.clean_stop = False
+        #: The last group with an intact record that is invalid.
+        self._damaged_in: i64 = -1
         #: The chunks that journal records refer to, with their queue ids.
         self.spilled: list[tuple[int, ChunkRef]] = []
 
@@ -68,8 +70,7 @@ class Applier:
 
         A publish session's record is applied only if its group has no damage.
         """
-        damages = scan.damages
-        if scan.kind == PUBLISH_SESSION and damages and damages[-1].group == scan.group:
+        if scan.kind == PUBLISH_SESSION and scan.group == self._damaged_group(scan):
             return
         try:
             self.apply(scan.kind, scan.data, scan.start, scan.end)
@@ -77,8 +78,14 @@ class Applier:
             what = f"a record of kind {scan.kind}: {error}"
             position = scan.start - RECORD_HEADER_BYTES
             size = scan.end - position
-            damage = Damage(scan.path, position, size, what, 1, scan.group, scan.kind)
+            damage = Damage(scan.path, position, size, what, 1, _lost_in(scan), scan.kind)
             scan.damages.append(damage)
+            self._damaged_in = scan.group
+
+    def _damaged_group(self, scan: JournalScan) -> i64:
+        """Return the last group of a scan, up to the current record, that has damage, or -1."""
+        found: i64 = scan.damages[-1].group if scan.damages else -1
+        return max(found, self._damaged_in)
 
     def apply(self, kind: i64, data: bytes, start: i64, end: i64) -> None:
         """Apply the record of `kind` whose payload is from `start` to `end`.
@@ -232,6 +239,17 @@ class Applier:
         if at + 15 > end:
             raise Damaged("a publish ends before its message")
         return read_message(data, at, end, self._addresses)
+
+
+def _lost_in(scan: JournalScan) -> i64:
+    """Return the group whose damage makes the current record invalid.
+
+    A message in parts was lost with one of its parts, in a group that may have been durable even
+    if the record's own group was not.
+    """
+    if scan.kind != PUBLISH_IN_PARTS:
+        return scan.group
+    return min([damage.group for damage in scan.damages if damage.records != 0] + [scan.group])
 
 
 def _operation_end(data: bytes, at: i64, end: i64) -> i64:
