@@ -5,7 +5,7 @@ segments, and a journal without further records.  It is a new store with its own
 the old one is mistaken for a part of it.  All files are synced at the end.
 
 Messages of unknown queues are written to a separate queue in the vhost `/`, as after a start.  The
-survey reports losses.  Deduplication keys of consumed messages are not written.
+survey reports losses.  Deduplication keys that no checkpoint contains are not written.
 
 Invariants: the source is only read.  A message is written only if its digest matches.  Each queue
 keeps its order.  Memory is limited by the data that is only in the journal.
