@@ -19,7 +19,7 @@ FLIP: Final = "flip"
 MISSING: Final = "missing"
 
 CHUNK_MAGIC: Final = b"LVchunk3"
-GROUP_MAGIC: Final = b"LVgroup1"
+GROUP_MAGIC: Final = b"LVgroup2"
 WORD: Final = re.compile(rb"<(m\d+)>")
 
 

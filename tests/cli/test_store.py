@@ -338,7 +338,7 @@ def test_a_chunk_since_the_last_snapshot_but_one_is_filled_from_the_journal(
 def test_a_torn_end_is_passed_by(filled: Filled, data: Path, tmp_path: Path) -> None:
     last = newest(data / "journal")
     with last.open("ab") as file:
-        file.write(b"LVgroup1" + bytes(100))
+        file.write(b"LVgroup2" + bytes(100))
     code, found = check(data)
     assert (code, len(found["torn"])) == (0, 1)
     assert salvage(data, tmp_path / "new")[0] == 0
@@ -368,6 +368,9 @@ def test_a_dump_holds_every_record(data: Path) -> None:
     lsns = [record["lsn"] for record in records if "lsn" in record]
     assert lsns == sorted(lsns)
     assert len({tuple(lsn) for lsn in lsns}) == len(lsns)
+    times = [record["written_ms"] for record in records if "lsn" in record]
+    assert times == sorted(times)
+    assert times[0] > 0
     assert len(records) == len(dump(data))
 
 
@@ -449,7 +452,8 @@ def drained(data: Path) -> dict[str, object]:
         listed = run_leveret("ctl", "--data-dir", data, "list_delayed", "later", "--format", "json")
         found["delayed"] = json.loads(listed.stdout)
         channel.confirm_select()
-        again = BasicProperties(delivery_mode=2, headers={"key": "k205"})
+        # A checkpoint has the key: a salvage does not look for keys in the journal.
+        again = BasicProperties(delivery_mode=2, headers={"key": "k0"})
         channel.publish(b"again", "", "keyed", again)
         for queue in ("filler", *KINDS):
             given: list[object] = []

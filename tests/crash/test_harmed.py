@@ -141,7 +141,7 @@ def test_what_a_harm_may_cost_is_what_it_hits(specimen: Specimen) -> None:
         assert may_cost(specimen, Harm(FLIP, name, at), data) == ({id_}, 1)
     assert id_ in may_cost(specimen, Harm(CUT, name, data.rindex(word) + 2), data)[0]
     assert id_ not in may_cost(specimen, Harm(CUT, name, data.rindex(word) + len(word)), data)[0]
-    assert is_boundary(Harm(CUT, name, data.rindex(b"LVgroup1")), data)
+    assert is_boundary(Harm(CUT, name, data.rindex(b"LVgroup2")), data)
     assert not is_boundary(Harm(CUT, name, first), data)
 
 

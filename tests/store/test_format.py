@@ -66,7 +66,7 @@ def with_layout(version: int) -> Image:
     return image
 
 
-@pytest.mark.parametrize("version", [2, 5])
+@pytest.mark.parametrize("version", [2, 6])
 def test_a_later_layout_is_refused_and_so_is_one_that_is_too_old(version: int) -> None:
     disk = RecordingDisk(with_layout(version))
     with pytest.raises(UnknownFormat, match=f"layout {version}"):
@@ -74,14 +74,15 @@ def test_a_later_layout_is_refused_and_so_is_one_that_is_too_old(version: int) -
     assert disk.trace == []
 
 
-def test_an_older_layout_is_read_and_a_start_raises_it() -> None:
+@pytest.mark.parametrize("version", [3, 4])
+def test_an_older_layout_is_read_and_a_start_raises_it(version: int) -> None:
     """So that an older release refuses the directory, instead of skipping what it cannot read."""
-    disk = RecordingDisk(with_layout(3))
+    disk = RecordingDisk(with_layout(version))
     assert [copy is not None and copy.uuid for copy in look_at_format(disk)] == [UUID] * 2
     assert disk.trace == []
     found = open_format(disk, bytes(16), 1)
     assert (found.uuid, found.created_ms, found.damaged) == (UUID, NOW, False)
-    assert disk.image().files["format"] == with_layout(4).files["format"]
+    assert disk.image().files["format"] == with_layout(5).files["format"]
 
 
 @pytest.mark.parametrize("path", ["journal/0000000000000001.jnl", "state/x", "segments/y"])

@@ -11,6 +11,7 @@ from leveret.limits import SLICE_MESSAGES
 from leveret.store.disk import DiskLocked, RealDisk
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.journal.files import journal_path
+from leveret.store.records.record import GROUP_HEADER_BYTES, GROUP_MAGIC
 from leveret.store.recovery.recovery import StoreRecovery, recover
 from leveret.wire.buffer import COMPILED
 from support.store.store_model import NOW, UUID, State, Store, content, message
@@ -225,10 +226,10 @@ def test_a_flip_in_a_record_costs_that_record_and_in_a_header_or_size_nothing() 
     whole = image_of(store)
     path = journal_path(1)
     data = whole.files[path]
-    starts = [at for at in range(len(data)) if data.startswith(b"LVgroup1", at)]
+    starts = [at for at in range(len(data)) if data.startswith(GROUP_MAGIC, at)]
     assert len(starts) == 4
     for start in starts:
-        for position in range(start, start + 48, STRIDE):
+        for position in range(start, start + GROUP_HEADER_BYTES, STRIDE):
             broken = bytearray(data)
             broken[position] ^= 1
             after = again(Image({**whole.files, path: bytes(broken)}, whole.folders))
@@ -293,7 +294,7 @@ def test_noise_behind_the_last_group_is_torn() -> None:
     path = journal_path(1)
     data = whole.files[path]
     noise = random.Random(1).randbytes(300)
-    for tail in (b"LVgroup1", noise, bytes(5000) + noise, noise + bytes(5000)):
+    for tail in (GROUP_MAGIC, noise, bytes(5000) + noise, noise + bytes(5000)):
         whole.files[path] = data + tail
         after = again(whole)
         assert after.state.seen() == store.state.seen()

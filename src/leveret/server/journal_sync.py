@@ -56,6 +56,7 @@ class JournalSync:
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._loop = loop
+        self._core = core
         self._journal = core.journal
         self._syncs = core.syncs
         self._thread = thread
@@ -94,7 +95,9 @@ class JournalSync:
         if not self.is_due:
             return
         in_loop = self._is_in_loop() and self._thread.is_idle
-        group = self._journal.seal()
+        journal = self._journal
+        journal.time_ms = max(journal.time_ms, self._core.now_ms)
+        group = journal.seal()
         if group is None:
             return
         self.in_progress = True

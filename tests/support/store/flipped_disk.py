@@ -19,7 +19,7 @@ from leveret.store.damage import Damage
 from leveret.store.disks.recording import Image, RecordingDisk
 from leveret.store.journal.files import journal_number
 from leveret.store.journal.scan import JournalScan
-from leveret.store.records.record import PUBLISH, RECORD_HEADER_BYTES
+from leveret.store.records.record import GROUP_MAGIC, PUBLISH, RECORD_HEADER_BYTES
 from leveret.store.survey.identity import identify
 from leveret.store.survey.salvage import Salvage, write_salvage
 from leveret.store.survey.survey import Survey
@@ -160,7 +160,7 @@ def flips(
         ends = {path: len(made.image.files[path].rstrip(b"\0")) for path in paths}
         if folder == "journal":
             # Damage to the last group would look like a crash.
-            ends[paths[-1]] = made.image.files[paths[-1]].rindex(b"LVgroup1")
+            ends[paths[-1]] = made.image.files[paths[-1]].rindex(GROUP_MAGIC)
         for path in chance.choices(paths, list(ends.values()), k=count):
             end = ends[path]
             found.append(Flip(path, chance.randrange(max(end - size, 1)), size))

@@ -121,16 +121,18 @@ class Journal:
     """The open end of the journal.
 
     `group` is the number of the group being filled, `durable_group` the number of the newest synced
-    group, `unsynced_bytes` the number of bytes appended but not synced, `file_number` the file of
-    the last sealed group, `bytes_since_roll` the number of bytes sealed since the last checkpoint
-    began, and `rolls` the number of checkpoints begun.  `bodies_open` is the number of bodies that
-    are being written ahead of their messages, and `ahead` a complete one, whose message follows.
+    group, `unsynced_bytes` the number of bytes appended but not synced, `time_ms` the time of the
+    next group, `file_number` the file of the last sealed group, `bytes_since_roll` the number of
+    bytes sealed since the last checkpoint began, and `rolls` the number of checkpoints begun.
+    `bodies_open` is the number of bodies that are being written ahead of their messages, and
+    `ahead` a complete one, whose message follows.
     """
 
     def __init__(self, seed: int = 0, group: i64 = 1, file_number: i64 = 1) -> None:
         self.group: i64 = group
         self.durable_group: i64 = group - 1
         self.unsynced_bytes: i64 = 0
+        self.time_ms: i64 = 0
         self.file_number: i64 = file_number
         self.bytes_since_roll: i64 = 0
         self.rolls: i64 = 0
@@ -396,7 +398,13 @@ class Journal:
             self.file_number += 1
             self._file_bytes = 0
         header = encode_group_header(
-            self._seed, self.file_number, self.group, self._size, self.durable_group, self._records
+            self._seed,
+            self.file_number,
+            self.group,
+            self._size,
+            self.durable_group,
+            self._records,
+            time_ms=self.time_ms,
         )
         parts = [header]
         parts.extend(self._parts)

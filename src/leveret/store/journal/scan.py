@@ -27,11 +27,12 @@ from mypy_extensions import i64
 
 from leveret.store.damage import Damage
 from leveret.store.records.record import (
+    ANY_GROUP_MAGIC,
     DIGEST_BYTES,
     GROUP_HEADER_BYTES,
-    GROUP_MAGIC,
+    OLD_GROUP_HEADER_BYTES,
     RECORD_HEADER_BYTES,
-    is_group_header,
+    group_header_bytes,
     is_kind,
     is_record,
     repaired_size,
@@ -44,9 +45,9 @@ class JournalScan:
     """A scan over the bytes of one journal file.
 
     After `next` returns True, a record of `kind` in `group` has its payload in `data` from `start`
-    to `end`.  `durable` is the newest durable group according to the headers.  `damages` lists the
-    damage so far.  `garbage_from` is the position of a tail without an intact header, or -1 if
-    there is none.
+    to `end`.  `epoch` and `time_ms` are those of the last intact header, or 0 if it has none.
+    `durable` is the newest durable group according to the headers.  `damages` lists the damage so
+    far.  `garbage_from` is the position of a tail without an intact header, or -1 if there is none.
     """
 
     def __init__(
@@ -59,6 +60,8 @@ class JournalScan:
         self.end: i64 = 0
         self.group: i64 = expected_group - 1
         self.groups: i64 = 0
+        self.epoch: i64 = 0
+        self.time_ms: i64 = 0
         self.durable: i64 = 0
         self.damages: list[Damage] = []
         self.garbage_from: i64 = -1
@@ -92,11 +95,12 @@ class JournalScan:
             self._position = size
             return False
         number: i64 = self.group + 1
-        first: i64 = position + GROUP_HEADER_BYTES
-        if is_record(self.data, first, size, self._seed ^ int(number)):
-            self._damage(position, GROUP_HEADER_BYTES, "the header of a group", 0, number)
-            self._enter(number, first, -1)
-            return True
+        for header in (GROUP_HEADER_BYTES, OLD_GROUP_HEADER_BYTES):
+            first: i64 = position + header
+            if is_record(self.data, first, size, self._seed ^ int(number)):
+                self._damage(position, header, "the header of a group", 0, number)
+                self._enter(number, first, -1)
+                return True
         found = self._find_header(position + 1)
         if found < 0:
             self.garbage_from = position
@@ -112,7 +116,8 @@ class JournalScan:
 
     def _enters(self, position: i64) -> bool:
         """Enter the group at `position` if it has an intact header of a later group."""
-        if not is_group_header(self.data, position, self._seed, self._file_number):
+        header = group_header_bytes(self.data, position, self._seed, self._file_number)
+        if header == 0:
             return False
         number = read_i64_le(self.data, position + 8)
         if number <= self.group:
@@ -121,7 +126,10 @@ class JournalScan:
             what = f"groups {self.group + 1} to {number - 1} are missing"
             self._damage(position, 0, what, -1, number - 1)
         self.durable = max(self.durable, read_i64_le(self.data, position + 24))
-        first: i64 = position + GROUP_HEADER_BYTES
+        if header == GROUP_HEADER_BYTES:
+            self.epoch = read_i64_le(self.data, position + 40)
+            self.time_ms = read_i64_le(self.data, position + 48)
+        first: i64 = position + header
         self._enter(number, first, first + read_i64_le(self.data, position + 16))
         return True
 
@@ -141,14 +149,14 @@ class JournalScan:
 
     def _find_header(self, position: i64) -> i64:
         """Return the position of the next intact header of a later group, or -1."""
-        found: i64 = self.data.find(GROUP_MAGIC, position)
+        found: i64 = self.data.find(ANY_GROUP_MAGIC, position)
         while found >= 0:
             if (
-                is_group_header(self.data, found, self._seed, self._file_number)
+                group_header_bytes(self.data, found, self._seed, self._file_number) > 0
                 and read_i64_le(self.data, found + 8) > self.group
             ):
                 return found
-            found = self.data.find(GROUP_MAGIC, found + 1)
+            found = self.data.find(ANY_GROUP_MAGIC, found + 1)
         return -1
 
     # -- records -----------------------------------------------------------------------------------

@@ -3,15 +3,20 @@
 Integers on disk are little-endian; AMQP values (property bytes, field tables) are encoded as on the
 wire.  A digest is the 8 bytes of `xxh3_64_digest`.
 
-Group, written by one call and made durable by one sync (48 bytes, then its records):
+Group, written by one call and made durable by one sync (64 bytes, then its records):
 
-     0  8    magic "LVgroup1"
+     0  8    magic "LVgroup2"
      8  u64  group number: one more than the group before it, over all files
     16  u64  bytes of the records that follow
     24  u64  the newest group known to be durable when this one was sealed
     32  u32  number of records
     36  u32  zero
-    40  8    digest of bytes 0-39, seeded with (store's seed XOR file number)
+    40  u64  epoch of the leader that wrote it; 0 outside a cluster
+    48  i64  time in ms when it was sealed, never before the previous group's
+    56  8    digest of bytes 0-55, seeded with (store's seed XOR file number)
+
+The header with the magic "LVgroup1" is older and has 48 bytes: without epoch and time, its digest
+is at 40.
 
 Record (13 bytes, then its payload):
 
@@ -132,8 +137,12 @@ _NAMES: Final = {
     END: "end",
 }
 
-GROUP_MAGIC: Final = b"LVgroup1"
-GROUP_HEADER_BYTES: Final = 48
+GROUP_MAGIC: Final = b"LVgroup2"
+OLD_GROUP_MAGIC: Final = b"LVgroup1"
+#: The bytes with which both magics begin.
+ANY_GROUP_MAGIC: Final = b"LVgroup"
+GROUP_HEADER_BYTES: Final = 64
+OLD_GROUP_HEADER_BYTES: Final = 48
 RECORD_HEADER_BYTES: Final = 13
 #: The bytes before a payload that its digest covers, which also precede an operation's payload in a
 #: transaction.
@@ -174,7 +183,14 @@ def kind_name(kind: i64) -> str:
 
 
 def encode_group_header(
-    seed: int, file_number: i64, number: i64, size: i64, durable: i64, records: i64
+    seed: int,
+    file_number: i64,
+    number: i64,
+    size: i64,
+    durable: i64,
+    records: i64,
+    epoch: i64 = 0,
+    time_ms: i64 = 0,
 ) -> bytes:
     """Return the header of a group whose records take `size` bytes."""
     writer = BytesWriter()
@@ -183,19 +199,24 @@ def encode_group_header(
     write_i64_le(writer, size)
     write_i64_le(writer, durable)
     write_i64_le(writer, records)
+    write_i64_le(writer, epoch)
+    write_i64_le(writer, time_ms)
     head = writer.getvalue()
     return head + xxh3_64_digest(head, seed ^ int(file_number))
 
 
-def is_group_header(data: bytes, position: i64, seed: int, file_number: i64) -> bool:
-    """Return whether a complete, intact group header of that file is at `position`."""
-    if position + GROUP_HEADER_BYTES > len(data):
-        return False
-    head = data[position : position + 40]
-    if not head.startswith(GROUP_MAGIC):
-        return False
-    digest = data[position + 40 : position + GROUP_HEADER_BYTES]
-    return xxh3_64_digest(head, seed ^ int(file_number)) == digest
+def group_header_bytes(data: bytes, position: i64, seed: int, file_number: i64) -> i64:
+    """Return the size of the complete, intact group header of that file at `position`, or 0."""
+    magic = data[position : position + len(GROUP_MAGIC)]
+    if magic not in (GROUP_MAGIC, OLD_GROUP_MAGIC):
+        return 0
+    end: i64 = position + OLD_GROUP_HEADER_BYTES
+    if magic == GROUP_MAGIC:
+        end = position + GROUP_HEADER_BYTES
+    head = data[position : end - DIGEST_BYTES]
+    if xxh3_64_digest(head, seed ^ int(file_number)) != data[end - DIGEST_BYTES : end]:
+        return 0
+    return end - position
 
 
 def is_record(data: bytes, position: i64, end: i64, seed: int) -> bool:

@@ -37,7 +37,7 @@ from leveret.store.records.record import (
     RECORD_HEADER_BYTES,
     SNAPSHOT,
     SPILL,
-    is_group_header,
+    group_header_bytes,
 )
 from leveret.store.recovery.apply import Applier
 from leveret.store.recovery.body_parts import BodyParts
@@ -316,7 +316,7 @@ def expiry_of(message: Message) -> i64:
 
 def group_before(data: bytes, seed: int, number: i64, group: i64) -> i64:
     """Return the group before a journal file's first group, given the last group so far."""
-    if group == 0 and number > 1 and is_group_header(data, 0, seed, number):
+    if group == 0 and number > 1 and group_header_bytes(data, 0, seed, number) > 0:
         return read_i64_le(data, 8) - 1
     return group
 

@@ -119,6 +119,7 @@ class RecoveryReport:
         self.records: i64 = 0
         self.journal_bytes: i64 = 0
         self.next_group: i64 = 1
+        self.last_time_ms: i64 = 0
         self.next_journal_file: i64 = 1
         self.next_generation: i64 = 1
         self.next_segment: i64 = 1
@@ -140,6 +141,7 @@ class RecoveryReport:
         """Return a journal that continues after the recovered one."""
         journal = Journal(self.seed, self.next_group, self.next_journal_file)
         journal.bytes_since_roll = self.journal_bytes
+        journal.time_ms = self.last_time_ms
         return journal
 
 
@@ -491,6 +493,7 @@ class StoreRecovery:
             self.report.journal_bytes += len(scan.data)
             scan.data = b""
             self._durable = max(self._durable, scan.durable)
+            self.report.last_time_ms = max(self.report.last_time_ms, scan.time_ms)
         self.report.next_group = group + 1
         self.report.clean_stop = self._applier.clean_stop
         if scan is not None:

@@ -32,7 +32,7 @@ from leveret.store.records.record import (
     FORGOTTEN,
     SNAPSHOT,
     Damaged,
-    is_group_header,
+    group_header_bytes,
     is_retained,
     kind_name,
 )
@@ -166,14 +166,17 @@ class Dump:
                 yield from _damages(scan.damages)
 
     def journal(self) -> Iterator[Fields]:
-        """Yield the records of the journal, each with its lsn.  Raises: StorageFailure."""
+        """Yield the records of the journal, each with its lsn and the time of its group in ms.
+
+        Raises: StorageFailure.
+        """
         group: i64 = 0
         for path in paths_in(self._disk, JOURNAL_DIR):
             number = journal_number(path.rpartition("/")[2])
             if number < 0:
                 continue
             data = self._read(path)
-            if is_group_header(data, 0, self._seed, number):
+            if group_header_bytes(data, 0, self._seed, number) > 0:
                 group = read_i64_le(data, 8) - 1
             scan = JournalScan(data, self._seed, path, number, group + 1)
             place: i64 = 0
@@ -203,6 +206,8 @@ class Dump:
         fields: Fields = {"file": scan.path, "position": int(scan.start)}
         if place >= 0:
             fields["lsn"] = [int(scan.group), int(place)]
+            if scan.time_ms > 0:
+                fields["written_ms"] = int(scan.time_ms)
         fields["kind"] = kind_name(scan.kind)
         try:
             operations = self._operations(scan)

@@ -27,7 +27,12 @@ from leveret.store.format import (
     look_at_format,
 )
 from leveret.store.journal.files import journal_number
-from leveret.store.records.record import GROUP_HEADER_BYTES, SEED_MASK, is_group_header
+from leveret.store.records.record import (
+    GROUP_HEADER_BYTES,
+    OLD_GROUP_HEADER_BYTES,
+    SEED_MASK,
+    group_header_bytes,
+)
 from leveret.store.snapshot import snapshot_seed, state_generation
 from leveret.wire.buffer import read_i64_le
 
@@ -57,7 +62,7 @@ class Witness:
     def speaks_for(self, seed: int) -> bool:
         """Return whether the header matches this seed."""
         used = snapshot_seed(seed) if self._snapshot else seed
-        return is_group_header(self._head, 0, used, self._number)
+        return group_header_bytes(self._head, 0, used, self._number) > 0
 
 
 @final
@@ -195,7 +200,7 @@ def _witnesses(disk: Disk) -> list[Witness]:
             snapshot = folder == STATE_DIR
             number = state_generation(name) if snapshot else journal_number(name)
             head = _head_of(disk, path, GROUP_HEADER_BYTES)
-            if number >= 0 and len(head) == GROUP_HEADER_BYTES:
+            if number >= 0 and len(head) >= OLD_GROUP_HEADER_BYTES:
                 found.append(Witness(head, number, snapshot))
     return found
 
