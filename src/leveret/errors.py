@@ -63,21 +63,24 @@ def in_plain_words(text: str) -> str:
 
 
 class AmqpError(Exception):
-    """An error with an AMQP reply code; it closes the channel if `soft`, otherwise the connection.
+    """An error with an AMQP reply code."""
 
-    `class_id` and `method_id` identify the method at fault; they are 0 if it is not known.
-    """
-
+    #: The reply code.
     code: ClassVar[int] = 541
+    #: The name of the reply code in the specification.
     name: ClassVar[str] = "INTERNAL_ERROR"
+    #: Whether the error closes only the channel, and not the connection.
     soft: ClassVar[bool] = False
     #: The status of the HTTP API, as in RabbitMQ: 400 for most errors.
     http_status: ClassVar[int] = 400
 
     def __init__(self, text: str = "", class_id: int = 0, method_id: int = 0) -> None:
         super().__init__(text)
+        #: The reason, without the name of the code.
         self.text = text
+        #: The class of the method at fault; 0 if it is not known.
         self.class_id = class_id
+        #: The method at fault, within its class; 0 if it is not known.
         self.method_id = method_id
 
     @property

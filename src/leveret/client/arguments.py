@@ -27,6 +27,8 @@ def retry_arguments(
 ) -> dict[str, object]:
     """Return the arguments of a queue that delivers a rejected message again, after a delay.
 
+    Pass them to `Channel.queue_declare`.
+
     The broker waits `delay` after the first failure, twice that after the second, three times that
     after the third and so on, up to `delay_max`; times are in seconds.  After `attempts`
     deliveries it moves the message to `failed_queue`, or drops it.  A failure is a `reject` with
@@ -62,11 +64,14 @@ def stream_arguments(
 ) -> dict[str, object]:
     """Return the arguments of a consumer that reads a stream or a super stream.
 
-    `start` is `first`, `last`, `next`, an age such as `1h`, an offset (negative: counted from the
-    end), or a time; with a `name` it applies only to the first start.  The filters are
-    `filter_values` (with `match_unfiltered` also messages without a filter value),
+    Pass them to `Channel.consume`.  `start` is `first`, `last`, `next`, an age such as `1h`, an
+    offset (negative: counted from the end), or a time.  A consumer with a `name` begins at the
+    first message that was not acked or rejected under it; `start` applies only the first time.
+
+    The filters are `filter_values` (with `match_unfiltered` also messages without a filter value),
     `routing_keys` (patterns) and `headers` (as in a binding, with `x-match`).  A message must match
-    all of them; an empty filter matches everything.
+    all of them; an empty filter matches everything.  RabbitMQ knows `start` and the filter values
+    only.
 
     Raises: ValueError for a time without a time zone.
     """

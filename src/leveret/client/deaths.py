@@ -17,20 +17,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeadLettering:
-    """How often a message was dead-lettered from `queue` for `reason`.
+    """How often a message was dead-lettered from a queue for a reason."""
 
-    `reason` is `rejected`, `expired`, `maxlen` or `delivery_limit`.  `time` is that of the first
-    dead-lettering, or None if it is missing or beyond the year 9999.  `exchange` and
-    `routing_keys` are those with which the message had reached the queue.  `expiration` is the one
-    that dead-lettering removed from the message, in milliseconds as text, or None.
-    """
-
+    #: The queue.
     queue: str
+    #: The reason: `rejected`, `expired`, `maxlen` or `delivery_limit`.
     reason: str
+    #: How often.
     count: int
+    #: The time of the first dead-lettering, or None if it is missing or beyond the year 9999.
     time: datetime | None
+    #: The exchange to which the message was published when it reached the queue.
     exchange: str
+    #: The routing keys with which the message reached the queue.
     routing_keys: tuple[str, ...]
+    #: The expiration that dead-lettering removed from the message, in milliseconds as text, or
+    #: None.
     expiration: str | None
 
 

@@ -32,12 +32,15 @@ class ConnectionLost(ClientError, ConnectionError):
 
 
 class Unreachable(ClientError, ConnectionError):
-    """None of several addresses answered; `failures` pairs their URIs with their errors."""
+    """None of several addresses answered."""
 
     def __init__(self, failures: Sequence[tuple[Parameters, Exception]]) -> None:
         shown = "; ".join(f"{where}: {told(error)}" for where, error in failures)
         super().__init__(f"none of {len(failures)} addresses answered: {shown}")
-        self.failures = tuple((str(where), error) for where, error in failures)
+        #: The URI of each address, without the password, and its error.
+        self.failures: tuple[tuple[str, Exception], ...] = tuple(
+            (str(where), error) for where, error in failures
+        )
 
 
 class DeliveryLost(ConnectionLost):
@@ -53,6 +56,7 @@ class DeliveryLost(ConnectionLost):
             f"{what} from a lost connection: nothing was acknowledged, and the broker "
             "redelivers everything that was not acknowledged before"
         )
+        #: The delivery tag of the ack; 0 if it was for all deliveries.
         self.delivery_tag = delivery_tag
 
 
@@ -82,15 +86,18 @@ class PoolExhausted(ClientError, TimeoutError):
 
 
 class NoFreeChannel(ClientError):
-    """All negotiated channels are open."""
+    """The connection has as many open channels as was agreed with the broker (`channel_max`)."""
 
 
 class OutputFull(ClientError):
-    """The output buffer is full because the broker does not read."""
+    """The output buffer is full because the broker does not read; nothing was published."""
 
 
 class InputFull(ClientError):
-    """The input buffer is full because the application does not read a consumer's messages."""
+    """The input buffer is full because the application does not take a consumer's messages.
+
+    It ends the connection.  Limit the unacked messages by `Channel.qos`.
+    """
 
 
 class PublishFailed(ClientError):
@@ -98,17 +105,18 @@ class PublishFailed(ClientError):
 
 
 class Nacked(PublishFailed):
-    """The broker nacked messages; `sequences` are their sequence numbers on the channel."""
+    """The broker nacked messages, for example because a queue is full."""
 
     def __init__(self, sequences: Sequence[int]) -> None:
         super().__init__(
             f"the broker nacked {counted(len(sequences), 'message')}: {_some(sequences)}"
         )
-        self.sequences = tuple(sequences)
+        #: The sequence numbers of the messages on their channel, as `publish_nowait` returns them.
+        self.sequences: tuple[int, ...] = tuple(sequences)
 
 
 class Returned(PublishFailed):
-    """Mandatory messages were returned; `message` is the first of `messages`."""
+    """Mandatory messages were returned, because no queue took them."""
 
     def __init__(self, messages: Sequence[ReturnedMessage]) -> None:
         first = messages[0]
@@ -116,8 +124,10 @@ class Returned(PublishFailed):
         if len(messages) > 1:
             count = f"{len(messages)} messages were returned; this is the first"
         super().__init__(f"{_why_returned(first)}; {count}")
-        self.message = first
-        self.messages = tuple(messages)
+        #: The first of the messages.
+        self.message: ReturnedMessage = first
+        #: All of the messages.
+        self.messages: tuple[ReturnedMessage, ...] = tuple(messages)
 
 
 class ConsumerCancelled(ClientError):
@@ -125,6 +135,7 @@ class ConsumerCancelled(ClientError):
 
     def __init__(self, consumer_tag: str) -> None:
         super().__init__(f"the broker cancelled consumer {consumer_tag!r}")
+        #: The tag of the consumer.
         self.consumer_tag = consumer_tag
 
 

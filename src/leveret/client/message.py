@@ -33,13 +33,18 @@ class MessageContent:
     __slots__ = ("_properties", "body", "raw_properties")
 
     def __init__(self, raw_properties: bytes, body: bytes) -> None:
+        #: The properties as bytes, as in the content header.
         self.raw_properties = raw_properties
+        #: The body.
         self.body = body
         self._properties: BasicProperties | None = None
 
     @property
     def properties(self) -> BasicProperties:
-        """The properties, decoded once.  Raises: SyntaxFault (502) when they are malformed."""
+        """The properties as sent, decoded once.
+
+        Raises: SyntaxFault (502) when they are malformed.
+        """
         if self._properties is None:
             raw = self.raw_properties
             self._properties = without_number(raw, decode_properties(raw))
@@ -104,12 +109,11 @@ class MessageOrigin:
 
 @final
 class Message(MessageContent):
-    """A message from a queue; it must be acked unless its consumer has `no_ack`.
+    """A message from a queue.
 
-    `processed` is True after `ack`, `nack` or `reject` of this message.  `delivery_tag` is the
-    number of this delivery on its channel.  `redelivered` is True if the message may have been
-    delivered before.  `message_count` is the number of messages left in the queue by basic.get, and
-    None for a delivery.
+    Unless its consumer has `no_ack`, the program settles each message by `ack`, `nack`, `reject` or
+    a block `with message.process()`.  Otherwise the broker delivers it again when the channel ends.
+    These calls send a frame and do not wait for the broker.
     """
 
     __slots__ = (
@@ -136,15 +140,19 @@ class Message(MessageContent):
         super().__init__(raw_properties, body)
         self.owner = owner
         self._origin = origin
+        #: The number of this delivery on its channel.
         self.delivery_tag: i64 = delivery_tag
+        #: Whether the message may have been delivered before.
         self.redelivered = redelivered
+        #: Whether `ack`, `nack` or `reject` of this message was called.
         self.processed = False
         self._acks = acks
+        #: How many messages `get` left in the queue; None for a message of a consumer.
         self.message_count = message_count
 
     @property
     def exchange(self) -> str:
-        """The exchange to which the message was published."""
+        """The exchange to which the message was published; empty for the default exchange."""
         return self._origin.exchange
 
     @property
@@ -170,19 +178,32 @@ class Message(MessageContent):
         return name if isinstance(name, str) else None
 
     def ack(self) -> None:
-        """Ack the message.  Raises: the channel's error when it is closed."""
+        """Ack the message, so that the broker removes it from the queue.
+
+        Raises: the channel's error when it is closed; DeliveryLost if the connection was lost since
+        the delivery; ConnectionInUse.
+        """
         self.processed = True
         acks = self._acks
         if acks is None or not acks.joins(self.delivery_tag):
             self.owner.ack(self.delivery_tag)
 
     def nack(self, *, requeue: bool = True) -> None:
-        """Nack the message.  Raises: the channel's error when it is closed."""
+        """Nack the message: requeue it, or let the broker dead-letter or drop it.
+
+        Unlike a reject, a nack with `requeue` does not count towards the delivery limit of a queue
+        of Leveret or RabbitMQ 4.3.
+
+        Raises: as `ack`.
+        """
         self.processed = True
         self.owner.nack(self.delivery_tag, requeue=requeue)
 
     def reject(self, *, requeue: bool = True) -> None:
-        """Reject the message.  Raises: the channel's error when it is closed."""
+        """Reject the message: requeue it, or let the broker dead-letter or drop it.
+
+        Raises: as `ack`.
+        """
         self.processed = True
         self.owner.reject(self.delivery_tag, requeue=requeue)
 
@@ -295,15 +316,19 @@ class Processing:
 
 @final
 class ReturnedMessage(MessageContent):
-    """A mandatory message that the broker returned."""
+    """A mandatory message that the broker returned, because no queue took it."""
 
     __slots__ = ("exchange", "reply_code", "reply_text", "routing_key")
 
     def __init__(self, method: BasicReturn, raw_properties: bytes, body: bytes) -> None:
         super().__init__(raw_properties, body)
+        #: The reply code: 312 if no queue took the message.
         self.reply_code = method.reply_code
+        #: The broker's reason.
         self.reply_text = method.reply_text
+        #: The exchange to which the message was published.
         self.exchange = method.exchange
+        #: The routing key with which the message was published.
         self.routing_key = method.routing_key
 
     def __repr__(self) -> str:

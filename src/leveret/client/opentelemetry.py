@@ -54,7 +54,7 @@ HEADERS: Final = _Headers()
 
 
 class Tracing(Traces):
-    """The value for `connect(tracing=…)`.
+    """The recorder of the spans of a connection's messages, for `connect(tracing=…)`.
 
     Without a `tracer_provider` or a `propagator` it uses the program's global ones.
     """

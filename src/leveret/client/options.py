@@ -26,8 +26,11 @@ class ConnectOptions(TypedDict, total=False):
     host: str | None
     #: The broker's port; by default 5672, or 5671 with TLS.
     port: int | None
+    #: The vhost; by default `/`.
     virtual_host: str | None
+    #: The user's name; by default `guest`.
     user: str | None
+    #: The password; by default `guest`.
     password: str | None
     #: Whether to use TLS, as `amqps://` does.
     tls: bool | None
@@ -35,12 +38,15 @@ class ConnectOptions(TypedDict, total=False):
     heartbeat: int | None
     #: The time limit for connecting and logging in to one address, and for closing, in seconds.
     timeout: float | None
+    #: How many channels may be open at once; by default the broker's limit.
     channel_max: int | None
+    #: The maximum bytes of a frame, at least 4096; by default the broker's limit.
     frame_max: int | None
     #: The TLS context; the default trusts the system's authorities and checks the host name.
     ssl: ssl_module.SSLContext | None
     #: The name shown in lists of connections.
     connection_name: str | None
+    #: More properties to tell the broker about this client.
     client_properties: Mapping[str, object] | None
     #: Whether to recover a lost connection (True), or the limits of recovery.
     recover: bool | Recovery | None
@@ -81,20 +87,29 @@ def without_recovery(options: ConnectOptions | HowOptions) -> ConnectOptions:
 class MessageArguments(TypedDict, total=False):
     """The properties of a message as keyword arguments; None means absent."""
 
+    #: The media type of the body, such as `application/json`.
     content_type: str | None
+    #: The encoding of the body, such as `gzip`; the client does not apply it.
     content_encoding: str | None
-    #: Added to the headers in `properties`.
+    #: The headers, which are added to those in `properties`.
     headers: Mapping[str, object] | None
-    #: From 0; a queue with priorities delivers higher ones first.
+    #: The priority, from 0; a queue with priorities delivers higher ones first.
     priority: int | None
+    #: The id of a request, which its reply repeats.
     correlation_id: str | None
+    #: The queue for replies.
     reply_to: str | None
     #: The time to live: seconds, a timedelta, or milliseconds as text as in the property.
     expiration: float | timedelta | str | None
+    #: The id of the message.
     message_id: str | None
+    #: The time of the message: seconds since 1970, or a datetime with a time zone.
     timestamp: int | datetime | None
+    #: The kind of the message, for applications.
     type: str | None
+    #: The sender, which the broker compares with the user of the connection.
     user_id: str | None
+    #: The sending application.
     app_id: str | None
 
 

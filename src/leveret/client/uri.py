@@ -27,9 +27,12 @@ PORT_TLS: Final = 5671
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The address, the login and the requested limits; `None` accepts the broker's value.
+    """An address, its login and the requested limits; `None` accepts the broker's value.
 
-    `heartbeat_seconds` 0 disables heartbeats; `channel_max` and `frame_max` 0 mean no limit.
+    The default port is that of AMQP without TLS, also with `tls`.  `heartbeat_seconds` 0 disables
+    heartbeats.  `connection_timeout_ms` limits the time for connecting and logging in, and for
+    closing.  `channel_max` is the number of channels, and `frame_max` the bytes of a frame; 0 means
+    no limit.  `str` returns the URI without the password, which `repr` does not show either.
     """
 
     host: str = "localhost"
@@ -77,7 +80,13 @@ QUERY: Final[dict[str, tuple[Number, int, int]]] = {
 
 
 def parse_uri(uri: str) -> Parameters:
-    """Parse a URI.  Raises: ValueError, whose text never contains the password."""
+    """Parse a URI: `amqp://user:password@host:port/vhost?heartbeat=30`, or `amqps://` for TLS.
+
+    Each part is optional and percent-encoded.  The query may contain `heartbeat` (seconds),
+    `connection_timeout` (milliseconds), `channel_max` and `frame_max` (bytes).
+
+    Raises: ValueError, whose text never contains the password.
+    """
     return parameters_of(said_by(uri))
 
 

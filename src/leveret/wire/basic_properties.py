@@ -41,19 +41,35 @@ UNUSED_FLAGS: Final = 0x0003
 class PropertyFields(TypedDict, total=False):
     """The arguments of `BasicProperties`."""
 
+    #: The media type of the body, such as `application/json`.
     content_type: str | None
+    #: The encoding of the body, such as `gzip`.
     content_encoding: str | None
+    #: The headers: bool, int, float, Decimal, str, bytes, Timestamp, a datetime with a time zone,
+    #: None, and lists and dicts of these.
     headers: dict[str, object] | None
+    #: 2 for a persistent message, 1 for a transient one.
     delivery_mode: int | None
+    #: The priority, from 0 to 255.
     priority: int | None
+    #: The id of a request, which its reply repeats.
     correlation_id: str | None
+    #: The queue for replies.
     reply_to: str | None
+    #: The time to live in milliseconds, as text.
     expiration: str | None
+    #: The id of the message.
     message_id: str | None
+    #: The time of the message: seconds since 1970, or a datetime with a time zone, which is
+    #: converted.
     timestamp: int | datetime | None
+    #: The kind of the message, for applications.
     type: str | None
+    #: The sender, which a broker compares with the user of the connection.
     user_id: str | None
+    #: The sending application.
     app_id: str | None
+    #: Deprecated by AMQP 0-9-1; brokers ignore it.
     cluster_id: str | None
 
 
@@ -61,7 +77,7 @@ class PropertyFields(TypedDict, total=False):
 class BasicProperties:
     """The properties of one message; None means absent.
 
-    They are passed by name.  A datetime with a time zone is converted to seconds.
+    They are passed by name, and are attributes of the same names.
 
     Raises: TypeError with the property's name.
     """

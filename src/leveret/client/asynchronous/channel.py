@@ -33,10 +33,17 @@ T = TypeVar("T")
 
 
 class Channel(ShellChannel):
-    """One channel; created by `Connection.channel`."""
+    """One channel; created by `Connection.channel`.
+
+    `async with` closes it.  It belongs to the event loop of its connection, where any number of
+    tasks may use it.  After the broker has closed it, every call raises the same error.
+
+    Raises: ConnectionInUse from every call outside that loop.
+    """
 
     def __init__(self, connection: Connection, opening: Token) -> None:
         super().__init__(connection, opening)
+        #: The connection of this channel.
         self.connection = connection
         self._guard: OneLoop = connection.one_loop
         self._loop = self._guard.loop
@@ -50,7 +57,10 @@ class Channel(ShellChannel):
         await self.close()
 
     async def close(self, code: int = 200, text: str = "") -> None:
-        """Close the channel; its unacked messages are requeued."""
+        """Close the channel; its unacked messages are requeued.  Do nothing if it has ended.
+
+        `code` and `text` tell the broker the reason.
+        """
         self._guard.check()
         if not self._end.done():
             self.close_session(code, text)
@@ -77,7 +87,10 @@ class Channel(ShellChannel):
     def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
         """Ack one delivery, or with `multiple` all up to it; tag 0 with `multiple` means all.
 
-        Raises: the channel's error when it is closed; ConnectionInUse.
+        `message.ack()` acks one message.  The broker closes the channel for an unknown tag (406).
+
+        Raises: the channel's error when it is closed; DeliveryLost for a delivery of a lost
+        connection; ConnectionInUse.
         """
         if running_loop() is not self._loop:  # costs less than entering the guard
             self._guard.check()
@@ -120,6 +133,11 @@ class Channel(ShellChannel):
     ) -> None:
         """Publish a message; in confirm mode, return when the broker has confirmed it.
 
+        `body` is bytes, a bytearray or a memoryview.  The exchange routes the message by
+        `routing_key`; the default exchange "" passes it to the queue of that name.  If no queue
+        takes a `mandatory` message, the broker returns it; other messages are dropped then.  A
+        `persistent` message survives a restart of the broker in a durable queue.
+
         The options `headers`, `priority`, `expiration`, `delay` and so on set properties, and take
         precedence over `properties`; times are in seconds.  A delivery mode in the properties takes
         precedence over `persistent`.  `publish` waits while the broker blocks publishers or does
@@ -157,7 +175,10 @@ class Channel(ShellChannel):
         persistent: bool = True,
         **options: Unpack[PublishArguments],
     ) -> int:
-        """Publish without waiting; return the sequence in confirm mode, else 0.
+        """Publish without waiting, with the arguments of `publish`.
+
+        Return the message's sequence number on this channel in confirm mode, else 0.
+        `wait_for_confirms` waits for the confirms, and raises if a message failed.
 
         Raises: OutputFull when the broker does not read; else as `publish` outside confirm mode.
         """
@@ -219,7 +240,13 @@ class Channel(ShellChannel):
         Use `async for message in channel.consume(queue)`, or `await channel.consume(queue,
         callback)` with a function or coroutine function that takes one message.
 
-        Raises on start: NotFound (404), AccessRefused (403), ResourceLocked (405).
+        Messages of a consumer with `no_ack` need no ack, and are lost if this program fails.  While
+        an `exclusive` consumer runs, the queue has no other.  Without a `consumer_tag`, the broker
+        generates one.  `arguments` are those of the broker; `stream_arguments` makes those of a
+        stream.
+
+        Raises on start: NotFound (404); AccessRefused (403), also if the queue has an exclusive
+        consumer, or has others and this one is exclusive; ResourceLocked (405).
         """
         request = requests.consume(queue, consumer_tag, no_ack, exclusive, arguments)
         handler = self._handler(callback) if callback is not None else None

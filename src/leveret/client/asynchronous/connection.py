@@ -42,9 +42,10 @@ def connect(uri: Address = None, **options: Unpack[ConnectOptions]) -> Opener[Co
     """Connect, log in and open the vhost; await the result or use it in `async with`.
 
     `uri` is one URI or several, as a list or separated by commas; they are tried in order.  Each
-    keyword argument sets one part of the URI.  `amqps://` and `tls=True` verify the broker's
-    certificate unless `ssl` says otherwise.  A lost connection is reopened and everything on it is
-    restored, unless `recover` is False; a `Recovery` sets the limits and the callbacks.
+    keyword argument sets one part of the URI; `timeout` and `heartbeat` are in seconds.  `amqps://`
+    and `tls=True` verify the broker's certificate unless `ssl` says otherwise.  A lost connection
+    is reopened and everything on it is restored, unless `recover` is False; a `Recovery` sets the
+    limits and the callbacks.
 
     Raises when awaited: ValueError or TypeError for invalid arguments, or when the URI and a
     keyword argument contradict each other; OSError, TimeoutError or ConnectionLost when no broker
@@ -104,7 +105,10 @@ class _Protocol(asyncio.Protocol):
 
 
 class Connection(ShellConnection):
-    """One connection; created by `connect`."""
+    """One connection, for all tasks of an event loop; created by `connect`, closed by `async with`.
+
+    Raises: ConnectionInUse from every call outside the loop in which `connect` was awaited.
+    """
 
     def __init__(self, parameters: Parameters, prepared: Prepared) -> None:
         super().__init__(parameters, prepared)
@@ -148,7 +152,7 @@ class Connection(ShellConnection):
         await self.close()
 
     async def close(self, code: int = 200, text: str = "") -> None:
-        """Close the connection and all its channels; do nothing if it has ended."""
+        """Close the connection and all its channels, with a reason; do nothing if it has ended."""
         self.one_loop.check()
         self.stop_recovering()
         if not self._ended.done():
@@ -206,7 +210,10 @@ class Connection(ShellConnection):
         return channel
 
     async def update_secret(self, new_secret: str, reason: str = "") -> None:
-        """Send the broker a new token.  Raises: NotAllowed (530)."""
+        """Send the broker a new token before the old one expires; later logins use it too.
+
+        Raises: NotAllowed (530) if the broker refuses it, which ends the connection.
+        """
         self.one_loop.check()
         future: asyncio.Future[None] = self._loop.create_future()
         request = requests.update_secret(new_secret, reason)

@@ -31,7 +31,14 @@ log = logging.getLogger("leveret.client")
 
 
 class Consumer(ShellConsumer):
-    """One consumer; it starts when it is awaited, entered or iterated."""
+    """One consumer; it starts when it is awaited, entered by `async with` or iterated.
+
+    `async with` cancels it at the end of the block, and requeues the messages that the program has
+    not taken.  `async for` waits for each message, and ends after `cancel`.
+
+    Raises from the iteration: ConsumerCancelled when the broker has cancelled the consumer; the
+    channel's error; ConnectionInUse.
+    """
 
     def __init__(
         self,

@@ -32,7 +32,8 @@ class Pool(ShellPool["Connection"]):
     """A pool with up to `size` connections to each address.
 
     `uri` and `options` are those of `connect`.  A task waits at most `wait_seconds` for a
-    connection (None: no limit).  A connection is closed after `idle_seconds` without use.  Use the
+    connection (None: no limit).  A connection is closed after `idle_seconds` without use.  Lost
+    connections are replaced, and not recovered unless `recover` says so.  Use the
     pool in `async with`, which closes it on exit.
     """
 
@@ -64,6 +65,9 @@ class Pool(ShellPool["Connection"]):
     async def connection(self, uri: Address = None) -> AsyncIterator[Connection]:
         """Lend a connection to the pool's address, or to `uri` with the pool's options.
 
+        The connection is lent for the block `async with pool.connection() as connection`.  Channels
+        that are still open at its end are closed, and their unacked messages requeued.
+
         Raises: PoolExhausted when none is free in time; Closed; as `connect`.
         """
         key = self._key(uri)
@@ -75,7 +79,10 @@ class Pool(ShellPool["Connection"]):
 
     @contextlib.asynccontextmanager
     async def channel(self, uri: Address = None) -> AsyncIterator[Channel]:
-        """Lend a connection as `connection` does, and yield a new channel on it."""
+        """Lend a connection as `connection` does, and yield a new channel on it.
+
+        Raises: as `connection`.
+        """
         async with self.connection(uri) as connection:
             yield await connection.channel()
 

@@ -30,10 +30,16 @@ T = TypeVar("T")
 
 
 class Channel(ShellChannel):
-    """One channel; created by `Connection.channel`."""
+    """One channel; created by `Connection.channel`.
+
+    `with` closes it.  After the broker has closed it, every call raises the same error.
+
+    Raises: ConnectionInUse from every call that overlaps with a call of another thread.
+    """
 
     def __init__(self, connection: Connection, opening: Token) -> None:
         super().__init__(connection, opening)
+        #: The connection of this channel.
         self.connection = connection
         self._guard = connection.one_thread
         self._ended = False
@@ -45,7 +51,10 @@ class Channel(ShellChannel):
         self.close()
 
     def close(self, code: int = 200, text: str = "") -> None:
-        """Close the channel; its unacked messages are requeued."""
+        """Close the channel; its unacked messages are requeued.  Do nothing if it has ended.
+
+        `code` and `text` tell the broker the reason.
+        """
         with self._guard:
             if not self._ended:
                 self.close_session(code, text)
@@ -102,6 +111,11 @@ class Channel(ShellChannel):
     ) -> None:
         """Publish a message; in confirm mode, return when the broker has confirmed it.
 
+        `body` is bytes, a bytearray or a memoryview.  The exchange routes the message by
+        `routing_key`; the default exchange "" passes it to the queue of that name.  If no queue
+        takes a `mandatory` message, the broker returns it; other messages are dropped then.  A
+        `persistent` message survives a restart of the broker in a durable queue.
+
         The options `headers`, `priority`, `expiration`, `delay` and so on set properties, and take
         precedence over `properties`; times are in seconds.  A delivery mode in the properties takes
         precedence over `persistent`.  `publish` waits while the broker blocks publishers or does
@@ -137,7 +151,10 @@ class Channel(ShellChannel):
     ) -> int:
         """Buffer a message, to be sent by the next call that sends or when 64 KiB are buffered.
 
-        Return the sequence in confirm mode, else 0.
+        The arguments are those of `publish`.  Return the message's sequence number on this channel
+        in confirm mode, else 0.  `wait_for_confirms` waits for the confirms, and raises if a
+        message failed.  `publish_nowait` itself waits only while the broker blocks publishers or
+        does not read.
 
         Raises: as `publish` outside confirm mode.
         """
@@ -211,9 +228,16 @@ class Channel(ShellChannel):
     ) -> Consumer:
         """Start a consumer; iterate it, or let `Connection.process` call `callback`.
 
-        Iteration stops after `inactivity_timeout` seconds without a message and can be resumed.
+        Iteration stops after `inactivity_timeout` seconds without a message (None: never) and can
+        be resumed.
 
-        Raises: NotFound (404), AccessRefused (403), ResourceLocked (405).
+        Messages of a consumer with `no_ack` need no ack, and are lost if this program fails.  While
+        an `exclusive` consumer runs, the queue has no other.  Without a `consumer_tag`, the broker
+        generates one.  `arguments` are those of the broker; `stream_arguments` makes those of a
+        stream.
+
+        Raises: NotFound (404); AccessRefused (403), also if the queue has an exclusive consumer, or
+        has others and this one is exclusive; ResourceLocked (405).
         """
         request = requests.consume(queue, consumer_tag, no_ack, exclusive, arguments)
         handler = self._handler(callback) if callback is not None else None

@@ -47,9 +47,10 @@ def connect(uri: Address = None, **options: Unpack[ConnectOptions]) -> Connectio
     """Connect, log in and open the vhost.
 
     `uri` is one URI or several, as a list or separated by commas; they are tried in order.  Each
-    keyword argument sets one part of the URI.  `amqps://` and `tls=True` verify the broker's
-    certificate unless `ssl` says otherwise.  A lost connection is reopened and everything on it is
-    restored, unless `recover` is False; a `Recovery` sets the limits and the callbacks.
+    keyword argument sets one part of the URI; `timeout` and `heartbeat` are in seconds.  `amqps://`
+    and `tls=True` verify the broker's certificate unless `ssl` says otherwise.  A lost connection
+    is reopened and everything on it is restored, unless `recover` is False; a `Recovery` sets the
+    limits and the callbacks.
 
     Raises: ValueError or TypeError for invalid arguments, or when the URI and a keyword argument
     contradict each other; OSError, TimeoutError or ConnectionLost when no broker answers, or
@@ -71,6 +72,9 @@ def connect(uri: Address = None, **options: Unpack[ConnectOptions]) -> Connectio
 
 class Connection(ShellConnection):
     """One connection; created by `connect`, used by one thread at a time.
+
+    `with` closes it.  It has no thread of its own: it sends heartbeats and reads messages only
+    inside its calls.  A program that is busy elsewhere calls `process` from time to time.
 
     Raises: ConnectionInUse from every call that overlaps with a call of another thread.
     """
@@ -118,7 +122,7 @@ class Connection(ShellConnection):
         self.close()
 
     def close(self, code: int = 200, text: str = "") -> None:
-        """Close the connection and all its channels; do nothing if it has ended."""
+        """Close the connection and all its channels, with a reason; do nothing if it has ended."""
         with self.one_thread:
             self.stop_recovering()
             if self._ended:
@@ -155,7 +159,10 @@ class Connection(ShellConnection):
             return channel
 
     def update_secret(self, new_secret: str, reason: str = "") -> None:
-        """Send the broker a new token.  Raises: NotAllowed (530)."""
+        """Send the broker a new token before the old one expires; later logins use it too.
+
+        Raises: NotAllowed (530) if the broker refuses it, which ends the connection.
+        """
         with self.one_thread:
             request = requests.update_secret(new_secret, reason)
             call = Call(request.result)
@@ -265,7 +272,10 @@ class Connection(ShellConnection):
             self._tick_if_due()
 
     def flush(self) -> None:
-        """Send all pending output; keep reading if the broker does not read."""
+        """Send all pending output, such as messages of `publish_nowait`.
+
+        While the broker does not read, the call waits, and reads what comes in.
+        """
         with self.one_thread:
             self._send()
             while self._unsent and not self._ended:

@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 
 
 class Consumer(ShellConsumer):
-    """One consumer; created and started by `Channel.consume`."""
+    """One consumer; created and started by `Channel.consume`.
+
+    `with` cancels it at the end of the block, and requeues the messages that the program has not
+    taken.  `for` waits for each message, and ends after `inactivity_timeout` seconds without one
+    (then it can be resumed), or after `cancel`.
+
+    Raises from the iteration: ConsumerCancelled when the broker has cancelled the consumer; the
+    channel's error; ConnectionInUse.
+    """
 
     def __init__(
         self,
@@ -33,6 +41,7 @@ class Consumer(ShellConsumer):
     ) -> None:
         super().__init__(queue, no_ack, channel.connection.hold)
         self.callback = callback
+        #: The seconds without a message after which an iteration ends; None: never.
         self.inactivity_timeout = inactivity_timeout
         self._channel = channel
         self._connection = channel.connection

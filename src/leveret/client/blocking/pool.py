@@ -29,7 +29,8 @@ class Pool(ShellPool["Connection"]):
     """A pool with up to `size` connections to each address.
 
     `uri` and `options` are those of `connect`.  A thread waits at most `wait_seconds` for a
-    connection (None: no limit).  A connection is closed after `idle_seconds` without use.  Use the
+    connection (None: no limit).  A connection is closed after `idle_seconds` without use.  Lost
+    connections are replaced, and not recovered unless `recover` says so.  Use the
     pool in `with`, which closes it on exit.
     """
 
@@ -51,6 +52,9 @@ class Pool(ShellPool["Connection"]):
     def connection(self, uri: Address = None) -> Iterator[Connection]:
         """Lend a connection to the pool's address, or to `uri` with the pool's options.
 
+        The connection is lent for the block `with pool.connection() as connection`.  Channels
+        that are still open at its end are closed, and their unacked messages requeued.
+
         Raises: PoolExhausted when none is free in time; Closed; as `connect`.
         """
         key = self._key(uri)
@@ -62,7 +66,10 @@ class Pool(ShellPool["Connection"]):
 
     @contextlib.contextmanager
     def channel(self, uri: Address = None) -> Iterator[Channel]:
-        """Lend a connection as `connection` does, and yield a new channel on it."""
+        """Lend a connection as `connection` does, and yield a new channel on it.
+
+        Raises: as `connection`.
+        """
         with self.connection(uri) as connection:
             yield connection.channel()
 

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class BlockingProducer:
-    """A producer for topic `topic`, with the arguments of `leveret.Producer`; thread-safe."""
+    """A producer for topic `topic`, with the arguments of `leveret.Producer`.
+
+    Any thread may call it.  Its connection is in a thread of its own.  `with` starts and closes it.
+    """
 
     def __init__(self, topic: str, **settings: Any) -> None:
         self._producer = producer.Producer(topic, **settings)
@@ -47,7 +50,10 @@ class BlockingProducer:
         properties: BasicProperties | None = None,
         **options: Unpack[MessageArguments],
     ) -> Acknowledgement:
-        """Deliver a message; return its outcome.  Raises: as `leveret.Producer.deliver`."""
+        """Deliver a message; wait for its outcome and return it, as `leveret.Producer.deliver`.
+
+        Raises: as `leveret.Producer.deliver`.
+        """
         return self._thread.call(
             lambda: self._producer.deliver(body, key, properties=properties, **options)
         )
@@ -55,11 +61,17 @@ class BlockingProducer:
     def deliver_many(
         self, messages: Iterable[Body | Outgoing | tuple[Any, ...]]
     ) -> list[Acknowledgement]:
-        """Deliver messages; return an acknowledgement for each.  Raises: as `deliver`."""
+        """Deliver messages in order; return an acknowledgement for each, in the same order.
+
+        A message is a body, or an `Outgoing` or a tuple of its fields.  Up to `window` of them are
+        on their way at once, which is faster than one `deliver` after the other.
+
+        Raises: as `deliver`; messages before the invalid one may have been delivered.
+        """
         return self._thread.call(lambda: self._producer.deliver_many(messages))
 
     def close(self) -> None:
-        """Wait for pending acknowledgements, then close the connection."""
+        """Wait for pending acknowledgements, as `leveret.Producer.close`, and end the thread."""
         if self._thread.is_open:
             self._thread.call(self._producer.close)
             self._thread.close()
@@ -76,9 +88,11 @@ class BlockingProducer:
 
 
 class BlockingConsumer:
-    """A member of a cluster, with the arguments of `leveret.Consumer`; thread-safe.
+    """A member of a cluster, with the arguments of `leveret.Consumer`.
 
-    If `on_message` is a plain function, it is called in threads of this library.
+    Any thread may call it.  Its connection is in a thread of its own.  A plain function as
+    `on_message` is called in other threads, and a coroutine function in that of the connection.
+    `with` subscribes and unsubscribes.
     """
 
     def __init__(

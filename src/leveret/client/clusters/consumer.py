@@ -54,7 +54,8 @@ class ClusterConsumer:
     `on_message` is called with a `ClusterMessage`, or with a list of them if `max_batch` is
     given, and returns an `Outcome`; None means `Outcome.ACK`, an exception `Outcome.RETRY`.  For a
     batch it returns one outcome for all messages or a list with one for each.  A coroutine function
-    runs in the event loop, and a plain function in a thread.
+    runs in the event loop, and a plain function in a thread.  `async with` subscribes and
+    unsubscribes.
 
     Times are in seconds:
 

@@ -13,18 +13,20 @@ if TYPE_CHECKING:
 
 
 class ClusterMessage:
-    """A message of a topic.
+    """A message of a topic, as `on_message` gets it.
 
-    `attempt` counts from 1.  In a cluster without partitions it counts all redeliveries, including
-    those after a member was killed; in a partition it counts the calls of this member.
-    `partition` is the partition's number, or None in a cluster without partitions.
+    It has no ack: the `Outcome` that `on_message` returns settles it.
     """
 
     __slots__ = ("_message", "attempt", "partition")
 
     def __init__(self, message: Message, attempt: int, partition: int | None) -> None:
         self._message = message
+        #: The number of this attempt, from 1.  In a cluster without partitions it counts all
+        #: redeliveries, also those after a member was killed; in a partition, the calls of this
+        #: member.
         self.attempt = attempt
+        #: The partition's number, or None in a cluster without partitions.
         self.partition = partition
 
     def again(self) -> ClusterMessage:
@@ -48,7 +50,7 @@ class ClusterMessage:
 
     @property
     def headers(self) -> dict[str, object]:
-        """The headers; empty if the message has none."""
+        """The headers, with times as datetimes in UTC; empty if the message has none."""
         return self._message.headers
 
     @property

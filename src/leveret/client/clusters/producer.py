@@ -46,10 +46,13 @@ class DeliveryStatus(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """The outcome of one delivery, with its message ID; `error` is set for FAILED."""
+    """The outcome of one delivery."""
 
+    #: The outcome.
     status: DeliveryStatus
+    #: The message ID, which `deliver` generates if the properties have none.
     message_id: str
+    #: Why the outcome is unknown, for FAILED; otherwise None.
     error: Exception | None = None
 
     @property
@@ -61,8 +64,11 @@ class Acknowledgement:
 class Outgoing(NamedTuple):
     """One message for `Producer.deliver_many`, which also accepts a plain tuple."""
 
+    #: The body: bytes, a bytearray or a memoryview.
     body: Body
+    #: The key; messages with the same key stay in order in clusters with partitions.
     key: str = ""
+    #: The properties, or None for the defaults of `deliver`.
     properties: BasicProperties | None = None
 
 
@@ -76,7 +82,7 @@ class Producer:
     It connects on the first delivery or on `start`, and reconnects after a lost connection.
     At most `window` deliveries are unacknowledged at once; further deliveries wait before they are
     sent.  `close` waits at most `close_timeout` seconds for acknowledgements.  `uri` and
-    `options` are those of `leveret.client.connect`.
+    `options` are those of `leveret.client.connect`.  `async with` starts and closes it.
 
     Raises: ValueError or TypeError with the argument's name.
     """
@@ -92,6 +98,7 @@ class Producer:
     ) -> None:
         if window < 1:
             raise ValueError(f"window is {window}: it must be at least 1")
+        #: The topic.
         self.topic = checked_name("topic", topic)
         self._uri = uri
         split(options)  # refuses unknown arguments

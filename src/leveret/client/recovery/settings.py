@@ -54,32 +54,37 @@ class GaveUp:
     error: Exception
 
 
+#: What `Recovery.on_event` is called with: `Disconnected`, `Reconnecting`, `Recovered` or `GaveUp`.
 RecoveryEvent = Disconnected | Reconnecting | Recovered | GaveUp
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The limits, delays and callback of recovery; a limit of None means no limit.
-
-    Each delay is random, between half and all of the current value.  `on_event` is called with each
-    `RecoveryEvent`; its errors are logged and ignored.  A consumer that the broker cancels checks
-    for its queue up to `consumer_attempts_max` times.  If an exclusive queue or consumer is locked,
-    the lost connection is assumed to own it for `exclusive_seconds_max`; after that it counts as
-    refused.  If the broker is Leveret, `numbered` adds the headers `x-publisher` and
-    `x-publishing-id` to publishes in confirm mode, so that the broker drops repeats (publisher
-    deduplication).
+    """The limits, delays and callback of recovery, for `connect(recover=…)`.
 
     Raises: ValueError for a negative limit or delay.
     """
 
+    #: The attempts after a loss before the connection ends with the last error; None: no limit.
     reconnect_attempts_max: int | None = None
+    #: The seconds after a loss in which another attempt begins; None: no limit.
     reconnect_seconds_max: float | None = None
+    #: How often a consumer that the broker cancels looks for its queue, before it ends.
     consumer_attempts_max: int = 10
+    #: The seconds after a loss in which the lost connection is assumed to hold a locked exclusive
+    #: queue or consumer; after that, it counts as refused.  None: no limit.
     exclusive_seconds_max: float | None = EXCLUSIVE_SECONDS_MAX
+    #: The delay before the first attempt, which doubles with each one.  The actual delay is random,
+    #: between half of it and the whole.
     delay_seconds: float = DELAY_SECONDS
+    #: The maximum of the delay.
     delay_seconds_max: float = DELAY_SECONDS_MAX
+    #: Whether to add the headers `x-publisher` and `x-publishing-id` to publishes in confirm mode,
+    #: if the broker is Leveret, so that it drops repeats (publisher deduplication).
     numbered: bool = False
+    #: A function that is called with each `RecoveryEvent`; its errors are logged and ignored.
     on_event: Callable[[RecoveryEvent], object] | None = None
+    #: The source of the random delays: a function that returns a number from 0 to 1.
     random: Callable[[], float] = field(default=random.random, repr=False)
 
     def __post_init__(self) -> None:

@@ -72,7 +72,7 @@ class ShellChannel(ChannelOwner):
 
     @property
     def number(self) -> int:
-        """The channel's number."""
+        """The channel's number on its connection, from 1."""
         return self.session.number
 
     @property
@@ -88,29 +88,42 @@ class ShellChannel(ChannelOwner):
     def ack(self, delivery_tag: int = 0, *, multiple: bool = False) -> None:
         """Ack one delivery, or with `multiple` all up to it; tag 0 with `multiple` means all.
 
-        Raises: the channel's error when it is closed; ConnectionInUse.
+        `message.ack()` acks one message.  The broker closes the channel for an unknown tag (406).
+
+        Raises: the channel's error when it is closed; DeliveryLost for a delivery of a lost
+        connection; ConnectionInUse.
         """
         with self._guard:
             self.session.ack(delivery_tag, multiple)
             self._acked()
 
     def nack(self, delivery_tag: int = 0, *, multiple: bool = False, requeue: bool = True) -> None:
-        """Nack one delivery, or with `multiple` all up to it.
+        """Nack one delivery, or with `multiple` all up to it; tag 0 with `multiple` means all.
 
-        Raises: the channel's error when it is closed; ConnectionInUse.
+        With `requeue` the broker delivers the messages again; otherwise it dead-letters or drops
+        them.
+
+        Raises: as `ack`.
         """
         with self._guard:
             self.session.nack(delivery_tag, multiple, requeue)
             self._wrote()
 
     def reject(self, delivery_tag: int, *, requeue: bool = True) -> None:
-        """Reject one delivery.  Raises: the channel's error when it is closed; ConnectionInUse."""
+        """Reject one delivery: requeue it, or let the broker dead-letter or drop it.
+
+        Raises: as `ack`.
+        """
         with self._guard:
             self.session.reject(delivery_tag, requeue)
             self._wrote()
 
     def on_return(self, callback: Callable[[ReturnedMessage], object] | None) -> None:
-        """Call `callback` with mandatory messages that are returned outside confirm mode."""
+        """Call `callback` with each mandatory message that is returned outside confirm mode.
+
+        Without a callback, such messages are logged.  In confirm mode, `publish` and
+        `wait_for_confirms` raise Returned instead.
+        """
         self._return_callback = callback
 
     def came_back(self, message: ReturnedMessage) -> None:
@@ -166,7 +179,7 @@ class ShellChannel(ChannelOwner):
 
     @property
     def flow_active(self) -> bool:
-        """Whether the broker accepts publishes on this channel."""
+        """Whether the broker accepts publishes on this channel (`channel.flow`)."""
         return self._flow_active
 
     def flow_changed(self, active: bool) -> None:

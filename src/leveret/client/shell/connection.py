@@ -52,12 +52,10 @@ UNANSWERED: Final = (OSError, ConnectionForced)
 
 
 class ShellConnection(ABC):
-    """A connection of a shell; `session` is its sans-IO state.
-
-    `blocked_reason` is the broker's reason while it blocks publishers, else None.
-    """
+    """A connection of a shell; `session` is its sans-IO state."""
 
     def __init__(self, parameters: Parameters, prepared: Prepared) -> None:
+        #: The address and the login.
         self.parameters = parameters
         self._prepared = prepared
         self.traces = prepared.traces
@@ -72,13 +70,16 @@ class ShellConnection(ABC):
             self.session = self.recoverer.session(monotonic_ms(), parameters)
         #: True from a loss until recovery succeeds or is given up.
         self._is_attempting = False
+        #: The broker's reason while it blocks publishers, else None.
         self.blocked_reason: str | None = None
         self._input_bytes = 0
         #: The size of the last batch of messages.
         self._newest_bytes = 0
-        #: See `leveret.limits` for the reasons of these limits; an application may lower them.
+        #: The `input_bytes` above which asyncio reads only for awaited replies; adjustable.
         self.input_bytes_high = _INPUT_BYTES_HIGH
+        #: The `input_bytes` above which the connection ends with InputFull; adjustable.
         self.input_bytes_max = CLIENT_INPUT_BYTES_MAX
+        #: The unsent bytes above which `publish_nowait` of asyncio raises OutputFull; adjustable.
         self.output_bytes_max = CLIENT_OUTPUT_BYTES_MAX
 
     @property
@@ -125,7 +126,7 @@ class ShellConnection(ABC):
 
     @property
     def server_properties(self) -> dict[str, object]:
-        """The broker's server properties."""
+        """What the broker tells about itself: `product`, `version`, `capabilities` and so on."""
         return self.session.server_properties
 
     def __dir__(self) -> list[str]:

@@ -28,7 +28,9 @@ class ShellConsumer:
     """A consumer of `queue`; `hold` counts the bytes of buffered messages."""
 
     def __init__(self, queue: str, no_ack: bool, hold: Callable[[int], None]) -> None:
+        #: The queue, by the name that was given.
         self.queue = queue
+        #: The consumer's tag; empty before the start.
         self.consumer_tag = ""
         self._no_ack = no_ack
         self._hold = hold

@@ -54,10 +54,13 @@ T = TypeVar("T")
 
 
 class DeclareOk(NamedTuple):
-    """A declared queue: its name (generated for ""), and its ready messages and consumers."""
+    """The result of `queue_declare`; it unpacks as `queue, message_count, consumer_count`."""
 
+    #: The queue's name, which the broker generates if none is given.
     queue: str
+    #: The number of ready messages.
     message_count: int
+    #: The number of consumers.
     consumer_count: int
 
 
@@ -103,11 +106,17 @@ def queue_declare(
     auto_delete: bool = False,
     arguments: Mapping[str, object] | None = None,
 ) -> Request[DeclareOk]:
-    """Create a queue, or with `passive` check that it exists.
+    """Create a queue, or with `passive` only check that it exists; return its name and counts.
 
-    Unless `durable` is given, a queue is durable if it is not exclusive.
+    For an empty name, the broker generates one.  A queue that exists must have the same attributes
+    and arguments.  A durable queue survives a restart of the broker; unless `durable` is given, a
+    queue is durable if it is not exclusive.  An exclusive queue serves this connection only, and is
+    deleted when the connection ends.  An `auto_delete` queue is deleted when its last consumer
+    ends.  `arguments` are those of the broker, such as `x-max-length`.
 
-    Raises: NotFound (404), ResourceLocked (405), PreconditionFailed (406), AccessRefused (403).
+    Raises: NotFound (404) if a passive declare finds no queue; ResourceLocked (405) if the queue is
+    exclusive to another connection; PreconditionFailed (406) if it exists with other attributes or
+    arguments, or an argument is invalid; AccessRefused (403).
     """
     method = QueueDeclare(
         queue=checked("queue", queue),
@@ -132,7 +141,14 @@ def queue_bind(
     binding_key: str = "",
     arguments: Mapping[str, object] | None = None,
 ) -> Request[None]:
-    """Bind a queue to an exchange.  Raises: NotFound (404), AccessRefused (403)."""
+    """Bind a queue to an exchange, so that it gets the messages that match.
+
+    What matches depends on the type of the exchange: for `direct`, routing keys equal to
+    `binding_key`; for `topic`, keys that match it as a pattern; for `fanout`, all messages; for
+    `headers`, messages whose headers match `arguments`.
+
+    Raises: NotFound (404) if the queue or the exchange does not exist; AccessRefused (403).
+    """
     method = QueueBind(
         queue=checked("queue", queue),
         exchange=checked("exchange", exchange),
@@ -148,7 +164,10 @@ def queue_unbind(
     binding_key: str = "",
     arguments: Mapping[str, object] | None = None,
 ) -> Request[None]:
-    """Remove a binding.  Raises: NotFound (404)."""
+    """Remove the binding with this key and these arguments; do nothing if there is none.
+
+    Raises: NotFound (404) if the queue or the exchange does not exist; AccessRefused (403).
+    """
     method = QueueUnbind(
         queue=checked("queue", queue),
         exchange=checked("exchange", exchange),
@@ -159,7 +178,10 @@ def queue_unbind(
 
 
 def queue_purge(queue: str) -> Request[int]:
-    """Drop a queue's ready messages; return their number.  Raises: NotFound (404)."""
+    """Drop the ready messages of a queue; return their number.  Unacked messages are kept.
+
+    Raises: NotFound (404); ResourceLocked (405); AccessRefused (403).
+    """
     return Request(QueuePurge(queue=checked("queue", queue)), _purged)
 
 
@@ -169,7 +191,14 @@ def _purged(reply: Replied) -> int:
 
 
 def queue_delete(queue: str, *, if_unused: bool = False, if_empty: bool = False) -> Request[int]:
-    """Delete a queue; return the number of its messages.  Raises: PreconditionFailed (406)."""
+    """Delete a queue with its messages; return the number of ready ones, 0 if there is no queue.
+
+    With `if_unused` only a queue without consumers is deleted, and with `if_empty` only one without
+    ready messages.
+
+    Raises: PreconditionFailed (406) if such a condition does not hold; ResourceLocked (405);
+    AccessRefused (403).
+    """
     method = QueueDelete(queue=checked("queue", queue), if_unused=if_unused, if_empty=if_empty)
     return Request(method, _deleted)
 
@@ -192,9 +221,14 @@ def exchange_declare(
     internal: bool = False,
     arguments: Mapping[str, object] | None = None,
 ) -> Request[None]:
-    """Create an exchange, or with `passive` check that it exists.
+    """Create an exchange, or with `passive` only check that it exists.
 
-    Raises: NotFound (404), PreconditionFailed (406), AccessRefused (403).
+    `exchange_type` is `direct`, `fanout`, `topic`, `headers` or another type that the broker has.
+    An exchange that exists must have the same type and attributes.  An `auto_delete` exchange is
+    deleted with its last binding.  To an internal exchange, only other exchanges pass messages.
+
+    Raises: NotFound (404) if a passive declare finds no exchange; PreconditionFailed (406) if it
+    exists with another type or attributes, or the type is unknown; AccessRefused (403).
     """
     method = ExchangeDeclare(
         exchange=checked("exchange", exchange),
@@ -209,7 +243,12 @@ def exchange_declare(
 
 
 def exchange_delete(exchange: str, *, if_unused: bool = False) -> Request[None]:
-    """Delete an exchange.  Raises: PreconditionFailed (406), AccessRefused (403)."""
+    """Delete an exchange with its bindings; do nothing if it does not exist.
+
+    With `if_unused` only an exchange without bindings is deleted.
+
+    Raises: PreconditionFailed (406) if that does not hold; AccessRefused (403).
+    """
     return Request(
         ExchangeDelete(exchange=checked("exchange", exchange), if_unused=if_unused), _nothing
     )
@@ -221,7 +260,10 @@ def exchange_bind(
     binding_key: str = "",
     arguments: Mapping[str, object] | None = None,
 ) -> Request[None]:
-    """Bind exchange `destination` to exchange `source`.  Raises: NotFound (404)."""
+    """Bind exchange `destination` to exchange `source`, as `queue_bind` binds a queue.
+
+    Raises: NotFound (404) if one of them does not exist; AccessRefused (403).
+    """
     method = ExchangeBind(
         destination=checked("destination", destination),
         source=checked("source", source),
@@ -237,7 +279,10 @@ def exchange_unbind(
     binding_key: str = "",
     arguments: Mapping[str, object] | None = None,
 ) -> Request[None]:
-    """Remove an exchange-to-exchange binding.  Raises: NotFound (404)."""
+    """Remove a binding of one exchange to another; do nothing if there is none.
+
+    Raises: NotFound (404) if one of them does not exist; AccessRefused (403).
+    """
     method = ExchangeUnbind(
         destination=checked("destination", destination),
         source=checked("source", source),
@@ -279,7 +324,12 @@ def cancel(consumer_tag: str) -> Request[None]:
 
 
 def get(queue: str, *, no_ack: bool = False) -> Request[Message | None]:
-    """Return one message, or None if the queue is empty.  Raises: NotFound (404)."""
+    """Return one message, or None if the queue is empty.
+
+    The message must be acked unless `no_ack` is True.  To read many messages, use `consume`.
+
+    Raises: NotFound (404); ResourceLocked (405); AccessRefused (403).
+    """
     return Request(BasicGet(queue=checked("queue", queue), no_ack=no_ack), _got)
 
 
@@ -289,16 +339,24 @@ def _got(reply: Replied) -> Message | None:
 
 
 def qos(prefetch_count: int = 0, *, prefetch_size: int = 0, global_: bool = False) -> Request[None]:
-    """Limit the number of unacked messages; 0 means no limit.
+    """Limit the number of unacked messages to `prefetch_count`; 0 means no limit.
 
-    Applies to consumers started later, or with `global_` to the whole channel.
+    The limit applies to each consumer of the channel that is started later, or with `global_` to
+    all consumers of the channel together.  It does not apply to consumers with `no_ack`.  Leveret
+    and RabbitMQ support no other `prefetch_size` than 0.
+
+    Raises: NotImplementedFault (540) for another `prefetch_size`, which ends the connection.
     """
     method = BasicQos(prefetch_size=prefetch_size, prefetch_count=prefetch_count, global_=global_)
     return Request(method, _nothing)
 
 
 def recover(*, requeue: bool = True) -> Request[None]:
-    """Redeliver this channel's unacked messages."""
+    """Requeue the unacked messages of this channel, so that they are delivered again.
+
+    Raises: NotImplementedFault (540) from Leveret and RabbitMQ if `requeue` is False, which ends
+    the connection.
+    """
     return Request(BasicRecover(requeue=requeue), _nothing)
 
 
@@ -306,22 +364,39 @@ def recover(*, requeue: bool = True) -> Request[None]:
 
 
 def confirm_select() -> Request[None]:
-    """Enable confirm mode for later publishes.  Raises: PreconditionFailed (406) after tx."""
+    """Put the channel into confirm mode: the broker confirms or nacks each later publish.
+
+    A confirmed message is routed, and if it is persistent, on disk in its durable queues.
+
+    Raises: PreconditionFailed (406) if the channel is transactional.
+    """
     return Request(ConfirmSelect(), _nothing)
 
 
 def tx_select() -> Request[None]:
-    """Make the channel transactional.  Raises: PreconditionFailed (406) in confirm mode."""
+    """Make the channel transactional: later publishes and acks take effect with `tx_commit`.
+
+    Raises: PreconditionFailed (406) in confirm mode.
+    """
     return Request(TxSelect(), _nothing)
 
 
 def tx_commit() -> Request[None]:
-    """Commit publishes and acks since the last commit.  Raises: PreconditionFailed."""
+    """Execute all publishes and acks since the last commit or rollback.
+
+    Raises: PreconditionFailed (406) if the channel is not transactional, or a full queue refused a
+    message; TransactionLost if the connection was lost during the transaction.
+    """
     return Request(TxCommit(), _nothing)
 
 
 def tx_rollback() -> Request[None]:
-    """Discard publishes and acks since the last commit.  Raises: PreconditionFailed (406)."""
+    """Discard all publishes and acks since the last commit or rollback.
+
+    Messages whose ack is discarded stay unacked.
+
+    Raises: PreconditionFailed (406) if the channel is not transactional.
+    """
     return Request(TxRollback(), _nothing)
 
 
