@@ -21,9 +21,13 @@ _LABELS: Final = ("query", "query_id", "stream")
 class Lag:
     """The number of messages of each stream that a query has not read after a batch."""
 
+    #: Spark's id of the query.
     query_id: str
+    #: The name of the query, if it has one.
     query_name: str | None
+    #: The number of the batch.
     batch: int
+    #: The number of messages of each stream, by its name.
     streams: Mapping[str, int]
     #: The approximate bytes of these messages, for streams whose broker reports sizes.
     bytes: Mapping[str, int] = field(default_factory=dict)

@@ -97,8 +97,9 @@ def watch_lag(
 ) -> LagListener:
     """Track the lag of all streaming queries of a session, and return the listener.
 
-    With `port`, the lag is served to Prometheus without a password, at
-    `http://address:port/metrics`.  With `registry`, it is registered there.
+    `on_lag` is called with the lag of a query after each of its batches.  With `port`, the lag is
+    served to Prometheus without a password, at `http://address:port/metrics`; port 0 chooses a free
+    one.  With `registry`, it is registered there instead.
 
     Raises: ImportError if either is given without prometheus-client; OSError if the port is in use.
     """
@@ -144,7 +145,11 @@ def watch_writes(
     result_file: str | Path,
     on_written: Callable[[StreamingQueryProgress, Sequence[WriteResult]], object],
 ) -> WriteListener:
-    """Report the writes of a session's streaming queries, from the file of their `resultFile`."""
+    """Report the writes of a session's streaming queries, and return the listener.
+
+    `result_file` is the value of their option `resultFile`.  `on_written` is called after each
+    batch with the progress of the query and the results of the batch.
+    """
     listener = WriteListener(result_file, on_written)
     spark.streams.addListener(listener)
     return listener

@@ -79,18 +79,23 @@ def session(
     lag_port: int | None = None,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Return a Spark session; `memory` is the driver's, `fast` is for short runs and tests.
+    """Return a Spark session that finds the data source, on one machine or a driver on a cluster.
 
-    Without `master`, the master and the other settings of spark-submit apply.
+    It chooses Java and Python, and sets the time zone UTC, Arrow, and the pushing of filters to
+    sources.  For a local master, it also sets addresses and a small shuffle.  If a session is
+    running, it is returned, with all settings that can still be changed.
 
-    With `quiet`, a JVM that this call starts on this machine logs nothing.  Errors are raised.
+    - `master`: as for Spark; with None, the master and the other settings of spark-submit apply.
+    - `memory`: the heap of the driver, for a local master.
+    - `fast`: settings for short runs and tests.
+    - `quiet`: a JVM that this call starts on this machine logs nothing.  Errors are raised.
+    - `lag_port`: the port at which the lag of streaming queries is served to Prometheus, as
+      `watch_lag` does.
+    - `config`: Spark settings, which override those of this function.
 
-    With `lag_port`, the lag of streaming queries is served to Prometheus (`listener.watch_lag`).
-
-    `config` contains Spark settings that override those of this function.
-
-    Raises: JavaError if no suitable Java is found; PythonError if the Python that Spark would start
-    cannot run the source; ImportError without PySpark.
+    Raises: `leveret.spark.java.JavaError` if no suitable Java is found;
+    `leveret.spark.python.PythonError` if the Python that Spark would start cannot run the source;
+    ImportError without PySpark.
     """
     try:
         from pyspark.sql import SparkSession

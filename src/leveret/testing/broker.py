@@ -46,7 +46,8 @@ class EmbeddedBroker:
     All methods may be called from any thread, even while clients wait for the broker.  In a forked
     child process the broker does not run; the child can only leave the `with` block.
 
-    Raises: ConfigError: an unknown setting or an invalid value.
+    Raises: `leveret.config.ConfigError` for an unknown setting or an invalid value; NotRunning from
+    methods that need the broker to run; BrokerFailed if it has failed.
     """
 
     def __init__(
@@ -276,7 +277,7 @@ class EmbeddedBroker:
     def add_vhost(self, name: str = "") -> VirtualHost:
         """Add a vhost with full permissions for the default user; return the vhost.
 
-        By default, a unique name is generated.
+        By default, a unique name is generated.  A vhost of that name may already exist.
         """
         chosen = name or f"test-{secrets.token_hex(6)}"
         self._call(lambda handles: handles.add_vhost(chosen))
@@ -292,7 +293,7 @@ class EmbeddedBroker:
     # -- faults ------------------------------------------------------------------------------------
 
     def connections(self) -> int:
-        """Return the number of connected clients."""
+        """Return the number of connections of clients."""
         return self._call(lambda handles: handles.connections())
 
     def drop_connections(self) -> int:
@@ -316,7 +317,7 @@ class EmbeddedBroker:
         return self._undone(self.unblock)
 
     def unblock(self) -> None:
-        """Unblock publishers (`connection.unblocked`)."""
+        """End `block`: unblock publishers (`connection.unblocked`)."""
         self._call(lambda handles: handles.block(False))
 
     def fill_disk(self) -> contextlib.AbstractContextManager[None]:
@@ -360,7 +361,7 @@ class EmbeddedBroker:
         `queue.declare` or `basic.publish`: the broker closes the channel with `code` and `text`,
         or the connection if the method belongs to the connection.
 
-        Raises: ValueError: an unknown method, or a code that does not fit the method.
+        Raises: ValueError for an unknown method, or a code that does not fit the method.
         """
         if method == "connection":
             self._call(lambda handles: handles.reset_next(count))
@@ -374,7 +375,7 @@ class EmbeddedBroker:
         This affects the TTL of messages and queues, delays, retries and leases.  It also affects
         heartbeats: clients count as silent for the whole time, unless `heartbeats` is False.
 
-        Raises: ValueError: a negative time, or more than a hundred years.
+        Raises: ValueError for a negative time, or more than a hundred years.
         """
         if seconds < 0:
             raise ValueError("the clock cannot go back")
@@ -383,7 +384,7 @@ class EmbeddedBroker:
         self._call(lambda handles: handles.advance(seconds, heartbeats))
 
     def heal(self) -> None:
-        """Undo all faults: blocks, delays, a full disk, and pending refusals."""
+        """Undo all faults: blocks, delays, a full disk, and pending refusals and nacks."""
         self._call(lambda handles: handles.heal())
 
     # -- checks ------------------------------------------------------------------------------------
@@ -414,10 +415,12 @@ class EmbeddedBroker:
 
 
 class VirtualHost:
-    """One vhost of the embedded broker; use `broker` to inject faults."""
+    """One vhost of the embedded broker."""
 
     def __init__(self, broker: EmbeddedBroker, name: str) -> None:
+        #: The broker, for example to inject faults.
         self.broker = broker
+        #: The name of the vhost.
         self.name = name
 
     @property
@@ -434,7 +437,10 @@ class VirtualHost:
         return await asynchronous.connect(self.url, heartbeat=0)
 
     def delete(self) -> None:
-        """Delete the vhost with everything in it."""
+        """Delete the vhost with everything in it, and close its connections.
+
+        Raises: NotFound (404) if it was deleted before.
+        """
         self.broker.delete_vhost(self.name)
 
 

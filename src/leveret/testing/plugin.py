@@ -22,13 +22,16 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def leveret_settings() -> dict[str, Any]:
-    """Return the settings of `leveret_server`; override it in a `conftest.py`."""
+    """Return the keyword arguments of the broker; override it in a `conftest.py`."""
     return {}
 
 
 @pytest.fixture(scope="session")
 def leveret_server(leveret_settings: dict[str, Any]) -> Iterator[EmbeddedBroker]:
-    """Yield the broker of the session; it stops after the last test."""
+    """Yield the broker of the session, which the first test that needs it starts.
+
+    It stops after the last test.  Each worker of pytest-xdist has its own.
+    """
     from leveret.testing.broker import EmbeddedBroker
 
     with EmbeddedBroker(**leveret_settings) as broker:

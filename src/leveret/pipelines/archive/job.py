@@ -156,11 +156,16 @@ class QueryOptions(ArchiveOptions):
 def archive(spark: SparkSession, job: RunOptions) -> ArchiveResult:
     """Archive the messages of streams that are not archived yet; return the result.
 
-    The first run starts at the earliest message, and each later run where the last one ended.
+    `uri` is the broker, and `path` a directory or a location that the format can write to.  The
+    first run starts at the earliest message, and each later run where the last one ended, which
+    `checkpoint` stores (by default in the archive).
+
     `format` is `parquet`, `delta` or `iceberg`.  For an Iceberg table, `table` is its name, and
     `catalog` is a catalog in pyiceberg's configuration.  `partition_by` is `date` or `hour`.
-    `options` are further options of the data source, such as `failOnDataLoss`.  If `html_path` is
-    given, a page about the run is written to it.
+    `max_offsets_per_trigger` is the number of messages of one batch.  `password_env` names the
+    environment variable with the password.  `options` are further options of the data source, such
+    as `failOnDataLoss`.  If `html_path` is given, a page about the run is written to it.
+    `progress` is called with a line of text after each batch.
 
     Raises: JobError (a ValueError) for invalid arguments, such as a checkpoint of another archive;
     ImportError if the format's package is not installed; StreamingQueryException, with the cause in
@@ -187,9 +192,10 @@ def archive(spark: SparkSession, job: RunOptions) -> ArchiveResult:
 
 @takes(QueryOptions)
 def start_archive(spark: SparkSession, job: QueryOptions) -> StreamingQuery:
-    """Start a query that archives until it is stopped; `trigger` as in `DataStreamWriter`.
+    """Start a query that archives until it is stopped, with the arguments of `archive`.
 
-    By default, a batch starts every minute, because each batch writes at least one file.
+    `trigger` is that of `DataStreamWriter.trigger`, such as `{"processingTime": "5 minutes"}`.  By
+    default, a batch starts every minute, because each batch writes at least one file.
 
     Raises: as `archive`.
     """

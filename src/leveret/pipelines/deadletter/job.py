@@ -80,10 +80,14 @@ class DeadLetterOptions(SourceOptions):
 def deadletter(spark: SparkSession, job: DeadLetterOptions) -> DeadLetters:
     """Group the dead letters of a stream or a queue (with `uri`), an archive or a table.
 
-    `error_path` is the path of the error in a JSON body, such as `$.error.message`.
-    `error_headers` are headers that may contain the error.
+    The source is `uri` with `stream` or `from_queue`, whose messages stay there, or `path`, or
+    `rows` with the columns of the data source.  Dead letters from `since` to before `until` count.
 
-    Raises: JobError for invalid arguments; Spark's exceptions.
+    `error_path` is the path of the error in a JSON body, such as `$.error.message`.
+    `error_headers` are headers that may contain the error.  `window` is the length of a bar of the
+    page.  The other arguments are those of `archive`.
+
+    Raises: JobError (a ValueError) for invalid arguments; Spark's exceptions.
     """
     rows, source = _source(spark, job)
     with stages(spark, job.progress, f"dead letters of {source}"):

@@ -92,11 +92,13 @@ def republish(spark: SparkSession, job: RepublishOptions) -> Sent:
     all queues bound to these.  A letter that no queue took (reason `unroutable`) is always sent as
     published.
 
-    `rows` is a table with the columns of an archive, for which the job needs a `name`.  The options
-    that select letters are optional.  `options` and `to_options` are further options of source and
-    sink.
+    `to_uri` is the broker to publish to, whose options are `to_password_env` and `to_options`.  The
+    source and the other arguments are those of `replay`.  `reason`, `queue` and `fingerprint` (of
+    the error, as `deadletter` reports it) select letters, and so do `since` and `until`.
+    `unroutable` and `dedup` are those of a `Destination`.
 
-    Raises: JobError for invalid arguments; Spark's exceptions, with the source's or sink's reason.
+    Raises: JobError (a ValueError) for invalid arguments; Spark's exceptions, with the source's or
+    sink's reason.
     """
 
     def choose(rows: DataFrame) -> DataFrame:

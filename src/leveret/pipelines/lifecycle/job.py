@@ -77,6 +77,9 @@ class LifecycleOptions(SourceOptions):
 def lifecycle(spark: SparkSession, job: LifecycleOptions) -> Lifecycle:
     """Report latencies and outcomes of messages, from events of a broker (`uri`) or an archive.
 
+    `stream` is the stream of the events.  A message is *stuck* if it has not ended and had no event
+    for `stuck_after`, a span such as `10 minutes`.  The other arguments are those of `archive`.
+
     `now` is the current time for an archive (`path`), by default the time of its newest event.  For
     a broker, the current time is read from its clock.
 
@@ -115,6 +118,9 @@ def read_events(rows: DataFrame) -> DataFrame:
 
 def lives(events: DataFrame) -> DataFrame:
     """Return a row for each message in each queue, for further queries.
+
+    `events` is a table that `leveret.pipelines.lifecycle.job.read_events` makes of the messages of
+    a stream of events.
 
     The columns are vhost, queue, sequence, the known properties of the message, the times
     `taken_ms`, `routed_ms`, `delivered_ms` (of the first delivery) and `ended_ms`, the outcome

@@ -99,11 +99,16 @@ def replay(spark: SparkSession, job: ReplayOptions) -> Sent:
 
     `rows` is a table with the columns of an archive, for which the job needs a `name`.
 
-    Times, an exchange, topic patterns and headers select messages.  If the destination names no
-    exchange, stream or queue, messages are published to their original exchanges.  If `html_path`
-    is given, a page about the run is written to it.
+    Messages are selected by `since` and `until` (before it), `from_exchange`, `patterns` of routing
+    keys and `headers` (by name and text, or None for any value).  If the destination names no
+    exchange, stream or queue, messages are published to their original exchanges.
 
-    Raises: JobError for invalid arguments; Spark's exceptions, with the source's or sink's reason.
+    `rate` is the maximum number of messages per second.  After each `step` of messages,
+    `checkpoint`, a file on the driver's machine, stores the progress.  A broker recognizes a
+    repeated run by `name`, and drops its messages.  The other arguments are those of `archive`.
+
+    Raises: JobError (a ValueError) for invalid arguments; Spark's exceptions, with the source's or
+    sink's reason.
     """
     sent = send(spark, _parts(spark, job), job.own_name, job.to, job)
     if job.html_path is not None:

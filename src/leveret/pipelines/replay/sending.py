@@ -68,7 +68,12 @@ _OF_DEATHS: Final = ("x-death", "x-first-death-", "x-last-death-")
 class Destination:
     """The destination of messages: an exchange, a stream, a queue, or the original exchanges.
 
-    `dedup=False` is for brokers without deduplication; a repeated run then publishes again.
+    `routing_key` replaces the messages' own with an `exchange`.  `password_env` names the
+    environment variable with the password.  `unroutable` is what happens to messages that no queue
+    takes: `fail`, `drop` or `dead-letter:<exchange>`.  `dedup=False` is for brokers without
+    deduplication; a repeated run then publishes again.  `options` are further options of the sink.
+
+    Raises: JobError (a ValueError) for destinations that exclude each other.
     """
 
     uri: str = field(repr=False)
@@ -197,7 +202,7 @@ class ReplayPart:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: the messages of a source from `start` to before `end`, and its times."""
+    """One step: the messages of a source with offsets from `start` to before `end`."""
 
     source: str
     start: int
@@ -211,19 +216,21 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The result of a run, which sent `messages`.
+    """The result of a run."""
 
-    Of these, the broker dropped `known`, which it had received before, and no queue took
-    `unroutable`, even if they were sent to a dead-letter exchange.  `steps` has the last of
-    `steps_total` steps, at most `STEPS_KEPT`.
-    """
-
+    #: The name of the job, by which a broker recognizes a repeated run.
     name: str
+    #: The number of messages that the run sent.
     messages: int
+    #: The offset of each source at which a later run begins.
     next_offsets: Mapping[str, int]
+    #: How many of the messages the broker dropped, because it had received them before.
     known: int = 0
+    #: How many of the messages no queue took, even if they were sent to a dead-letter exchange.
     unroutable: int = 0
+    #: The last steps, at most 2,000.
     steps: tuple[Step, ...] = ()
+    #: The number of all steps.
     steps_total: int = 0
 
     @property

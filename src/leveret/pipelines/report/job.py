@@ -54,10 +54,12 @@ class ReportOptions(SourceOptions):
 def report(spark: SparkSession, job: ReportOptions) -> Report:
     """Report the traffic of a stream (`uri` and `stream`) or of an archive (`path`).
 
-    With `path`, `stream` selects one of the archive's streams.  If `html_path` is given, a page is
-    written to it.
+    With `path`, `stream` selects one of the archive's streams.  `window` is the length of a window
+    of time, such as `1 minute` or `6 hours`.  `password_env` names the environment variable with
+    the password, and `options` are further options of the data source.  If `html_path` is given, a
+    page is written to it.
 
-    Raises: ValueError for invalid sources or an invalid window; Spark's exceptions.
+    Raises: JobError (a ValueError) for invalid sources or an invalid window; Spark's exceptions.
     """
     rows, source = messages(spark, job, _COLUMNS)
     found = summarize(rows, source, span_seconds("window", job.window))
@@ -74,6 +76,8 @@ def report(spark: SparkSession, job: ReportOptions) -> Report:
 
 def traffic(rows: DataFrame, window_seconds: int) -> DataFrame:
     """Return a table of messages and bytes by window, exchange and routing key.
+
+    `rows` have the columns of the data source or of an archive.
 
     `sizes` and `latencies` are KLL sketches, in bytes and milliseconds, which
     `kll_merge_agg_bigint` can merge.  `timed` is the number of messages with a latency.  Spark 4.0

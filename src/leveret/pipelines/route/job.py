@@ -75,10 +75,13 @@ class RouteOptions(SourceOptions):
 def route(spark: SparkSession, job: RouteOptions) -> Routes:
     """Route the traffic of a stream (`uri` and `stream`), an archive (`path`) or a table (`rows`).
 
-    `definitions` and `against` are files, or the contents of such files.  With `sizes`, bodies are
-    also read, to count bytes.
+    `definitions` has the topology: a file of definitions, or its contents.  `against` is another
+    one, with which the destinations are compared.  `vhost` is needed only if they have several.
+    With `sizes`, bodies are also read, to count bytes.  A queue is *hot* with more than `hot_times`
+    times the average of messages.  The other arguments are those of `archive`.
 
-    Raises: JobError for invalid arguments, with the position in a file; Spark's exceptions.
+    Raises: JobError (a ValueError) for invalid arguments, with the position in a file; Spark's
+    exceptions.
     """
     from leveret.pipelines.route.columns import make_plan
 
@@ -109,9 +112,10 @@ def route(spark: SparkSession, job: RouteOptions) -> Routes:
 def routed(rows: DataFrame, topology: RecordedTopology) -> DataFrame:
     """Add a column `queues` with the sorted names of each message's destination queues.
 
-    A null exchange or routing key counts as empty.
+    `rows` have the columns of the data source or of an archive.  A null exchange or routing key
+    counts as empty.
 
-    Raises: TopologyError.
+    Raises: TopologyError (a ValueError).
     """
     from pyspark.sql import functions as f
 

@@ -58,7 +58,7 @@ class Routes:
     """The result of routing.  Counts behind a random exchange are expected values.
 
     `queues` and `bindings` contain all queues and bindings, those with the most messages first.
-    `unroutable` and `moved` contain the `KEYS_MAX` keys with the most messages.  `first` and `last`
+    `unroutable` and `moved` contain the 1,000 keys with the most messages.  `first` and `last`
     are the times of the oldest and the newest message, or None if messages have no times.
     """
 

@@ -85,9 +85,10 @@ def read_topology(
 ) -> RecordedTopology:
     """Return the topology of a vhost in a definitions file, or in its contents.
 
+    `leveret ctl export_definitions`, or RabbitMQ's command of that name, makes such a file.
     `vhost` is needed only if several vhosts have queues, exchanges or bindings.
 
-    Raises: TopologyError.
+    Raises: TopologyError (a ValueError), with the position in the file.
     """
     if isinstance(definitions, Mapping):
         return _topology(definitions, "definitions", vhost)

@@ -26,17 +26,20 @@ _RESULTS_MAX: Final = 4_096
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """One commit: `dropped` rows were written before, and no queue took `unroutable` rows.
+    """The result of one commit of a write."""
 
-    The broker counts the unroutable rows of a staged batch (`GET /api/sinks`), because it routes
-    them after the commit.
-    """
-
+    #: The sink: Spark's id of a streaming query, or of a save its `writeId` or a generated name.
     sink: str
+    #: The destination, such as `queue:orders`; `columns` if the rows name it.
     destination: str
+    #: The number of the batch.
     batch: int
+    #: The number of rows in the batch.
     rows: int
+    #: The rows that an earlier attempt had written, and that were therefore dropped.
     dropped: int
+    #: The rows that no queue took.  The broker counts those of a staged batch (`GET /api/sinks`),
+    #: because it routes them after the commit.
     unroutable: int
 
 
