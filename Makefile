@@ -34,7 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := -m pytest --hypothesis-profile=ci
 SLOW := commands or crash or differential or interop or one_build or pages or spark
 
-.PHONY: help setup demo serve test changed check sources interop pages orders differential model matrix spark-matrix chaos soak bench hostile wheel wheel-pure wheels uvx slim sdist packages workflow fmt clean
+.PHONY: help setup demo serve test changed check sources interop pages orders differential model matrix spark-matrix chaos soak bench hostile wheel wheel-pure wheels uvx slim sdist packages workflow site fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -163,6 +163,11 @@ packages: ## a package for Debian 12, an image on Debian 13 and the manifests, e
 workflow: ## the release's workflow, checked by actionlint
 	@tools/packages/workflow
 
+site: build/mkdocs/.deps ## the documentation as a site in build/site, with the Python API
+	@tools/phase "building the site" env PYTHONPATH=src NO_MKDOCS_2_WARNING=1 \
+		build/mkdocs/bin/python -m mkdocs build
+	@echo "build/site/index.html"
+
 fmt: .venv/.deps ## format, and mend what can be mended by rule
 	.venv/bin/ruff format
 	.venv/bin/ruff check --fix
@@ -184,6 +189,13 @@ clean: ## remove what the targets made
 .venv/.deps .venv-pure/.deps: %/.deps: %/.runtime
 	@$*/bin/python tools/requirements.py dev > $*/requirements-dev.txt
 	@tools/phase "$*: installing what its checks need" $(call install,$*,$*/requirements-dev.txt)
+	@touch $@
+
+# What `make site` needs: it reads the sources, and needs nothing that they import.
+build/mkdocs/.deps: pyproject.toml tools/requirements.py
+	@[ -x build/mkdocs/bin/python ] || tools/phase "build/mkdocs: making the environment" $(VENV) build/mkdocs
+	@build/mkdocs/bin/python tools/requirements.py --only docs > build/mkdocs/requirements.txt
+	@tools/phase "build/mkdocs: installing MkDocs" $(call install,build/mkdocs,build/mkdocs/requirements.txt)
 	@touch $@
 
 # PySpark, and a Java where the machine has none that will do.  PySpark comes as sources, and what

@@ -82,6 +82,7 @@ class Timestamp:
     """A time in seconds since the Unix epoch, 0 to 2^64 - 1; equal only to another Timestamp."""
 
     def __init__(self, seconds: int) -> None:
+        #: The seconds since the Unix epoch.
         self.seconds: Final = seconds
 
     def __eq__(self, other: object) -> bool:
