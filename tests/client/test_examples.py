@@ -17,12 +17,13 @@ PRINTED = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 LIBRARIES = ("Leveret", "aio-pika", "kombu")
 PROGRAM = re.compile(rf"^({'|'.join(LIBRARIES)}):\n\n{BLOCK.pattern[1:]}", re.MULTILINE | re.DOTALL)
 
-#: All but those for Spark, which need more and run elsewhere.
+#: All but those that need more: Spark's, and the files of the frameworks' projects
+#: (`tests/interop/test_framework_pages.py`).
 EXAMPLES = [
     pytest.param(page, block, id=f"{page.stem}-{number}")
     for page in PAGES
     for number, block in enumerate(BLOCK.findall(page.read_text()))
-    if "spark" not in block
+    if "spark" not in block and page.parent.name != "frameworks"
 ]
 
 

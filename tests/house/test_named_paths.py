@@ -39,13 +39,16 @@ WHOLE = {
 }
 
 #: Named paths that are not ours: of other projects, or written by the reader.
-OTHERS = {"pyspark/daemon.py", "waiting.py"}
+OTHERS = {"manage.py", "pyspark/daemon.py", "waiting.py"}
 
 #: Files that name missing paths on purpose.
 EXAMPLES = {"tests/house/test_named_paths.py"}
 
 #: The target of a link, which has a test of its own.
 LINK_TARGET = re.compile(r"(?<=\])\([^)\s]+\)|^\[[^\]]+\]:\s+\S+", re.MULTILINE)
+
+#: The first line of a block that names the reader's own file.
+READERS_FILE = re.compile(r"(?<=^```python\n)# [\w/]+\.py$", re.MULTILINE)
 
 
 @functools.cache
@@ -112,7 +115,7 @@ def unknown_in(path: str) -> list[str]:
         return []
     text = (ROOT / path).read_text()
     if suffix != ".py":
-        return unknown_paths(LINK_TARGET.sub("", text))
+        return unknown_paths(READERS_FILE.sub("", LINK_TARGET.sub("", text)))
     # Most files name none, not even in code, and need not be parsed.
     if not unknown_paths(text):
         return []
@@ -131,6 +134,8 @@ def test_a_path_that_is_not_there_is_found() -> None:
     known = "`tests/house/test_docs.py`, `house/test_docs`, src/leveret/limits.py, tests/house."
     assert unknown_paths(f"{known} `tests/<room>/test_<word>.py` `tests/x-*.py`") == []
     assert unknown_paths(LINK_TARGET.sub("", "[x](tests/gone.py) [`gone.py`](a.md)")) == ["gone.py"]
+    page = "```python\n# mine/gone.py\nx = 1  # gone.py\n```\n"
+    assert unknown_paths(READERS_FILE.sub("", page)) == ["gone.py"]
 
 
 def test_code_is_no_text() -> None:
