@@ -140,6 +140,7 @@ def test_an_exchange_routes_by_its_bindings(leveret: Command, queue: str) -> Non
                 b"leveret declare queue creates one\n"
             ),
         ),
+        ("publish nowhere x", exits.REFUSED, b"leveret declare queue creates one"),
         ("declare queue amq.own", exits.NO_PERMISSION, b"403 ACCESS_REFUSED"),
         ("declare exchange x -t odd", exits.REFUSED, b"406 PRECONDITION_FAILED"),
         ("publish q --file /nowhere", exits.NO_INPUT, b"cannot read /nowhere"),

@@ -7,7 +7,10 @@ from typing import Final
 
 #: Remedies for frequent reasons.
 _HINTS: Final = (
-    (r"no queue '", "leveret list queues lists the queues, leveret declare queue creates one"),
+    (
+        r"(?:there is )?no queue '",
+        "leveret list queues lists the queues, leveret declare queue creates one",
+    ),
     (r"no exchange '", "leveret list exchanges lists them, leveret declare exchange creates one"),
     (
         r"no vhost '|vhost .* not found",
@@ -15,6 +18,11 @@ _HINTS: Final = (
     ),
     (r"no user '", "leveret ctl list_users lists the users, leveret ctl add_user creates one"),
     (r"inequivalent arg ", "declare it as it is, or delete it first: leveret ctl delete_queue"),
+    (
+        r"(?:\w+ )?access to .* refused for user '",
+        "leveret ctl list_user_permissions shows permissions, set_permissions changes them",
+    ),
+    (r"open .*: no such directory", "--data-dir names the broker's data directory"),
     (r"Login was refused", "check the user and the password in --uri or LEVERET_URI"),
 )
 

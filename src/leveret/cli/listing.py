@@ -35,7 +35,7 @@ COLUMNS: Final = {
     ),
     "consumers": (
         "queue.vhost", "queue.name", "consumer_tag", "channel_details.name", "ack_required",
-        "prefetch_count", "active",
+        "prefetch_count", "messages_unacknowledged", "active",
     ),
     "connections": ("name", "user", "vhost", "state", "channels", "recv_oct", "send_oct"),
 }  # fmt: skip

@@ -20,6 +20,8 @@ from leveret.management.unix_socket import ForeignSocket, connect
 #: queues is some 200 MB long.
 CLI_ANSWER_BYTES_MAX: Final = 512 * 1024 * 1024
 
+#: The address of the HTTP API of a broker on this machine that listens as it does by default.
+_USUAL_API: Final = "http://localhost:15672"
 
 #: The time limit for an answer; the first request makes the broker load the API.
 ANSWER_SECONDS_MAX: Final = 30.0
@@ -99,9 +101,12 @@ def answer_of(
         raise exits.Failure(reason, exits.PROTOCOL) from None
     except (OSError, http.client.HTTPException) as error:
         reason = f"no broker answers at {place}: {exits.reason_of(error)}"
-        hint = "is a broker running on this data directory? --data-dir names another one"
+        hint = (
+            "is a broker running on this data directory? name another one by --data-dir, or the "
+            f"address of a broker by --api {_USUAL_API}"
+        )
         if os.environ.get(URI_VARIABLE) or os.environ.get(URI_FILE_VARIABLE):
-            hint += f"; {URI_VARIABLE} is not used here, but --api and --context"
+            hint += f"; {URI_VARIABLE} is not used here"
         if isinstance(place, Remote):
             hint = "is that the address of its HTTP API?"
         raise exits.Failure(reason, exits.UNAVAILABLE, hint=hint) from None

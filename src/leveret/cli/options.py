@@ -132,7 +132,8 @@ def need_empty(path: Path) -> None:
     """Check that a directory does not exist, or is empty.  Raises: Failure."""
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise exits.Failure(f"{path} exists and is not an empty directory", exits.USAGE)
+            text = f"{path} exists and is not an empty directory"
+            raise exits.Failure(text, exits.USAGE, hint="name a directory that does not exist yet")
     except OSError as error:
         text = f"{path} cannot be used: {error.strerror}"
         raise exits.Failure(text, exits.CANNOT_CREATE) from None
