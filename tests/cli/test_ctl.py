@@ -116,6 +116,34 @@ def test_what_was_acked_comes_back(leveret: Command, queue: str) -> None:
     ctl(leveret, "delete_queue", name)
 
 
+def test_dead_letters_go_back(leveret: Command, broker: BrokerProcess, queue: str) -> None:
+    """Those of a queue and a reason, or all, in their order."""
+    dead = queue + "-dead"
+    with connect(broker.uri) as connection, connection.channel() as channel:
+        channel.queue_declare(dead)
+        for name in ("rejecting", "other"):
+            arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+            channel.queue_declare(f"{queue}-{name}", arguments=arguments)
+        for body, name in ((b"1", "rejecting"), (b"2", "other"), (b"3", "rejecting")):
+            channel.publish(body, routing_key=f"{queue}-{name}")
+            message = channel.get(f"{queue}-{name}")
+            assert message is not None
+            message.reject(requeue=False)
+        back = (dead, f"{queue}-rejecting")
+        chosen = ("--died-in", f"{queue}-rejecting", "--reason")
+        assert ctl(leveret, "move_messages", *back, *chosen, "expired") == (
+            f"0 messages moved to {back[1]}\n"
+        )
+        assert ctl(leveret, "move_messages", *back, *chosen, "rejected") == (
+            f"2 messages moved to {back[1]}\n"
+        )
+        bodies = [got.body for _ in range(3) if (got := channel.get(back[1], no_ack=True))]
+        assert bodies == [b"1", b"3"]
+        assert ctl(leveret, "move_messages", dead, queue) == f"1 message moved to {queue}\n"
+        for name in (dead, f"{queue}-rejecting", f"{queue}-other"):
+            channel.queue_delete(name)
+
+
 def test_staging_queues_are_shown_by_list_sinks_alone(
     leveret: Command, broker: BrokerProcess, queue: str
 ) -> None:

@@ -36,7 +36,7 @@ GOOD: Final[dict[str, str]] = {
     "connection": "c", "reason": "r", "per_connection_delay": "0",
     "close_all_connections limit": "1",
     "add_user user": "new", "add_vhost vhost": "new",
-    "rewind_queue queue": "kept",
+    "rewind_queue queue": "kept", "move_messages destination": "kept", "died_in": "q",
     "set_parameter name": "limits", "set_parameter value": '{"max-queues": 500}',
 }  # fmt: skip
 

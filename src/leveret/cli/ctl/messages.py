@@ -1,4 +1,4 @@
-"""Delete and purge queues, browse and rewind their messages; list and cancel delayed messages."""
+"""Delete and purge queues; browse, move and rewind messages; list and cancel delayed messages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import typer
 
 from leveret.cli import exits
 from leveret.cli.ctl.asking import Exchange, Queue, Vhost, json_of, target
+from leveret.cli.helping.completing import queue_names
 from leveret.cli.listing import Format
 from leveret.cli.options import TIME_FORM, read_time
 from leveret.cli.printing import output
@@ -16,6 +17,9 @@ from leveret.sizes import counted
 
 #: The maximum number of digits of a time in ms since 1970.
 _DIGITS_MAX: Final = 15
+
+#: The maximum number of messages that one request moves.
+_MOVED_MAX: Final = 1000
 
 
 def delete_queue(
@@ -53,6 +57,52 @@ def rewind_queue(
     body = {"timestamp": milliseconds(since)}
     found = target(context).ask("POST", "queues", vhost, queue, "rewind", body=body)
     output.say(put_back(found))
+
+
+def move_messages(
+    context: typer.Context,
+    queue: Queue,
+    destination: Annotated[
+        str,
+        typer.Argument(
+            metavar="DESTINATION",
+            help="The queue that gets them, in the same vhost.",
+            autocompletion=queue_names,
+        ),
+    ],
+    vhost: Vhost = "/",
+    reason: Annotated[
+        str,
+        typer.Option(
+            "--reason",
+            metavar="REASON",
+            help="Only messages last dead-lettered for this reason, such as rejected.",
+        ),
+    ] = "",
+    died_in: Annotated[
+        str,
+        typer.Option(
+            "--died-in", metavar="QUEUE", help="Only messages last dead-lettered from this queue."
+        ),
+    ] = "",
+) -> None:
+    """Move waiting messages to another queue.
+
+    They may be dead letters, which go back to the queue that they died in. Messages that arrive
+    meanwhile stay. The command prints how many it moved.
+    """
+    broker = target(context)
+    found = broker.ask("GET", "queues", vhost, queue)
+    assert isinstance(found, dict)
+    left, moved = int(found.get("messages_ready", 0)), 0
+    body: dict[str, object] = {"to": destination, "reason": reason, "queue": died_in}
+    while left > 0:
+        body["count"] = min(left, _MOVED_MAX)
+        answer = broker.ask("POST", "queues", vhost, queue, "move", body=body)
+        assert isinstance(answer, dict)
+        moved += answer["messages"]
+        left = left - answer["messages"] if answer["messages"] and answer["left"] else 0
+    output.say(f"{counted(moved, 'message')} moved to {destination}")
 
 
 def browse_queue(
@@ -131,5 +181,5 @@ def milliseconds(text: str) -> int:
     return int(time.timestamp() * 1000)
 
 
-QUEUES: Final = (browse_queue, purge_queue, rewind_queue, delete_queue)
+QUEUES: Final = (browse_queue, move_messages, purge_queue, rewind_queue, delete_queue)
 DELAYED: Final = (list_delayed, cancel_delayed)
