@@ -22,7 +22,8 @@ ARGS ?=
 
 # Directories are among them, so that a deleted file counts as a change.
 SOURCES := $(shell find src \( -name __pycache__ -o -name '*.egg-info' \) -prune -o -print) setup.py pyproject.toml
-PIP := -m pip --disable-pip-version-check --quiet
+# Only pip's errors: its warnings are for authors of packages and of pip's settings.
+PIP := -m pip --disable-pip-version-check --quiet --quiet
 # uv makes and fills an environment sooner; without it pip does.  UV= does without.
 UV ?= $(shell command -v uv 2>/dev/null)
 VENV := $(if $(UV),$(UV) venv --quiet --allow-existing --seed --python $(PYTHON),$(PYTHON) -m venv)
@@ -47,7 +48,7 @@ setup: ## build and install both builds
 demo: ## broker, crash, streams and Spark on real log lines (ARGS="--input DIR")
 	@tools/phase --announce .venv
 	@+$(MAKE) --no-print-directory --jobs=2 SIDE_BY_SIDE=1 .venv/.built .venv/.pyspark
-	@tools/phase "demo" .venv/bin/leveret demo $(ARGS)
+	@.venv/bin/leveret demo $(ARGS)
 
 serve: .venv/.built ## run a broker (ARGS="--port 5673")
 	.venv/bin/leveret serve $(ARGS)
@@ -141,6 +142,7 @@ wheels: wheel-pure wheel ## these and those for the Pythons of Debian 13 and 14,
 	@+$(MAKE) --no-print-directory wheel SUITE=trixie
 	@+$(MAKE) --no-print-directory wheel SUITE=forky
 	@+$(MAKE) --no-print-directory uvx
+	@du --apparent-size --human-readable dist/*.whl
 
 uvx: ## a broker by `uvx leveret serve` from the wheels in dist/
 	@command -v uvx >/dev/null || [ -x build/uv/bin/uvx ] || { $(PYTHON) -m venv build/uv && build/uv/bin/python $(PIP) install uv; }

@@ -63,7 +63,7 @@ def compiler_of(environment: Mapping[str, str]) -> str:
 
 def pip(*arguments: str | Path) -> None:
     """Run this environment's pip."""
-    quiet = ["--disable-pip-version-check", "--quiet"]
+    quiet = ["--disable-pip-version-check", "--quiet", "--quiet"]
     subprocess.run([sys.executable, "-m", "pip", *quiet, *map(str, arguments)], check=True)
 
 

@@ -35,6 +35,8 @@ def test_every_row_proves_something_without_any_logs_of_the_users() -> None:
     )
     assert set(counts) == {"alerts", "warnings", "unrated", "only-access", "audit"}
     assert all(int(count.replace(",", "")) > 0 for count in counts.values())
+    assert len(re.findall(r"^repeats: .+", result.stdout, re.MULTILINE)) == 1
+    assert result.stdout.splitlines()[-1].startswith("next: leveret serve starts a broker")
     place = Path(first.split()[-1])
     assert not place.exists(), "nothing is left where there is no report"
 

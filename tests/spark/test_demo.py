@@ -44,8 +44,9 @@ def test_the_report_can_be_opened_after_a_plain_run() -> None:
         timeout=SECONDS_MAX,
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    last = result.stdout.splitlines()[-1]
-    report = Path(last.removeprefix("the report, for a browser: file://"))
+    *_, report_line, next_line = result.stdout.splitlines()
+    assert next_line.startswith("next: leveret serve starts a broker")
+    report = Path(report_line.removeprefix("the report, for a browser: file://"))
     try:
         assert '"job":"report"' in report.read_text()
         assert [path.name for path in report.parent.iterdir()] == ["report.html"]

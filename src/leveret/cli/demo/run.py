@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -40,6 +41,11 @@ _DISK_MB: Final = 100
 #: The maximum number of routing keys printed from the report.
 _KEYS_SHOWN: Final = 10
 
+#: The reason for the repeats that the checks count.
+_REPEATS: Final = (
+    "repeats: after the kill, unconfirmed lines were published again, and unacked ones redelivered"
+)
+
 #: The exit code of a process killed by SIGKILL.
 _KILLED: Final = -9
 
@@ -63,9 +69,24 @@ def run(directory: Path | None, output: Path | None, *, spark: bool) -> int:
         node.kill()
     console.print()
     checks.print(console)
+    _note(console, _REPEATS)
     console.print(f"done in {time.monotonic() - began:.0f} s")
     _leave(console, place, whole=output is not None or not checks.hold, spark=spark)
-    return exits.OK if checks.hold else exits.NOTHING
+    if not checks.hold:
+        return exits.NOTHING
+    _note(
+        console,
+        f"next: {_typed()} serve starts a broker; its page is http://localhost:15672 (user guest, "
+        "password guest)",
+    )
+    return exits.OK
+
+
+def _typed() -> str:
+    """Return the command `leveret` as the user can type it, such as `.venv/bin/leveret`."""
+    command = sys.argv[0]
+    is_script = Path(command).name == "leveret"
+    return command if is_script and shutil.which("leveret") != command else "leveret"
 
 
 def _workplace(output: Path | None) -> Path:
