@@ -2,7 +2,8 @@
 
 `definitions/rabbitmq_3_10_8.json` was exported by `rabbitmqctl export_definitions` of RabbitMQ
 3.10.8, and has its ways: lists of pairs for objects, bindings of an exclusive queue and of an
-internal exchange that it does not export.
+internal exchange that it does not export.  `definitions/rabbitmq_4_3_6.json` was exported by
+RabbitMQ 4.3.6, with a shovel, a federation and hashes of three algorithms.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from support.node.core import Node
 from support.node.exporting import export_definitions, export_vhost
 
 RABBITMQ = Path(__file__).parent / "definitions" / "rabbitmq_3_10_8.json"
+RABBITMQ_4 = RABBITMQ.with_name("rabbitmq_4_3_6.json")
 SALT = bytes(range(16))
 ARGON2_HASH = b"$argon2id$v=19$m=65536,t=3,p=4$c29tZXNhbHQ$RdescudvJCsgt3ub+b2dWRWJTmaaJObG"
 
@@ -130,6 +132,29 @@ def test_b75_a_file_of_rabbitmq_comes_in(node: Node) -> None:
     assert left_out[0] == "no exchange 'internal' in vhost 'shop'"
     assert left_out[1].startswith("no queue 'amq.gen-")
     assert len(left_out) == 2
+
+
+def test_a_file_of_rabbitmq_4_comes_in(node: Node) -> None:
+    """Users log in with their passwords, and entries without effect are named."""
+    report = load(node, read_definitions(RABBITMQ_4.read_bytes()))
+    users = node.broker.users
+    assert users.verify("ann", "ann's pässword".encode())  # SHA-256
+    assert users.verify("old512", b"five12")
+    assert users.verify("old5", b"five")  # MD5
+    assert not users.verify("certonly", b"")
+    shop = node.broker.vhosts["shop"]
+    assert {queue.kind for queue in shop.queues.by_name.values()} == {"classic", "quorum", "stream"}
+    assert shop.queues.by_name["work.default"].kind == "quorum"
+    assert shop.queues.by_name["work.quorum"].policy is shop.policies.by_name["dlx"]
+    assert report.changed["queues"] == 14
+    assert report.notes == [
+        "exchanges[0] 'amq.rabbitmq.log': names that begin with 'amq.' are reserved"
+    ]
+    assert report.kept == [
+        "parameters[0] 'move': unknown component 'shovel'",
+        "parameters[3] 'origin': unknown component 'federation-upstream'",
+        "policies[1] 'fed': no effect here: federation-upstream-set",
+    ]
 
 
 def test_b75_the_same_again_changes_nothing(node: Node) -> None:

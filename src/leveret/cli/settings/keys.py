@@ -240,6 +240,8 @@ _CONVERTERS: Final[dict[str, Converter]] = {
 _REASONS: Final = {
     r"cluster_name": "it is a global parameter: leveret ctl set_global_parameter cluster_name JSON",
     r"management\.ssl\..*": _ONE_CERTIFICATE,
+    r"prometheus\.return_per_object_metrics": "the metrics of each object are at "
+    "/metrics/per-object",
     r"prometheus\.(?:ssl|path)\b.*": "metrics are served without TLS at /metrics, and over HTTPS "
     "at the HTTP API's port",
     r"management\.path_prefix": "the HTTP API has no prefix: let a proxy remove it",
@@ -269,6 +271,8 @@ _REASONS: Final = {
     r"definitions\..*": "definitions are read from the file of load_definitions",
     r"password_hashing_module": "passwords are hashed with Argon2id; definitions with RabbitMQ's "
     "hashes can be imported",
+    r"quorum_queue\.property_equivalence\..*": "arguments are always compared when a queue is "
+    "declared again",
     r"cluster_.*|peer_discovery.*|mirroring_.*|queue_leader_locator|queue_master_locator|"
     r"net_ticktime|distribution\..*|mnesia_.*|khepri.*|raft\..*|quorum_.*": _NO_CLUSTER,
     r"(?:mqtt|stomp|web_mqtt|web_stomp|stream|shovel|federation|sharding|auth_ldap|auth_oauth2|"
