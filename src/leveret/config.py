@@ -705,15 +705,19 @@ def load(flags: Mapping[str, object] | None = None) -> Settings:
             if fault["type"] != _FOLLOWS
         ]
         raise ConfigError(*lines) from None
+    _check_secrets(found, partial(_place, flags=given))
+    return found
+
+
+def _check_secrets(found: Settings, place: Callable[[str], str]) -> None:
+    """Check that no secret is set both itself and by a file.  Raises: ConfigError."""
     twice = [
-        f"{file}: {secret} is set, too ({_place(secret, given)}): set only one of them "
-        f"({_place(file, given)})"
+        f"{file}: {secret} is set, too ({place(secret)}): set only one of them ({place(file)})"
         for secret, file in _SECRET_FILES.items()
-        if {secret, file} <= found.model_fields_set
+        if secret in found.model_fields_set and getattr(found, file)
     ]
     if twice:
         raise ConfigError(*twice)
-    return found
 
 
 class _GivenSettings(Settings):
@@ -738,11 +742,13 @@ def given(settings: Mapping[str, object]) -> Settings:
     Raises: ConfigError.
     """
     try:
-        return _GivenSettings(**settings)  # type: ignore[arg-type]  # checked by pydantic
+        found = _GivenSettings(**settings)  # type: ignore[arg-type]  # checked by pydantic
     except ValidationError as error:
         faults = error.errors(include_url=False)
         lines = [_line(fault, _of_program) for fault in faults if fault["type"] != _FOLLOWS]
         raise ConfigError(*lines) from None
+    _check_secrets(found, _of_program)
+    return found
 
 
 def is_service_link(name: str, value: str) -> bool:

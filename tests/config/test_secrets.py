@@ -11,7 +11,7 @@ from leveret.cli.contexts.kept import Context
 from leveret.cli.contexts.remote import Remote
 from leveret.cli.exits import Failure
 from leveret.cli.place import uri_variable
-from leveret.config import ConfigError, Settings, load
+from leveret.config import ConfigError, Settings, given, load
 from leveret.secret_files import SECRET_BYTES_MAX, read_secret
 
 
@@ -42,6 +42,16 @@ def test_the_password_is_the_first_line_of_its_file(
     assert str(refused.value) == (
         f"default_pass_file: default_pass is set, too (environment {prefix}_DEFAULT_PASS): set "
         f"only one of them (environment {prefix}_DEFAULT_PASS_FILE)"
+    )
+
+
+def test_a_program_gives_a_secret_or_its_file(file: Path) -> None:
+    assert given({"default_pass_file": file}).default_pass.get_secret_value() == "hush hush"
+    with pytest.raises(ConfigError) as refused:
+        given({"default_pass_file": file, "default_pass": "other"})
+    assert str(refused.value) == (
+        "default_pass_file: default_pass is set, too (keyword argument): set only one of them "
+        "(keyword argument)"
     )
 
 
