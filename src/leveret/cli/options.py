@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from leveret.cli import exits
-from leveret.cli.place import LINE, URI_VARIABLE, BrokerOptions, find_uri
+from leveret.cli.place import LINE, URI_VARIABLE, BrokerOptions
 from leveret.sizes import read_size
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def _find_uri(context: typer.Context, value: str) -> str:
         return value
     source = context.get_parameter_source("uri")
     given = value if source is not None and source.name == "COMMANDLINE" else ""
-    uri, found = find_uri(given, DEFAULT_URI)
+    uri, found = BrokerOptions(uri=given).find_uri(DEFAULT_URI)
     if given:
         LINE.add(context, BrokerOptions(uri=given))
     for field, variable in VARIABLES.items():

@@ -131,6 +131,26 @@ class BrokerOptions:
         found = _settings(place.data_dir, place.config).management_socket
         return found if here or found.exists() else None
 
+    def find_uri(self, default: str) -> tuple[str, Context]:
+        """Return the URI to connect to, and the context of its TLS files, or an empty context.
+
+        Raises: Failure.
+        """
+        place = self.checked()
+        if place.context:
+            named = contexts().get(place.context)
+            if place.uri:
+                # The URI may name another broker, which must not get the context's certificate.
+                return place.uri, _no_context()
+            return _uri_of(named, place.context), named
+        if uri := place.uri or uri_variable():
+            _check_variable()
+            return uri, _no_context()
+        context, name = _context_without_options()
+        if context is None:
+            return default, _no_context()
+        return _uri_of(context, name), context
+
     def settings(self) -> Settings:
         """Return the settings of the broker on this machine.  Raises: Failure."""
         place = self.checked()
@@ -216,29 +236,6 @@ def _no_context() -> Context:
     from leveret.cli.contexts.kept import Context
 
     return Context()
-
-
-def find_uri(given: str, default: str) -> tuple[str, Context]:
-    """Return the URI to connect to, and the context of its TLS files, or an empty context.
-
-    `given` is the value of the option at the end of the command line.
-
-    Raises: Failure.
-    """
-    place = BrokerOptions(uri=given).checked()
-    if place.context:
-        named = contexts().get(place.context)
-        if place.uri:
-            # The URI may name another broker, which must not get the context's certificate.
-            return place.uri, _no_context()
-        return _uri_of(named, place.context), named
-    if uri := place.uri or uri_variable():
-        _check_variable()
-        return uri, _no_context()
-    context, name = _context_without_options()
-    if context is None:
-        return default, _no_context()
-    return _uri_of(context, name), context
 
 
 def find_context() -> Context | None:

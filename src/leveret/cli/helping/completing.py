@@ -18,7 +18,8 @@ from urllib.parse import quote, urlencode
 
 import typer
 
-from leveret.cli.place import BrokerOptions, is_local, uri_variable
+from leveret.cli.options import DEFAULT_URI
+from leveret.cli.place import BrokerOptions, is_local
 
 #: The time limit for an answer, after which a shell seems to hang.
 SECONDS_MAX: Final = 1.0
@@ -59,26 +60,33 @@ def _in_time(context: typer.Context, kind: str, incomplete: str) -> list[str]:
 
 
 def _names(context: typer.Context, kind: str, incomplete: str) -> Iterator[str]:
-    """Yield the names that the broker's API lists.  Raises: Failure."""
+    """Yield the names that the API of the command's broker lists.  Raises: Failure.
+
+    A command that connects uses the vhost of its URI; others have an option for the vhost.
+    """
     from leveret.cli.management_client import get_json
     from leveret.client.uri import parse_uri
 
     given = _given(context)
-    uri = given.get("uri") or uri_variable()
-    there = parse_uri(uri) if uri else None
-    api = BrokerOptions(
+    place = BrokerOptions(
         **{one.name: given[one.name] for one in fields(BrokerOptions) if one.name in given}
-    ).find_api_beside_uri()
-    if isinstance(api, Path) and there is not None and not is_local(there.host):
-        # The names are those of another machine.
-        return
+    )
+    if any(one.name == "uri" for one in context.command.params):
+        there = parse_uri(place.find_uri(DEFAULT_URI)[0])
+        vhost = there.vhost
+        api = place.find_api_beside_uri()
+        if isinstance(api, Path) and not is_local(there.host):
+            # The names are those of another machine.
+            return
+    else:
+        vhost = given.get("vhost", "/")
+        api = place.find_api()
     path = f"/api/{kind}"
     if kind == "vhosts":
         path += "?columns=name"
     else:
         pattern = f"^{re.escape(incomplete)}"
         query = {"page": 1, "page_size": NAMES_MAX, "name": pattern, "use_regex": "true"}
-        vhost = given.get("vhost") or (there.vhost if there else "/")
         path += f"/{quote(vhost, safe='')}?{urlencode(query)}&columns=name"
     found = get_json(api, path)
     rows = found["items"] if isinstance(found, dict) else found
