@@ -125,13 +125,14 @@ class LargeDict(Generic[K, V]):
         """Iterate over a copy of the keys."""
         return iter(self.keys())
 
-    def parts(self) -> int:
-        """Return the number of dicts; a key never moves to another dict."""
-        return 1 + len(self._others)
+    def in_parts(self) -> Iterator[list[V]]:
+        """Yield the values of one dict after another.
 
-    def part(self, number: i64) -> list[V]:
-        """Return the values of one of the dicts."""
-        return list(self._first.values() if number == 0 else self._others[number - 1].values())
+        Entries may be set and deleted meanwhile.  A key never moves to another dict.
+        """
+        yield list(self._first.values())
+        for table in self._others:
+            yield list(table.values())
 
     def _tables(self) -> list[dict[K, V]]:
         """Return the dicts that may have entries."""

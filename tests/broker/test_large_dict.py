@@ -47,8 +47,7 @@ def test_it_does_what_a_dict_does(count: int) -> None:
         assert dict(table.items()) == model
         assert sorted(table.keys()) == sorted(table) == sorted(model)
         assert sorted(table.values()) == sorted(model.values())
-        parts = [value for part in range(table.parts()) for value in table.part(part)]
-        assert parts == table.values()
+        assert [value for part in table.in_parts() for value in part] == table.values()
         taken = [table.popitem() for _ in range(len(table))]
         assert dict(taken) == model
         assert len(table) == 0

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
-from mypy_extensions import i64
-
 from leveret.broker.queue.queue import Queue
 from leveret.broker.scheduler.costs import LISTED_PER_COST
 from leveret.broker.users.permissions import READ
@@ -56,12 +54,8 @@ def _exchanges(connection: HareConnection, vhost: Vhost) -> Generator[int, None,
 def _list_queues(
     connection: HareConnection, vhost: Vhost, found: list[str], bindings: list[str]
 ) -> Iterator[int]:
-    by_name = vhost.queues.by_name
-    part: i64 = 0
-    while part < by_name.parts():
-        queues = by_name.part(part)
+    for queues in vhost.queues.by_name.in_parts():
         yield 1 + len(queues) // LISTED_PER_COST
-        part += 1
         for queue in queues:
             if not queue.deleted and connection.access.allows(READ, queue.name):
                 found.append(queue.name)

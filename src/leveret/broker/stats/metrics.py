@@ -8,6 +8,7 @@ visit.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -159,19 +160,10 @@ class QueueWalk:
     """
 
     def __init__(self, broker: Broker, number: i64) -> None:
-        self._counts: Final = broker.core.counts
+        self._broker: Final = broker
         self._number: Final[i64] = number
-        #: The queues to visit, the next one last.  A queue is removed when it is visited, because
-        #: freeing very many later would load each of them again.
-        self._left: Final[list[Queue]] = []
-        for vhost in broker.vhosts.values():
-            self._left.extend(vhost.queues.replies.queues.values())
-        #: The first of these are addresses of direct reply-to, which count but are not queues.
-        self._replies: Final = len(self._left)
-        for vhost in broker.vhosts.values():
-            self._left.extend(vhost.queues.by_name.values())
-        #: The number of queues to visit.
-        self.size: Final = len(self._left)
+        #: The number of queues visited.
+        self.size: i64 = 0
         self.levels: Final = QueueLevels()
         #: The counters of existing queues that are not listed.
         self.unlisted: Final = QueueCounts()
@@ -179,18 +171,22 @@ class QueueWalk:
 
     def see_all(self) -> Iterator[int]:
         """Visit all queues; yield the number of queues visited at once."""
-        left = self._left
         seen = 0
-        while left:
-            queue = left.pop()
-            seen += 1
-            if not queue.deleted:
-                self._see(queue, len(left) >= self._replies)
-                if isinstance(queue, Stream):
-                    seen += len(queue.offsets.stored) // _NAMES_LIKE_QUEUE
-            if seen >= _SEEN_AT_ONCE:
-                yield seen
-                seen = 0
+        for vhost in list(self._broker.vhosts.values()):
+            replies = list(vhost.queues.replies.queues.values())
+            for queues in chain([replies], vhost.queues.by_name.in_parts()):
+                self.size += len(queues)
+                # Addresses of direct reply-to count, but are not queues.
+                is_queue = queues is not replies
+                for queue in queues:
+                    seen += 1
+                    if not queue.deleted:
+                        self._see(queue, is_queue)
+                        if isinstance(queue, Stream):
+                            seen += len(queue.offsets.stored) // _NAMES_LIKE_QUEUE
+                    if seen >= _SEEN_AT_ONCE:
+                        yield seen
+                        seen = 0
 
     def _see(self, queue: Queue, is_queue: bool) -> None:
         queue.walk = self._number
@@ -202,16 +198,17 @@ class QueueWalk:
 
     def finish(self) -> dict[str, QueueCounts]:
         """Return the counters of each queue type since startup, including deleted queues."""
+        counts = self._broker.core.counts
         found: dict[str, QueueCounts] = {}
         for kind in ("classic", "quorum", "stream"):
             total = found[kind] = QueueCounts()
-            for counts, sign in (
+            for part, sign in (
                 (self._seen.get(kind), 1),
-                (self._counts.gone_queues.get(kind), 1),
-                (self._counts.seen_queues.get(kind), -1),
+                (counts.gone_queues.get(kind), 1),
+                (counts.seen_queues.get(kind), -1),
             ):
-                if counts is not None:
-                    total.add(counts, i64(sign))
+                if part is not None:
+                    total.add(part, i64(sign))
         return found
 
 
@@ -253,27 +250,30 @@ class QueueRows:
         self.readers: Final[list[ReaderRow]] = []
         self.omitted = 0
         self.readers_omitted = 0
+        self._broker: Final = broker
+        self._vhosts: Final = vhosts
         self._limit: Final = limit
-        self._left: Final[list[tuple[str, Queue]]] = []
-        for vhost in broker.vhosts.values():
-            if vhosts is None or vhost.name in vhosts:
-                for queue in vhost.queues.by_name.values():
-                    if not queue.hidden:
-                        self._left.append((vhost.name, queue))
 
     def take_all(self) -> Iterator[int]:
         """Add all queues; yield the number added at once."""
-        for vhost, queue in self._left:
-            taken = 1
-            if not queue.deleted:
-                if len(self.rows) < self._limit:
-                    self.rows.append(QueueRow(vhost, queue))
-                else:
-                    self.omitted += 1
-                if isinstance(queue, Stream):
-                    taken += len(queue.offsets.stored) // _NAMES_LIKE_QUEUE
-                    self._take_readers(vhost, queue)
-            yield taken
+        for vhost in list(self._broker.vhosts.values()):
+            if self._vhosts is not None and vhost.name not in self._vhosts:
+                continue
+            for queues in vhost.queues.by_name.in_parts():
+                for queue in queues:
+                    if not queue.hidden and not queue.deleted:
+                        yield self._take(vhost.name, queue)
+
+    def _take(self, vhost: str, queue: Queue) -> int:
+        """Add a queue; return how many queues it costs as much as."""
+        if len(self.rows) < self._limit:
+            self.rows.append(QueueRow(vhost, queue))
+        else:
+            self.omitted += 1
+        if not isinstance(queue, Stream):
+            return 1
+        self._take_readers(vhost, queue)
+        return 1 + len(queue.offsets.stored) // _NAMES_LIKE_QUEUE
 
     def _take_readers(self, vhost: str, stream: Stream) -> None:
         for name, offset in stream.offsets.stored.items():

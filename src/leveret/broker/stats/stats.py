@@ -242,11 +242,11 @@ def queue_stats(broker: Broker, vhost: str, name: str) -> QueueStats | None:
 
 def queues_in_turn(broker: Broker, vhost: str | None) -> Iterator[tuple[str, Queue]]:
     """Yield the names of vhosts and their queues, without hidden queues."""
-    listed = [(v.name, list(v.queues.by_name.values())) for v in vhosts_of(broker, vhost)]
-    for name, queues in listed:
-        for queue in queues:
-            if not queue.hidden and not queue.deleted:
-                yield name, queue
+    for found in vhosts_of(broker, vhost):
+        for queues in found.queues.by_name.in_parts():
+            for queue in queues:
+                if not queue.hidden and not queue.deleted:
+                    yield found.name, queue
 
 
 def queue_rows(broker: Broker, vhost: str | None) -> Iterator[QueueStats]:
