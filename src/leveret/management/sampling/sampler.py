@@ -55,6 +55,10 @@ SHARED_ANSWERS_MAX: Final = 8
 #: The interval of samples.
 SAMPLE_SECONDS: Final = 5.0
 
+#: The maximum age of sums over many queues (ms): two intervals, so that a request does not wait for
+#: the walk of the next sample.
+_SUMS_MS_MAX: Final = int(SAMPLE_SECONDS * 2000)
+
 #: The number of queues sampled per slice (about a millisecond).
 SLICE_QUEUES: Final = 2_000
 
@@ -236,7 +240,7 @@ class Sampler:
     # -- sampling ----------------------------------------------------------------------------------
 
     def _is_old(self, known: WalkTotals, now_ms: int) -> bool:
-        return now_ms - known.wall_ms >= SAMPLE_SECONDS * 1000 or now_ms < known.wall_ms
+        return not 0 <= now_ms - known.wall_ms < _SUMS_MS_MAX
 
     async def _run(self) -> None:
         """Sample every five seconds; a broker with very many queues less often without requests."""
