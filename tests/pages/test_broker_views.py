@@ -221,6 +221,19 @@ def test_the_first_view_is_light(visitor: Any) -> None:
     assert sum(sizes.values()) < FIRST_VIEW_BYTES_MAX, sizes
 
 
+def test_the_first_view_loads_at_once(page: Page) -> None:
+    """The document names every module, and no request waits for a module and is sent again."""
+    loaded: set[str] = set()
+    page.on("request", lambda one: loaded.add(one.url.rpartition("/ui/")[2]))
+    page.goto("#/overview")
+    expect(page.locator("main")).to_contain_text("Message rates")
+    named = page.locator("head > [rel=modulepreload], head > script").evaluate_all(
+        "all => all.map(one => (one.href ?? one.src).split('/ui/')[1])"
+    )
+    assert {one for one in loaded if one.endswith(".js")} == set(named)
+    assert page.evaluate("leveretBegun.size") == 0
+
+
 def _weight(answer: Response) -> int:
     return int(answer.headers.get("content-length", 0))
 

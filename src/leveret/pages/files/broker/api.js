@@ -112,8 +112,11 @@ async function send(method, where, { body, headers, signal }) {
       options.headers["Content-Type"] = "application/json";
     }
   }
+  // A request that `begin.js` has sent is not sent again.
+  const begun = method === "GET" ? leveretBegun.get(where) : undefined;
+  leveretBegun.delete(where);
   try {
-    const answer = await fetch(`api/${where}`, options);
+    const answer = await (begun ?? fetch(`api/${where}`, options));
     // The broker may stop in the middle of its answer.
     return { status: answer.status, ok: answer.ok, text: await answer.text() };
   } catch (error) {

@@ -7,7 +7,7 @@ import { dismiss } from "./ask.js";
 import { helping, searching } from "./keys.js";
 import { identify, Login } from "./login.js";
 import { Empty, Failure, Heading } from "./parts.js";
-import { change, link, useRoute } from "./router.js";
+import { change, link, parse, useRoute } from "./router.js";
 import { Shell } from "./shell.js";
 import { broker, node, sessionEnded, silentSince, user, useStore } from "./store.js";
 
@@ -39,23 +39,31 @@ function reloadWhenBack() {
   return () => silentSince.heard.delete(heard);
 }
 
+/** The views that are loaded, by name. */
+const views = new Map();
+
+async function loadView(name) {
+  const load = Object.hasOwn(LOADERS, name) ? LOADERS[name] : () => ({ View: Unknown });
+  views.set(name, (await load()).View);
+}
+
+/** Return the view, once it is loaded, or the error. */
 function useView(name) {
-  const [loaded, setLoaded] = useState({});
+  const [failed, setFailed] = useState({});
+  const [, setLoaded] = useState(name);
   useEffect(() => {
     let wanted = true;
-    const told = (outcome) => wanted && setLoaded({ name, ...outcome });
-    const load = Object.hasOwn(LOADERS, name) ? LOADERS[name] : () => Promise.resolve({ View: Unknown });
-    load().then(
-      (found) => told({ View: found.View }),
-      () => told({ error: NOT_LOADED }),
+    loadView(name).then(
+      () => wanted && setLoaded(name),
+      () => wanted && setFailed({ name, error: NOT_LOADED }),
     );
     return () => {
       wanted = false;
     };
   }, [name]);
   // A browser remembers a failed module load: only a new page loads it again.
-  useEffect(() => (loaded.error ? reloadWhenBack() : undefined), [loaded.error]);
-  return loaded.name === name ? loaded : {};
+  useEffect(() => (failed.error ? reloadWhenBack() : undefined), [failed.error]);
+  return { View: views.get(name), error: failed.name === name ? failed.error : undefined };
 }
 
 function Unknown() {
@@ -63,6 +71,18 @@ function Unknown() {
     <${Empty} title="There is no such view">
     <p>The address may be mistyped. Begin at the <a href=${link("overview")}>overview</a>.</p>
   <//>`;
+}
+
+/** Find out who is signed in.  Throws ApiError if the broker does not tell. */
+async function findUser() {
+  try {
+    user.set(await identify());
+  } catch (problem) {
+    if (problem.status !== 401 && problem.status !== 403) {
+      throw problem;
+    }
+    user.set(null);
+  }
 }
 
 function Page() {
@@ -76,14 +96,9 @@ function Page() {
     }
     let timer = 0;
     const look = () =>
-      identify().then(user.set.bind(user), (problem) => {
-        if (problem.status === 401 || problem.status === 403) {
-          setFailed(null);
-          user.set(null);
-        } else {
-          setFailed(problem);
-          timer = setTimeout(look, RETRY);
-        }
+      findUser().catch((problem) => {
+        setFailed(problem);
+        timer = setTimeout(look, RETRY);
       });
     look();
     return () => clearTimeout(timer);
@@ -137,6 +152,8 @@ user.heard.add((known) => {
   }
 });
 
+// The page is drawn once, with its first view; `Page` repeats what failed.
+await Promise.allSettled([findUser(), loadView(parse(location.hash).view)]);
 const place = document.getElementById("app");
 place.replaceChildren();
 render(html`<${Page} />`, place);

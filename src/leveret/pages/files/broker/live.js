@@ -3,7 +3,7 @@
 // A hidden page sends no requests.  While the broker does not answer, the last data stays on the
 // page, and requests are repeated less and less often.
 
-import { useCallback, useEffect, useMemo, useRef, useState } from "../vendor/htm-preact.js";
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../vendor/htm-preact.js";
 import { on } from "./api.js";
 import { silentSince } from "./store.js";
 
@@ -82,7 +82,8 @@ class Poll {
 export function useLive(load, key, { every = 2000, keep = false } = {}) {
   const [state, setState] = useState({ key, data: undefined, error: null });
   const poll = useRef(null);
-  useEffect(() => {
+  // Before the browser draws, since the answer may be there already.
+  useLayoutEffect(() => {
     // Data for another request must not be shown with the error of this one.
     const before = (old) => (keep || old.key === key ? old.data : undefined);
     const told = (outcome) => setState((old) => ({ data: before(old), ...outcome, key }));
