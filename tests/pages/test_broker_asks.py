@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from leveret.client import BasicProperties, blocking
 from support.brokers.broker_process import BrokerProcess
 from support.http.http_api import Api
-from support.pages.page_measures import BROKEN, STANDS_OUT, WIDER, serious_faults
+from support.pages.page_measures import BROKEN, STANDS_OUT, WIDER, faults_of
 
 expect.set_options(timeout=60_000)
 
@@ -91,7 +91,7 @@ def ask(page: Page, button: str) -> None:
 def test_each_question_can_be_answered(
     visitor: Any, api: Api, size: tuple[int, int], scheme: str
 ) -> None:
-    """No question is wider than its window or breaks a word, and axe finds nothing serious."""
+    """No question is wider than its window or breaks a word, and axe finds nothing."""
     status, rows = api.ask("GET", "/api/connections")
     assert status == 200
     assert isinstance(rows, list)
@@ -108,6 +108,6 @@ def test_each_question_can_be_answered(
             assert page.evaluate(WIDER) <= 0, (address, button)
             assert page.evaluate(BROKEN) == [], (address, button)
             assert dialog.evaluate(STANDS_OUT) <= 0, (address, button)
-            assert serious_faults(page) == [], (address, button)
+            assert faults_of(page) == [], (address, button)
             page.keyboard.press("Escape")
             expect(dialog).to_have_count(0)

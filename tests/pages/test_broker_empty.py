@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from support.http.http_api import Api
-from support.pages.page_measures import BROKEN, WIDER, serious_faults
+from support.pages.page_measures import BROKEN, WIDER, faults_of
 
 expect.set_options(timeout=60_000)
 
@@ -66,7 +66,7 @@ def test_each_view_says_that_there_is_nothing(
         expect(page.locator("main .loading")).to_have_count(0)
         assert page.evaluate(WIDER) <= 0, address
         assert page.evaluate(BROKEN) == [], address
-        assert serious_faults(page) == [], address
+        assert faults_of(page) == [], address
     if views is EMPTY:
         for name in ("empty", "void"):
             assert api.change("DELETE", f"/api/queues/%2F/{name}") == 204

@@ -13,7 +13,7 @@ from leveret import __version__
 from leveret.client import BasicProperties, blocking
 from support.brokers.broker_process import BrokerProcess
 from support.http.http_api import Api
-from support.pages.page_measures import BROKEN, WIDER, serious_faults
+from support.pages.page_measures import BROKEN, WIDER, faults_of
 
 # A list is asked for every five seconds, and the machine may be busy.
 expect.set_options(timeout=60_000)
@@ -148,14 +148,14 @@ def test_lists_tell_who_does_what_and_how_much(page: Page) -> None:
 def test_everybody_can_use_each_view(
     visitor: Any, api: Api, size: tuple[int, int], scheme: str
 ) -> None:
-    """No view is wider than the window or breaks a word, and axe finds nothing serious."""
+    """No view is wider than the window or breaks a word, and axe finds nothing."""
     page = visitor.open(size, color_scheme=scheme)
     for address, text in views(api):
         page.goto(address)
         expect(page.locator("main")).to_contain_text(text)
         assert page.evaluate(WIDER) <= 0, address
         assert page.evaluate(BROKEN) == [], address
-        assert serious_faults(page) == [], address
+        assert faults_of(page) == [], address
 
 
 @pytest.mark.pages_more
@@ -168,7 +168,7 @@ def test_everybody_can_use_what_opens(visitor: Any, size: tuple[int, int], schem
         open_it(page)
         assert page.evaluate(WIDER) <= 0, open_it
         assert page.evaluate(BROKEN) == [], open_it
-        assert serious_faults(page) == [], open_it
+        assert faults_of(page) == [], open_it
         page.keyboard.press("Escape")
     visitor.expects("status of 401")
     stranger = visitor.open(size, user=None, color_scheme=scheme)
@@ -176,7 +176,7 @@ def test_everybody_can_use_what_opens(visitor: Any, size: tuple[int, int], schem
     stranger.get_by_role("button", name="Sign in").wait_for()
     assert stranger.evaluate(WIDER) <= 0
     assert stranger.evaluate(BROKEN) == []
-    assert serious_faults(stranger) == []
+    assert faults_of(stranger) == []
 
 
 def open_message(page: Page) -> None:

@@ -17,7 +17,7 @@ from playwright.sync_api import Page, expect
 from leveret.client import BasicProperties, blocking
 from support.brokers.broker_process import BrokerProcess
 from support.http.http_api import Api
-from support.pages.page_measures import BROKEN, STANDS_OUT, WIDER, serious_faults
+from support.pages.page_measures import BROKEN, STANDS_OUT, WIDER, faults_of
 
 MARKUP = "<img src=x onerror=alert(1)>"
 #: Quotes of each kind, and what HTML and addresses read as their own.
@@ -277,4 +277,4 @@ def test_everybody_can_use_a_view_with_such_a_name(
         named["mixed"] = made(api, broker.port, name)
     for address, shown in views(api, name):
         look(page, address, shown)
-        assert serious_faults(page) == [], address
+        assert faults_of(page) == [], address

@@ -13,7 +13,7 @@ from playwright.sync_api import Locator, expect
 from leveret.pipelines.archive.page import archive_page
 from support.pages.job_samples import archive_sample
 from support.pages.job_views import EMPTY, PAGES, SIZES, shown, some
-from support.pages.page_measures import BROKEN, WIDER, serious_faults
+from support.pages.page_measures import BROKEN, WIDER, faults_of
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_everybody_can_use_each_page(
     """Axe, which looks for what hinders people, finds nothing that is serious."""
     # A page of a job runs no script that it does not name, so that axe must be let in.
     page = shown(visitor, PAGES[job](), tmp_path, size, color_scheme=scheme, bypass_csp=True)
-    assert serious_faults(page) == []
+    assert faults_of(page) == []
 
 
 @pytest.mark.pages_more
@@ -53,7 +53,7 @@ def test_everybody_can_use_a_page_without_data(
     visitor: Any, tmp_path: Path, job: str, scheme: str, size: str
 ) -> None:
     page = shown(visitor, EMPTY[job](), tmp_path, size, color_scheme=scheme, bypass_csp=True)
-    assert serious_faults(page) == []
+    assert faults_of(page) == []
     assert page.evaluate(WIDER) <= 0
     assert page.evaluate(BROKEN) == []
 

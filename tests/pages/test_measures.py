@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.pages.page_measures import BROKEN, STANDS_OUT, WIDER, serious_faults
+from support.pages.page_measures import BROKEN, STANDS_OUT, WIDER, faults_of
 
 #: A page at a phone's width with a text in a box, whose style a test gives.
 PAGE = """<!doctype html><html lang="en"><title>Measured</title>
@@ -58,11 +58,11 @@ def test_what_is_wider_than_the_window_is_found(visitor: Any) -> None:
 def test_what_hinders_people_is_found(visitor: Any) -> None:
     page = visitor.open((390, 844), None)
     page.set_content(PAGE.format(text="readable", style=""))
-    assert serious_faults(page) == []
+    assert faults_of(page) == []
     page.set_content(PAGE.format(text="<input>", style="color: #eee; background: #fff"))
-    assert [rule for rule, _ in serious_faults(page)] == ["label"]
+    assert [rule for rule, _ in faults_of(page)] == ["label"]
     page.set_content(PAGE.format(text="unreadable", style="color: #eee; background: #fff"))
-    assert [rule for rule, _ in serious_faults(page)] == ["color-contrast"]
+    assert [rule for rule, _ in faults_of(page)] == ["color-contrast"]
 
 
 def test_a_dialog_that_stands_out_of_the_window_is_found(visitor: Any) -> None:

@@ -167,6 +167,10 @@ function HeadCell({ column, order, choose, sortable }) {
   const mine = order?.key === column.key;
   const direction = order?.reverse ? "descending" : "ascending";
   const kind = kindOf(column);
+  if (column.title === "") {
+    // A column of buttons has no header.
+    return html`<td class=${kind}></td>`;
+  }
   if (!sortable) {
     return html`<th scope="col" class=${kind}>${column.title}</th>`;
   }
@@ -217,7 +221,7 @@ function TableRows({ rows, columns, from, to, partly }) {
  * sorted by `value` and filtered by `text`; both are `row[key]` unless given.  With `onSort` the
  * caller sorts: it is called with `{key, reverse}`, and only columns with `sort` can be chosen;
  * without it all columns can, except those with `sort: false`.  `filter` says whether rows can be filtered;
- * a `whole` table is all of a view, and takes the height of the window.
+ * a `whole` table is all of a view, and takes the height of the window.  The title of a column of buttons is empty.
  */
 export function DataTable({ columns, rows, sort, onSort, empty = "There is nothing.", caption, filter, whole }) {
   const box = useRef(null);

@@ -96,7 +96,7 @@ function Upload({ vhost, of }) {
 }
 
 const columns = [
-  { key: "kind", title: "", render: (row) => html`<${Tag} text=${row.kind} kind=${row.kind === "added" ? "good" : "warn"}
+  { key: "kind", title: "Change", render: (row) => html`<${Tag} text=${row.kind} kind=${row.kind === "added" ? "good" : "warn"}
       title=${row.kind === "stays" ? "It exists with other values: an import does not change it" : ""} />` },
   { key: "section", title: "What", render: (row) => row.section.replaceAll("_", " ") },
   { key: "vhost", title: "Vhost", render: (row) => html`<${Name} text=${row.vhost} empty="" />` },
