@@ -235,7 +235,18 @@ def test_a_vhost_is_added_limited_opened_to_a_user_and_deleted(page: Page, api: 
 
 def test_a_user_is_limited(page: Page, api: Api) -> None:
     assert api.change("PUT", "/api/users/limited", {"password": "x", "tags": ""}) == 201
-    page.goto("#/users/limited")
+    rights = {"configure": "^cart", "write": ".*", "read": ""}
+    assert api.change("PUT", "/api/permissions/%2F/limited", rights) == 201
+    topics = {"exchange": "amq.topic", "write": "^order", "read": ".*"}
+    assert api.change("PUT", "/api/topic-permissions/%2F/limited", topics) == 201
+    page.goto("#/users")
+    page.get_by_role("link", name="limited").click()
+    for name, patterns in (
+        ("Permissions", ["^cart", "nothing"]),
+        ("Topic permissions", ["^order"]),
+    ):
+        for pattern in patterns:
+            expect(page.get_by_role("region", name=name, exact=True)).to_contain_text(pattern)
     dialog = asked(page, "Limits …")
     dialog.get_by_label("Channels").fill("3")
     done(page, dialog, "Set", "The limits of user 'limited' are set")

@@ -1,15 +1,15 @@
-// Users, and the matrix of their permissions in each vhost.
+// Users, the matrix of their permissions in each vhost, and one user.
 
 import { html } from "../../vendor/htm-preact.js";
 import { DataTable } from "../../common/table.js";
 import { addUser, changePermission, changeUser, deleteUser } from "../acts/users.js";
 import { changeLimits } from "../acts/vhosts.js";
-import { get } from "../api.js";
+import { get, path } from "../api.js";
 import { useLive } from "../live.js";
-import { Empty, Heading, Loaded, Name, NameLink, Panel, Tag } from "../parts.js";
+import { Empty, ExchangeLink, Facts, Heading, Loaded, Name, NameLink, Panel, Tag } from "../parts.js";
 import { link } from "../router.js";
 import { user as signedIn } from "../store.js";
-import { Limits } from "./vhosts.js";
+import { Limits, patternColumns } from "./vhosts.js";
 
 async function load(signal) {
   const [users, vhosts, permissions] = await Promise.all([
@@ -31,32 +31,39 @@ const MATRIX_USERS = 100;
 const MATRIX_VHOSTS = 30;
 
 export function View({ parts }) {
+  return parts.length > 0 ? html`<${User} name=${parts[0]} key=${parts[0]} />` : html`<${Users} />`;
+}
+
+function Users() {
   const live = useLive(load, "users", { every: 5000 });
-  const only = parts[0];
   return html`<${Heading} title="Users"><button type="button" onClick=${() => addUser(live.reload)}>Add a user</button><//>
-    <${Loaded} live=${live}>${(data) => {
-      const users = only === undefined ? data.users : data.users.filter((one) => one.name === only);
-      return users.length === 0
-        ? html`<${Empty} title="There is no such user"><p>See <a href=${link("users")}>all users</a>.</p><//>`
-        : html`<${Table} users=${users} reload=${live.reload} /><${Matrix} ...${data} users=${users} reload=${live.reload} />`;
-    }}<//>
-    ${only !== undefined && html`<p><a href=${link("users")}>All users</a></p>`}`;
+    <${Loaded} live=${live}>${(data) => html`<${Table} users=${data.users} reload=${live.reload} /><${Matrix} ...${data} reload=${live.reload} />`}<//>`;
+}
+
+function Tags({ row }) {
+  return row.tags.length === 0
+    ? html`<span class="note">none: uses AMQP, but not this page</span>`
+    : html`<span class="marks">${row.tags.map((tag) => html`<${Tag} text=${tag} kind=${tag === "administrator" ? "warn" : ""} />`)}</span>`;
+}
+
+function Password({ row }) {
+  return row.password_hash ? "set" : html`<span class="note">none: cannot log in by password</span>`;
+}
+
+function Acts({ row, reload, kind = "", gone = reload }) {
+  return html`<button type="button" class=${kind} onClick=${() => changeUser(row, reload)}>Change …</button>
+    <button type="button" class=${kind} onClick=${() => changeLimits("user", row.name, row.limits ?? {}, reload)}>Limits …</button>
+    ${row.name !== signedIn.value?.name && html`<button type="button" class=${kind || "danger"} onClick=${() => deleteUser(row, gone)}>Delete …</button>`}`;
 }
 
 function Table({ users, reload }) {
   const columns = [
-    { key: "name", title: "User", render: (row) => html`<${Name} text=${row.name} />` },
-    { key: "tags", title: "Tags", sort: false, render: (row) => row.tags.length === 0
-      ? html`<span class="note">none: uses AMQP, but not this page</span>`
-      : html`<span class="marks">${row.tags.map((tag) => html`<${Tag} text=${tag} kind=${tag === "administrator" ? "warn" : ""} />`)}</span>` },
-    { key: "password_hash", title: "Password", sort: false, render: (row) => row.password_hash
-      ? "set" : html`<span class="note">none: cannot log in by password</span>` },
+    { key: "name", title: "User", render: (row) => html`<${NameLink} text=${row.name} to=${link("users", [row.name])} />` },
+    { key: "tags", title: "Tags", sort: false, render: (row) => html`<${Tags} row=${row} />` },
+    { key: "password_hash", title: "Password", sort: false, render: (row) => html`<${Password} row=${row} />` },
     { key: "vhosts", title: "Vhosts", align: "right", render: (row) => row.vhosts === 0 ? html`<span class="warn-text" title="Has no access to any vhost">0</span>` : row.vhosts },
     { key: "limits", title: "Limits", sort: false, render: (row) => html`<${Limits} kind="user" of=${row.limits ?? {}} />` },
-    { key: "act", title: "", sort: false, align: "right", render: (row) => html`<span class="actions">
-        <button type="button" class="quiet" onClick=${() => changeUser(row, reload)}>Change …</button>
-        <button type="button" class="quiet" onClick=${() => changeLimits("user", row.name, row.limits ?? {}, reload)}>Limits …</button>
-        ${row.name !== signedIn.value?.name && html`<button type="button" class="quiet" onClick=${() => deleteUser(row, reload)}>Delete …</button>`}</span>` },
+    { key: "act", title: "", sort: false, align: "right", render: (row) => html`<span class="actions"><${Acts} row=${row} reload=${reload} kind="quiet" /></span>` },
   ];
   return html`<${DataTable} caption="Users" columns=${columns} rows=${users} empty="None" />`;
 }
@@ -88,4 +95,49 @@ function Matrix({ users, vhosts, rights, reload }) {
   return html`<${Panel} title="Permissions" wide
     note=${`configure, write, read; filled: everything, framed: some names${many ? `; the first ${MATRIX_USERS} users and ${MATRIX_VHOSTS} vhosts` : ""}`}>
     <${DataTable} caption="Permissions" columns=${columns} rows=${users.slice(0, MATRIX_USERS)} empty="None" /><//>`;
+}
+
+async function loadOne(name, signal) {
+  const [row, vhosts, permissions, topics] = await Promise.all([
+    get(path`users/${name}`, signal), get("vhosts?columns=name", signal), get(path`users/${name}/permissions`, signal), get(path`users/${name}/topic-permissions`, signal),
+  ]);
+  const rights = new Map(permissions.map((one) => [one.vhost, one]));
+  return { row: { ...row, tags: tagsOf(row) }, vhosts: vhosts.map((one) => ({ name: one.name, right: rights.get(one.name) })), topics };
+}
+
+function User({ name }) {
+  const live = useLive((signal) => loadOne(name, signal), `user ${name}`, { every: 5000 });
+  const trail = [{ title: "Users", to: link("users") }];
+  if (live.error?.status === 404) {
+    return html`<${Heading} title=${name} kind="User" trail=${trail} />
+      <${Empty} title="There is no such user (any more)"><p>See <a href=${link("users")}>all users</a>.</p><//>`;
+  }
+  return html`<${Heading} title=${name} kind="User" trail=${trail}>
+      ${live.data && html`<${Acts} row=${live.data.row} reload=${live.reload} gone=${() => (location.hash = link("users"))} />`}
+    <//>
+    <${Loaded} live=${live}>${(data) => html`<${Details} ...${data} reload=${live.reload} />`}<//>`;
+}
+
+function Details({ row, vhosts, topics, reload }) {
+  const { name: user } = row;
+  const permissions = [
+    { key: "name", title: "Vhost", render: (one) => html`<${NameLink} text=${one.name} to=${link("vhosts", [one.name])} />` },
+    ...patternColumns(["configure", "write", "read"], (one) => one.right),
+    { key: "act", title: "", sort: false, align: "right", render: (one) => html`<button type="button" class="quiet"
+        onClick=${() => changePermission({ user, vhost: one.name, right: one.right }, reload)}>${one.right ? "Change …" : "Allow …"}</button>` },
+  ];
+  const ofTopics = [
+    { key: "vhost", title: "Vhost", render: (one) => html`<${NameLink} text=${one.vhost} to=${link("vhosts", [one.vhost])} />` },
+    { key: "exchange", title: "Exchange", render: (one) => html`<${ExchangeLink} vhost=${one.vhost} name=${one.exchange} />` },
+    ...patternColumns(["write", "read"], (one) => one),
+  ];
+  return html`<${Panel} title="User" wide><${Facts} of=${[
+      ["Tags", html`<${Tags} row=${row} />`],
+      ["Password", html`<${Password} row=${row} />`],
+      ["Limits", Object.keys(row.limits ?? {}).length > 0 ? html`<${Limits} kind="user" of=${row.limits} />` : "none of its own"],
+    ]} /><//>
+    <${Panel} title="Permissions" note="patterns of names that this user may configure, write to and read from" wide>
+      <${DataTable} caption="Permissions" columns=${permissions} rows=${vhosts} empty="There is no vhost." /><//>
+    ${topics.length > 0 && html`<${Panel} title="Topic permissions" note="patterns of routing keys; set them with leveret ctl set_topic_permissions" wide>
+      <${DataTable} caption="Topic permissions" columns=${ofTopics} rows=${topics} empty="None" /><//>`}`;
 }

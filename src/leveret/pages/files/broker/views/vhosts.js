@@ -76,15 +76,19 @@ function Vhost({ name }) {
     <${Loaded} live=${live}>${(data) => html`<${Details} ...${data} reload=${live.reload} />`}<//>`;
 }
 
-const pattern = (kind) => (one) => (one.right ? html`<code><${Name} text=${one.right[kind]} empty="nothing" /></code>` : html`<span class="note">–</span>`);
+/** Return the columns of permissions: a pattern for each kind, or a dash without permissions (`of(row)`). */
+export function patternColumns(kinds, of) {
+  return kinds.map((kind) => ({
+    key: kind, title: `${kind[0].toUpperCase()}${kind.slice(1)}`, sort: false,
+    render: (row) => (of(row) ? html`<code><${Name} text=${of(row)[kind]} empty="nothing" /></code>` : html`<span class="note">–</span>`),
+  }));
+}
 
 function Details({ row, users, reload }) {
   const { name } = row;
   const permissions = [
     { key: "name", title: "User", render: (one) => html`<${NameLink} text=${one.name} to=${link("users", [one.name])} />` },
-    { key: "configure", title: "Configure", sort: false, render: pattern("configure") },
-    { key: "write", title: "Write", sort: false, render: pattern("write") },
-    { key: "read", title: "Read", sort: false, render: pattern("read") },
+    ...patternColumns(["configure", "write", "read"], (one) => one.right),
     { key: "act", title: "", sort: false, align: "right", render: (one) => html`<button type="button" class="quiet"
         onClick=${() => changePermission({ user: one.name, vhost: name, right: one.right }, reload)}>${one.right ? "Change …" : "Allow …"}</button>` },
   ];
