@@ -80,11 +80,12 @@ const lately = (plot, first, last) => {
 };
 
 function optionsOf({ series, height, width, format, drawn, onZoom, raw, span, barAt, quiet }) {
-  // Without a pointer, the last values are shown, or none.
-  const told = (at) => at ?? (quiet ? null : (raw()[0]?.length ?? 0) - 1);
+  // Without a pointer, the last values are shown; a quiet plot has its only one in the title.
+  const told = (at, silent) => at ?? (silent ? null : (raw()[0]?.length ?? 0) - 1);
   const shown = (one, place) => (plot, value, seriesPlace, at) => {
-    const found = raw()[place + 1]?.[told(at)];
-    return told(at) === null ? "" : found === null || found === undefined ? "–" : format(found);
+    const point = told(at, quiet && series.length === 1);
+    const found = raw()[place + 1]?.[point];
+    return point === null ? "" : found === null || found === undefined ? "–" : format(found);
   };
   return {
     width,
@@ -94,7 +95,7 @@ function optionsOf({ series, height, width, format, drawn, onZoom, raw, span, ba
     scales: { x: { time: true, range: span ?? lately }, y: { range: upwards } },
     axes: axesOf(format),
     series: [
-      { label: "Time", value: (plot, value, seriesPlace, at) => (told(at) === null ? "" : moment(raw()[0]?.[told(at)] * 1000)) },
+      { label: "Time", value: (plot, value, seriesPlace, at) => (told(at, quiet) === null ? "" : moment(raw()[0]?.[told(at)] * 1000)) },
       ...series.map((one, place) => ({ label: one.label, value: shown(one, place), ...drawn(place) })),
     ],
     hooks: {
@@ -180,7 +181,7 @@ function PlotFrame({ title, note, now, data, place, zoomed, whole, stacked: inSt
 /**
  * Draw lines over time.  `data` is `[seconds, …values]`; a series is `{label, unit, dashed}`, where a dashed
  * line leaves the one below it visible; `format` formats a value.  `now` is the present value.  A `quiet` plot
- * shows values only under the pointer, and the text `nothing` instead of lines that are all 0.
+ * shows a time only under the pointer, and the text `nothing` instead of lines that are all 0.
  */
 export function LinePlot({ title, note, now, series, data, height = 220, format = number, quiet = false, nothing }) {
   const drawn = (place) => {
