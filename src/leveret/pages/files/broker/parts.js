@@ -67,10 +67,10 @@ function Fact({ name, value }) {
   return html`<div><dt>${name}</dt><dd ref=${place} tabindex=${scrolls ? 0 : undefined}>${value}</dd></div>`;
 }
 
-/** Names and values; undefined and null values are omitted. */
-export function Facts({ of }) {
+/** Names and values, in lines or `inline` one after another; undefined and null values are omitted. */
+export function Facts({ of, inline }) {
   const known = of.filter((one) => one && ![undefined, null, false, ""].includes(one[1]));
-  return html`<dl class="facts">
+  return html`<dl class=${`facts${inline ? " inline" : ""}`}>
     ${known.map(([name, value]) => html`<${Fact} key=${name} name=${name} value=${value} />`)}
   </dl>`;
 }
@@ -90,6 +90,11 @@ export function Figure({ name, value, note, to, warn }) {
 /** A word in a frame, such as the type of a queue. */
 export function Tag({ text, title, kind = "" }) {
   return html`<span class=${`tag ${kind}`} title=${title}>${legible(text ?? "")}</span>`;
+}
+
+/** The state of a connection or a channel, which stands out unless it is running. */
+export function State({ text }) {
+  return text === "running" ? text : html`<${Tag} text=${text} kind="warn" />`;
 }
 
 /** Tabs of the same object, each with an address. */

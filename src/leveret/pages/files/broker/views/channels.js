@@ -6,7 +6,7 @@ import { DataTable } from "../../common/table.js";
 import { get, path } from "../api.js";
 import { Filter, ListTable, useList } from "../list.js";
 import { useLive } from "../live.js";
-import { Arguments, Empty, endOf, Facts, Figure, Heading, Loaded, Name, NameLink, Panel, QueueLink, Tag } from "../parts.js";
+import { Arguments, Empty, endOf, Facts, Figure, Heading, Loaded, Name, NameLink, Panel, QueueLink, State, Tag } from "../parts.js";
 import { link } from "../router.js";
 
 /** The name of a channel with the name that the client gave its connection, or the client's address. */
@@ -18,6 +18,8 @@ export function channelColumns(sorted) {
     { key: "name", title: "Channel", sort: sorted || undefined,
       render: (row) => html`<${NameLink} text=${shortName(row)} to=${link("channels", [row.name])} />` },
     { key: "user", title: "User", sort: sorted || undefined, render: (row) => html`<${Name} text=${row.user} />` },
+    ...(sorted ? [{ key: "vhost", title: "Vhost", sort: true, render: (row) => html`<${Name} text=${row.vhost} />` }] : []),
+    { key: "state", title: "State", sort: sorted || undefined, render: (row) => html`<${State} text=${row.state} />` },
     { key: "mode", title: "Mode", sort: false, render: (row) => html`<span class="marks">
         ${row.confirm && html`<${Tag} text="confirms" title="The broker confirms publishes" />`}
         ${row.transactional && html`<${Tag} text="transactions" />`}</span>` },

@@ -7,7 +7,7 @@ import { closeConnection, closeUser } from "../acts/connections.js";
 import { get, path } from "../api.js";
 import { Filter, ListTable, useList } from "../list.js";
 import { useLive, useRates } from "../live.js";
-import { Empty, endOf, Facts, Heading, Loaded, Name, NameLink, Panel, Source, Tag } from "../parts.js";
+import { Empty, endOf, Facts, Heading, Loaded, Name, NameLink, Panel, Source, State, Tag } from "../parts.js";
 import { link } from "../router.js";
 import { channelColumns } from "./channels.js";
 
@@ -16,8 +16,6 @@ export function View({ parts, options }) {
     ? html`<${Connection} name=${parts[0]} key=${parts[0]} />`
     : html`<${Connections} options=${options} />`;
 }
-
-const STATES = { running: "", blocked: "warn", blocking: "warn", flow: "warn" };
 
 /** The client library, in its own words. */
 function libraryOf({ client_properties: known = {} }) {
@@ -33,12 +31,11 @@ const columns = [
   { key: "name", title: "Connection", sort: true, render: (row) => html`<${NameLink}
       text=${row.user_provided_name ?? row.name} to=${link("connections", [row.name])} />` },
   { key: "peer_host", title: "Peer address", sort: true,
-    render: (row) => html`<${Name} text=${endOf(row)} />` },
+    render: (row) => html`<${Name} text=${endOf(row)} />${row.ssl && html` <${Tag} text="TLS" title=${row.ssl_protocol} />`}` },
   { key: "client", title: "Client", sort: false, render: (row) => html`<${Name} text=${libraryOf(row)} empty=${NOTHING} />` },
   { key: "user", title: "User", sort: true, render: (row) => html`<${Name} text=${row.user} />` },
   { key: "vhost", title: "Vhost", sort: true, render: (row) => html`<${Name} text=${row.vhost} />` },
-  { key: "state", title: "State", sort: true, render: (row) => html`<${Tag} text=${row.state} kind=${STATES[row.state] ?? "warn"} />` },
-  { key: "ssl", title: "TLS", sort: true, minor: true, render: (row) => (row.ssl ? row.ssl_protocol : "no") },
+  { key: "state", title: "State", sort: true, render: (row) => html`<${State} text=${row.state} />` },
   { key: "channels", title: "Channels", align: "right", sort: true, render: (row) => number(row.channels) },
   flow("received", "From client", "recv_oct"),
   flow("sent", "To client", "send_oct"),

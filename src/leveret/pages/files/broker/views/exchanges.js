@@ -1,6 +1,6 @@
 // Exchanges: the list, and one exchange with the topology behind it.
 
-import { html } from "../../vendor/htm-preact.js";
+import { html, useMemo } from "../../vendor/htm-preact.js";
 import { bytes, legible, moment, number, rate } from "../../common/format.js";
 import { DataTable } from "../../common/table.js";
 import { deleteExchange, unbind } from "../acts/bindings.js";
@@ -10,7 +10,7 @@ import { get, path, query } from "../api.js";
 import { Features } from "../features.js";
 import { cutNote, Filter, ListTable, useList } from "../list.js";
 import { useLive, useRates } from "../live.js";
-import { Arguments, Empty, ExchangeLink, exchangePart, Facts, Heading, Loaded, Name, NameLink, Panel, QueueLink, Tabs } from "../parts.js";
+import { Arguments, Empty, ExchangeLink, exchangePart, Facts, Heading, Loaded, Name, Panel, QueueLink, Tabs } from "../parts.js";
 import { link } from "../router.js";
 import { Topology } from "../topology.js";
 import { Publish } from "./messages.js";
@@ -48,7 +48,7 @@ function Exchanges({ options }) {
 function Exchange({ vhost, part, options }) {
   const live = useLive((signal) => get(path`exchanges/${vhost}/${part}`, signal), `exchange ${vhost}\n${part}`, { every: 5000 });
   const name = part === "amq.default" ? "" : part;
-  const row = live.data;
+  const [row] = useRates(live, useMemo(() => live.data && [live.data], [live.data]), () => "", COUNTERS);
   const isDelayed = row?.type === "x-delayed-message";
   const tabs = [["reach", "Routing"], ["bindings", "Bindings"], ["publish", "Publish"]];
   tabs.push(...(isDelayed ? [["delayed", "Scheduled"]] : []));
@@ -65,9 +65,8 @@ function Exchange({ vhost, part, options }) {
       ${row && isOwn && html`<button type="button" class="danger" onClick=${() => deleteExchange(row)}>Delete …</button>`}
     <//>
     <${Tabs} view="exchanges" parts=${[vhost, part]} tabs=${tabs} shown=${tab} />
-    <${Loaded} live=${live}>${(data) => html`<${Part} tab=${tab} row=${data} name=${name} />`}<//>`;
+    <${Loaded} live=${live}>${() => html`<${Part} tab=${tab} row=${row} name=${name} />`}<//>`;
 }
-
 
 function Part({ tab, row, name }) {
   const { vhost } = row;
@@ -81,13 +80,13 @@ function Part({ tab, row, name }) {
     return html`<${Delayed} vhost=${vhost} name=${name} />`;
   }
   const facts = [
-    ["Durable", row.durable ? undefined : "no: it does not outlive a restart"],
-    ["Policy", row.policy && html`<${NameLink} text=${row.policy} to=${link("policies", [vhost, row.policy])} />`],
+    ["Published", html`${rate(row.rates.published)} <span class="note">${number(publishedIn(row))} in all</span>`],
+    ["Durable", row.durable ? undefined : "no: it does not survive a restart"],
+    ["Features", html`<${Features} row=${row} />`],
     ["Alternate exchange", row.alternate_exchange && html`<${ExchangeLink} vhost=${vhost} name=${row.alternate_exchange} />`],
     ["Arguments", Object.keys(row.arguments ?? {}).length > 0 && html`<${Arguments} of=${row.arguments} />`],
-    ["Published", number(row.message_stats?.publish_in ?? 0)],
   ];
-  return html`<${Facts} of=${facts} />${name === ""
+  return html`<${Facts} of=${facts} inline />${name === ""
     ? html`<${Empty} title="The default exchange leads to every queue"><p>The key of a message is the name of the queue that gets it.</p><//>`
     : html`<${Topology} vhost=${vhost} start=${name} />`}`;
 }

@@ -141,6 +141,11 @@ function Share({ used, of, label }) {
   return html`<meter min="0" max=${of} high=${of * 0.8} optimum="0" value=${used} aria-label=${label}></meter>`;
 }
 
+/** How often objects come and go, such as `0.2/s opened, 0/s closed`. */
+function churn(node, kind, ...acts) {
+  return acts.map((act) => `${rate(node[`${kind}_${act}_details`]?.rate)} ${act === "created" && kind !== "queue" ? "opened" : act}`).join(", ");
+}
+
 function NodeFacts({ node }) {
   const limited = node.mem_limit > 0;
   return html`<${Panel} title="Node">
@@ -152,6 +157,9 @@ function NodeFacts({ node }) {
       ["Disk alarm below", bytes(node.disk_free_limit)],
       ["Records per sync", number(node.records_per_sync)],
       ["Descriptors", node.fd_total ? `${number(node.fd_used)} of ${number(node.fd_total)}` : undefined],
+      ["Connection churn", churn(node, "connection", "created", "closed")],
+      ["Channel churn", churn(node, "channel", "created", "closed")],
+      ["Queue churn", churn(node, "queue", "created", "deleted")],
       ["Running for", duration(node.uptime)],
     ]} />
   <//>`;

@@ -1,7 +1,7 @@
 // One stream: its offsets and retention, and its named consumers and Spark queries with their lag.
 
 import { html } from "../../vendor/htm-preact.js";
-import { bytes, moment, number } from "../../common/format.js";
+import { bytes, moment, NOTHING, number } from "../../common/format.js";
 import { DataTable } from "../../common/table.js";
 import { forgetReader, moveReader } from "../acts/readers.js";
 import { get, path } from "../api.js";
@@ -18,17 +18,18 @@ async function load(vhost, name, signal) {
     get(path`sinks/${vhost}`, signal),
     get(path`publishers/${vhost}/${name}`, signal),
   ]);
-  return { stream, readers, queries, sinks: sinks.filter((one) => one.destination === `stream:${name}`), publishers };
+  const lags = [...readers, ...queries].map((one) => one.lag ?? 0);
+  return { stream, readers, queries, sinks: sinks.filter((one) => one.destination === `stream:${name}`), publishers, lags };
 }
 
 export function StreamPart({ vhost, name }) {
   const live = useLive((signal) => load(vhost, name, signal), `stream ${vhost}\n${name}`);
-  return html`<${Loaded} live=${live}>${({ stream, readers, queries, sinks, publishers }) => html`
+  return html`<${Loaded} live=${live}>${({ stream, readers, queries, sinks, publishers, lags }) => html`
     <div class="figures">
       <${Figure} name="Messages" value=${number(stream.messages)} note=${bytes(stream.bytes)} />
       <${Figure} name="First offset" value=${number(stream.first_offset)} />
       <${Figure} name="Next offset" value=${number(stream.next_offset)} />
-      <${Figure} name="Max lag" value=${number([...readers, ...queries].reduce((most, one) => Math.max(most, one.lag ?? 0), 0))} />
+      <${Figure} name="Max lag" value=${lags.length > 0 ? number(Math.max(...lags)) : NOTHING} note=${lags.length > 0 ? undefined : "no named reader"} />
     </div>
     ${(readers.length > 0 || queries.length === 0) && html`<${Readers} stream=${stream} readers=${readers} reload=${live.reload} />`}
     ${queries.length > 0 && html`<${Queries} stream=${stream} queries=${queries} />`}

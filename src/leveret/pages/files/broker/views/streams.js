@@ -1,12 +1,12 @@
 // Streams: their offsets and consumers; super streams with their partitions.
 
 import { html } from "../../vendor/htm-preact.js";
-import { bytes, counted, number } from "../../common/format.js";
+import { bytes, counted, number, rate } from "../../common/format.js";
 import { DataTable } from "../../common/table.js";
 import { declareQueue } from "../acts/declare.js";
 import { get, path } from "../api.js";
 import { useShown } from "../list.js";
-import { useLive } from "../live.js";
+import { useLive, useRates } from "../live.js";
 import { Empty, Heading, Loaded, Name, NameLink, Panel } from "../parts.js";
 import { link } from "../router.js";
 import { chosenVhost, useStore } from "../store.js";
@@ -38,10 +38,14 @@ async function load(chosen, signal) {
 const streamLink = (vhost, name) =>
   html`<${NameLink} text=${name} to=${link("streams", [vhost, name])} />`;
 
+/** A stream's next offset grows with each message. */
+const COUNTERS = { written: (row) => row.next_offset };
+
 const columns = [
   { key: "name", title: "Stream", render: (row) => streamLink(row.vhost, row.name) },
   { key: "vhost", title: "Vhost", render: (row) => html`<${Name} text=${row.vhost} />` },
   { key: "messages", title: "Messages", align: "right", render: (row) => number(row.messages) },
+  { key: "in", title: "In", align: "right", value: (row) => row.rates.written, render: (row) => rate(row.rates.written) },
   { key: "bytes", title: "Size", align: "right", render: (row) => bytes(row.bytes) },
   { key: "first_offset", title: "First offset", align: "right", render: (row) => number(row.first_offset) },
   { key: "next_offset", title: "Next offset", align: "right", render: (row) => number(row.next_offset) },
@@ -66,17 +70,18 @@ export function View({ parts, options }) {
 function Streams() {
   const vhost = useStore(chosenVhost);
   const live = useLive((signal) => load(vhost, signal), `streams ${vhost}`, { every: 5000, keep: true });
+  const rows = useRates(live, live.data?.streams, (row) => `${row.vhost}\n${row.name}`, COUNTERS);
   const declare = () => declareQueue(live.reload, "stream");
   const [shown, superShown] = [useShown(columns), useShown(superColumns)];
   return html`<${Heading} title="Streams"><button type="button" onClick=${declare}>Declare a stream</button><//>
-    <${Loaded} live=${live}>${({ streams, supers, left }) => html`${left > 0 && html`<p class="hint">Shown are the
+    <${Loaded} live=${live}>${({ supers, left }) => html`${left > 0 && html`<p class="hint">Shown are the
       streams of the first ${number(VHOSTS_MAX)} vhosts; choose a vhost to see those of the ${counted(left, "other")}.</p>`}
-    ${streams.length === 0
+    ${rows.length === 0
       ? html`<${Empty} title="There is no stream yet">
           <p>A stream keeps its messages after they are read; Spark reads it as a table.</p>
           <p><button type="button" onClick=${declare}>Declare a stream</button></p>
         <//>`
-      : html`<${DataTable} caption="Streams" columns=${shown} rows=${streams} empty="No stream" />
+      : html`<${DataTable} caption="Streams" columns=${shown} rows=${rows} empty="No stream" />
         ${supers.length > 0 && html`<${Panel} title="Super streams" wide>
           <${DataTable} caption="Super streams" columns=${superShown} rows=${supers} empty="None" /><//>`}`}`}<//>`;
 }
