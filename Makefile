@@ -35,7 +35,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := -m pytest --hypothesis-profile=ci
 SLOW := commands or crash or differential or interop or one_build or pages or spark
 
-.PHONY: help setup demo serve test changed check sources interop pages orders differential model matrix spark-matrix chaos soak bench hostile wheel wheel-pure wheels uvx slim sdist packages workflow site fmt clean
+.PHONY: help setup demo serve test changed check sources interop pages orders differential model replica matrix spark-matrix chaos soak bench hostile wheel wheel-pure wheels uvx slim sdist packages workflow site fmt clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -90,6 +90,9 @@ differential: .venv/.deps .venv/.built ## the same scripts on two releases of Ra
 
 model: .venv/.deps .venv/.built ## 100,000 steps of the broker against the reference broker (ARGS="--seed 7")
 	.venv/bin/python tests/model/runs.py $(ARGS)
+
+replica: .venv/.deps ## the model of replication on random walks with all processors (ARGS="--minutes 60")
+	cd tests && ../.venv/bin/python -m replica.model.search walk $(ARGS)
 
 matrix: .venv/.deps .venv/.built ## every method and route for every kind of user, as tests/hostile/matrix.toml declares
 	.venv/bin/python tests/hostile/matrix_runs.py $(ARGS)

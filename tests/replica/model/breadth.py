@@ -1,0 +1,106 @@
+"""Every order of events, breadth first: all states that so many events lead to.
+
+A small cluster is searched from its beginning, and a larger one from the states of a schedule.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+from operator import attrgetter
+from typing import Final
+
+from replica.model.cluster import KINDS, Cluster, Event
+from replica.model.events import possible
+from replica.model.promises import Violation
+
+
+@dataclass(slots=True)
+class Found:
+    """How far a search came, and the first broken promise; `events` are the last that it took."""
+
+    states: int = 0
+    steps: int = 0
+    depth: int = 0
+    complete: bool = False
+    violation: Violation | None = None
+    events: tuple[Event, ...] = ()
+
+
+_NODE: Final = attrgetter(
+    "incarnation", "log", "synced", "obeyed", "committed", "transactions", "taken_as_synced",
+    "process", "following", "candidacy",
+)  # fmt: skip
+_LEADER: Final = attrgetter("epoch", "first", "in_sync", "revision", "committed", "opened")
+_COUNTS: Final = attrgetter("contents", "crashes", "disks", "changes")
+_WITNESS: Final = attrgetter("confirmed", "shown", "complete")
+
+
+def key_of(cluster: Cluster) -> int:
+    """Return a hash that tells a state from others; the order of messages does not matter."""
+    leaders = [
+        leader
+        and (_LEADER(leader), tuple(leader.unclear.items()), frozenset(leader.sessions.items()))
+        for leader in (node.leader for node in cluster.nodes)
+    ]
+    return hash(
+        (
+            *map(_NODE, cluster.nodes),
+            *leaders,
+            cluster.registry.state,
+            frozenset(cluster.network),
+            _WITNESS(cluster.witness),
+            frozenset(cluster.witness.confirming.items()),
+            _COUNTS(cluster),
+        )
+    )
+
+
+Level = list[tuple[Cluster, tuple[Event, ...]]]
+
+
+class Search:
+    """A search from some states, level by level."""
+
+    def __init__(self, starts: Iterable[Cluster]) -> None:
+        self.found = Found()
+        self._seen: set[int] = set()
+        self._level: Level = []
+        for start in starts:
+            self._add(self._level, start, ())
+
+    def run(self, depth: int, *, states_max: float = inf, seconds: float = inf) -> Found:
+        """Search until all states of a depth are known, or there are too many, or time is up."""
+        end = time.monotonic() + seconds
+        while self._level and self.found.depth < depth:
+            following: Level = []
+            for cluster, events in self._level:
+                if self.found.states > states_max or time.monotonic() > end:
+                    return self.found
+                try:
+                    self._expand(following, cluster, events)
+                except Violation as violation:
+                    self.found.violation = violation
+                    return self.found
+            self._level = following
+            self.found.depth += 1
+        self.found.complete = True
+        return self.found
+
+    def _expand(self, following: Level, cluster: Cluster, events: tuple[Event, ...]) -> None:
+        for kind in KINDS:
+            for event in possible(cluster, kind):
+                after = cluster.copy()
+                self.found.steps += 1
+                self.found.events = (*events, event)
+                after.step(event)
+                self._add(following, after, self.found.events)
+
+    def _add(self, level: Level, cluster: Cluster, events: tuple[Event, ...]) -> None:
+        key = key_of(cluster)
+        if key not in self._seen:
+            self._seen.add(key)
+            self.found.states += 1
+            level.append((cluster, events))
