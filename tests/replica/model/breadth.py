@@ -1,37 +1,41 @@
 """Every order of events, breadth first: all states that so many events lead to.
 
-A small cluster is searched from its beginning, and a larger one from the states of a schedule.
+A search starts at some states: a cluster that begins, one that has confirmed groups, or those that
+the recorded schedules lead through.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from operator import attrgetter
 from typing import Final
 
-from replica.model.cluster import KINDS, Cluster, Event
+from replica.model.cluster import KINDS, Bounds, Cluster, Event, Setting
 from replica.model.events import possible
 from replica.model.promises import Violation
+from replica.model.recovers import recover
+from replica.model.schedules import correct, event_of, recorded
 
 
 @dataclass(slots=True)
 class Found:
-    """How far a search came, and the first broken promise; `events` are the last that it took."""
+    """How far a search came, and the first broken promise, with the events to it from `start`."""
 
     states: int = 0
     steps: int = 0
     depth: int = 0
     complete: bool = False
     violation: Violation | None = None
+    start: Cluster | None = None
     events: tuple[Event, ...] = ()
 
 
 _NODE: Final = attrgetter(
-    "incarnation", "log", "synced", "obeyed", "committed", "transactions", "taken_as_synced",
-    "process", "following", "candidacy",
+    "incarnation", "log", "synced", "checkpoint", "obeyed", "committed", "transactions",
+    "taken_as_synced", "process", "following", "candidacy",
 )  # fmt: skip
 _LEADER: Final = attrgetter("epoch", "first", "in_sync", "revision", "committed", "opened")
 _COUNTS: Final = attrgetter("contents", "crashes", "disks", "changes")
@@ -58,29 +62,51 @@ def key_of(cluster: Cluster) -> int:
     )
 
 
-Level = list[tuple[Cluster, tuple[Event, ...]]]
+def beginnings(setting: Setting, bounds: Bounds) -> list[Cluster]:
+    """Return a cluster that begins, and one whose members all follow and have confirmed groups."""
+    begun, at_work = Cluster(setting, bounds), Cluster(setting, bounds)
+    for event in recover(at_work):
+        at_work.step(event)
+    return [begun, at_work]
+
+
+def near(title: str, bounds: Bounds) -> list[Cluster]:
+    """Return all states that a recorded schedule leads the correct protocol through."""
+    schedule = recorded()[title]
+    cluster = Cluster(correct(schedule.setting), bounds)
+    starts = [cluster.copy()]
+    for text in schedule.events:
+        event = event_of(cluster, text)
+        if event is not None:
+            cluster.step(event)
+            starts.append(cluster.copy())
+    return starts
+
+
+Level = list[tuple[Cluster, Cluster, tuple[Event, ...]]]
 
 
 class Search:
-    """A search from some states, level by level."""
+    """A search from some states, level by level, with events of some kinds."""
 
-    def __init__(self, starts: Iterable[Cluster]) -> None:
+    def __init__(self, starts: Iterable[Cluster], kinds: Sequence[str] = KINDS) -> None:
         self.found = Found()
+        self._kinds = kinds
         self._seen: set[int] = set()
         self._level: Level = []
         for start in starts:
-            self._add(self._level, start, ())
+            self._add(self._level, start, start, ())
 
     def run(self, depth: int, *, states_max: float = inf, seconds: float = inf) -> Found:
         """Search until all states of a depth are known, or there are too many, or time is up."""
         end = time.monotonic() + seconds
         while self._level and self.found.depth < depth:
             following: Level = []
-            for cluster, events in self._level:
+            for start, cluster, events in self._level:
                 if self.found.states > states_max or time.monotonic() > end:
                     return self.found
                 try:
-                    self._expand(following, cluster, events)
+                    self._expand(following, start, cluster, events)
                 except Violation as violation:
                     self.found.violation = violation
                     return self.found
@@ -89,18 +115,22 @@ class Search:
         self.found.complete = True
         return self.found
 
-    def _expand(self, following: Level, cluster: Cluster, events: tuple[Event, ...]) -> None:
-        for kind in KINDS:
+    def _expand(
+        self, following: Level, start: Cluster, cluster: Cluster, events: tuple[Event, ...]
+    ) -> None:
+        for kind in self._kinds:
             for event in possible(cluster, kind):
                 after = cluster.copy()
                 self.found.steps += 1
-                self.found.events = (*events, event)
+                self.found.start, self.found.events = start, (*events, event)
                 after.step(event)
-                self._add(following, after, self.found.events)
+                self._add(following, start, after, self.found.events)
 
-    def _add(self, level: Level, cluster: Cluster, events: tuple[Event, ...]) -> None:
+    def _add(
+        self, level: Level, start: Cluster, cluster: Cluster, events: tuple[Event, ...]
+    ) -> None:
         key = key_of(cluster)
         if key not in self._seen:
             self._seen.add(key)
             self.found.states += 1
-            level.append((cluster, events))
+            level.append((start, cluster, events))

@@ -37,7 +37,8 @@ class Event(NamedTuple):
 OF_MESSAGES = ("deliver", "double", "lose")
 OF_NODES = ("sync", "stand", "resume")
 OF_LEADERS = (
-    "write", "hello", "append", "start-over", "commit", "shrink", "grow", "replace", "settle",
+    "write", "hello", "append", "start-over", "commit", "checkpoint",
+    "shrink", "grow", "replace", "settle",
 )  # fmt: skip
 CRASHES = ("kill", "power", "disk")
 KINDS = (*OF_MESSAGES, *OF_NODES, *OF_LEADERS, *CRASHES)
@@ -168,8 +169,10 @@ class Cluster:
             node.write(self._content())
         elif kind == "commit":
             leader.committed = leader.reach(node.log, node.synced)
+        elif kind == "checkpoint":
+            node.checkpoint = leader.checkpoint_end(node.synced)
         elif kind == "append":
-            self._send([leader.append(node.log, other)])
+            self._send([leader.append(node.log, other, node.checkpoint)])
         elif kind in {"hello", "start-over"}:
             self._send([leader.hello(node.log, other, starts_over=kind == "start-over")])
         else:

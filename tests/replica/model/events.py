@@ -40,6 +40,9 @@ def _of_leader(cluster: Cluster, kind: str, node: Node, leader: Leader) -> Itera
     elif kind == "commit":
         if leader.reach(node.log, node.synced) > leader.committed:
             yield Event(kind, number)
+    elif kind == "checkpoint":
+        if leader.checkpoint_end(node.synced) > node.checkpoint:
+            yield Event(kind, number)
     elif not cluster.has_room():
         return
     elif kind in {"hello", "start-over", "append"}:

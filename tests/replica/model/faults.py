@@ -23,6 +23,11 @@ class Fault(Enum):
     LEADER_SHOWS_RECOVERED = "a new leader shows its log before its first group is committed"
     FOLLOWER_SHOWS_LOG = "a follower shows its readers all that it has"
 
+    CHECKPOINT_OF_WRITTEN = "a checkpoint ends with groups that are not committed"
+    CHECKPOINT_BEFORE_FIRST_COMMIT = (
+        "a checkpoint ends before the leader's first group is committed"
+    )
+
     SHRINK_BEFORE_TRANSACTION = "commits stop waiting for a member before the registry removed it"
     SHRINK_BELOW_MINIMUM = "the in-sync set shrinks below its minimum"
     GROW_AFTER_TRANSACTION = "commits wait for a new member only after the registry's answer"
@@ -45,6 +50,8 @@ class Fault(Enum):
     OLD_EPOCH_WRITTEN = "a new leader writes groups of the epoch of its last group"
     LOWER_EPOCH_OBEYED = "a follower obeys a leader of a lower epoch than it obeyed before"
     EPOCH_FORGOTTEN = "a node forgets in a crash which epoch it won or obeyed"
+    EPOCH_OF_BACKUP_IGNORED = "a restored directory obeys leaders of lower epochs than its log has"
+    LATE_ELECTION_COUNTS = "a node leads by a late answer though it has obeyed a higher epoch"
     HELLO_OF_OLDER_SESSION = "a follower obeys the hello of an earlier session of the epoch"
 
     INCARNATION_KEPT = "a new, restored or damaged directory keeps its incarnation"

@@ -87,13 +87,20 @@ class Leader:
         session = self.sessions.get(to)
         return session is not None and session.incarnation is not None and session.sent < len(log)
 
-    def append(self, log: Log, to: int) -> Append:
+    def append(self, log: Log, to: int, checkpoint: int) -> Append:
         """Send a follower the next group; the leader need not have synced it."""
         session = self.sessions[to]
         sent = session.sent + 1
         self.sessions[to] = session._replace(sent=sent)
         return Append(
-            self.node, to, self.epoch, session.number, sent, log[sent - 1], self.committed
+            self.node,
+            to,
+            self.epoch,
+            session.number,
+            sent,
+            log[sent - 1],
+            self.committed,
+            checkpoint,
         )
 
     def acknowledged(self, ack: Ack) -> None:
@@ -136,6 +143,14 @@ class Leader:
             if member.node != self.node:
                 reach = min(reach, self.acked(member))
         return min(reach, len(log))
+
+    def checkpoint_end(self, synced: int) -> int:
+        """Return the number of the last group that a checkpoint may hold; 0 if none may end."""
+        if self.fault is Fault.CHECKPOINT_OF_WRITTEN:
+            return synced
+        if self.committed < self.first and self.fault is not Fault.CHECKPOINT_BEFORE_FIRST_COMMIT:
+            return 0
+        return self.committed
 
     def acked(self, member: Member) -> int:
         """Return the number of the last group that a member has acknowledged in its session."""

@@ -50,7 +50,7 @@ class Hello(NamedTuple):
 
 
 class Append(NamedTuple):
-    """A leader sends a group, and the number of the last group that is committed."""
+    """A leader sends a group, and which groups are committed and in its checkpoint."""
 
     sender: int
     to: int
@@ -59,6 +59,7 @@ class Append(NamedTuple):
     number: int
     group: Group
     committed: int
+    checkpoint: int
 
 
 class Ack(NamedTuple):

@@ -1,8 +1,9 @@
 """A node: the directory that it keeps, and the process that follows, stands for election or leads.
 
 A node's log is in its directory.  A power failure leaves the groups that are synced, and any number
-of those behind them; a process that is killed leaves all of them.  The directory also keeps the
-incarnation, and the highest epoch that the node won or obeyed, synced before it acts on it.
+of those behind them; a process that is killed leaves all of them.  A checkpoint holds what its
+groups did, so that they cannot be cut off any more.  The directory also keeps the incarnation, and
+the highest epoch that the node won or obeyed, synced before it acts on it.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Node:
     incarnation: int
     log: Log = ()
     synced: int = 0
+    checkpoint: int = 0  # the last group that it holds
     obeyed: int = 0  # the highest epoch that it won or obeyed
     committed: int = 0  # the last group that it knows to be committed
     transactions: int = 0
@@ -114,8 +116,11 @@ class Node:
         """
         if self.fault is not Fault.INCARNATION_KEPT:
             self.incarnation = incarnation
+        if kept < self.checkpoint:
+            self.checkpoint = 0
+        self.obeyed = 0
         self._start(self.log[:kept])
-        self.obeyed = self.committed = 0
+        self.committed = 0
 
     def _start(self, log: Log) -> None:
         if self.leader is not None:
@@ -123,7 +128,9 @@ class Node:
         if self.fault is Fault.CUT_TO_KNOWN_COMMITTED:
             log = log[: self.committed]
         if self.fault is Fault.EPOCH_FORGOTTEN:
-            self.obeyed = log[-1].epoch if log else 0
+            self.obeyed = 0
+        if log and self.fault is not Fault.EPOCH_OF_BACKUP_IGNORED:
+            self.obeyed = max(self.obeyed, log[-1].epoch)
         self.log, self.synced = log, len(log)
         self.committed = min(self.committed, len(log))
         self.taken_as_synced = 0
@@ -141,6 +148,8 @@ class Node:
         self.obeyed = hello.epoch
         self.following = Following(hello.epoch, hello.session, hello.sender)
         common = self._last_common(hello)
+        if hello.starts_over:
+            self.checkpoint = 0
         if common < len(self.log):
             self.log = self.log[:common]
             self.synced = common  # the cut is synced before the first word
@@ -178,6 +187,8 @@ class Node:
             return []
         self.log += (append.group,)
         self.committed = max(self.committed, min(append.committed, len(self.log)))
+        if append.checkpoint <= self.synced:
+            self.checkpoint = max(self.checkpoint, append.checkpoint)
         return [self._ack()] if self.fault is Fault.ACK_BEFORE_SYNC else []
 
     def _ack(self) -> Ack:
@@ -212,8 +223,8 @@ class Node:
         candidacy, leader = self.candidacy, self.leader
         if candidacy is not None and answer.token == candidacy.token:
             self.candidacy = None
-            # Leading counts only while no higher epoch was heard of.
-            if succeeded(answer, self.fault) and self.obeyed < candidacy.epoch:
+            late = self.obeyed >= candidacy.epoch and self.fault is not Fault.LATE_ELECTION_COUNTS
+            if succeeded(answer, self.fault) and not late:
                 self.lead(answer.state, content)
         elif leader is not None:
             if answer.state.epoch > leader.epoch:

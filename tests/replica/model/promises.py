@@ -22,6 +22,7 @@ class Promise(Enum):
     KEPT = "a confirmed group is synced on every member of the in-sync set that has its disk"
     CONFIRMED_ONCE = "a number is confirmed with one content only"
     SHOWN_ONCE = "a number is shown to readers with one content only"
+    CHECKPOINT = "what a checkpoint holds is never cut off"
     COPIES = "what is confirmed is on an in-sync set that has the minimum of members, and stays so"
     ONE_LEADER = "one node at most confirms in an epoch"
     MEMBER_LEADS = "only a member of the in-sync set leads, with the incarnation that the set names"
@@ -61,6 +62,12 @@ class Witness:
         if acting.leader is not None:
             self._confirm(acting, acting.leader, state)
         self._show(acting.log[: acting.visible()], acting)
+        if acting.checkpoint > len(acting.log):
+            raise Violation(
+                Promise.CHECKPOINT,
+                f"node {acting.number} has a checkpoint of {acting.checkpoint} groups, and is left "
+                f"with {acting.log}",
+            )
         self._count(state)
         for node in nodes:
             if node.leader is not None and node.leader.epoch == state.epoch:

@@ -1,17 +1,18 @@
 """Searches of the model for as long as wanted, with all processors.
 
     cd tests && python -m replica.model.search walk [--minutes 60] [--nodes 3 --minimum 2]
-    cd tests && python -m replica.model.search breadth [--nodes 2 --minimum 2] [--depth 12]
+    cd tests && python -m replica.model.search breadth [--near] [--depth 12]
     cd tests && python -m replica.model.search faults [--minutes 1]
     cd tests && python -m replica.model.search record --fault NAME
     cd tests && python -m replica.model.search show --fault NAME
 
 `walk` takes random walks, half of them near the recorded schedules, and prints how many; without
-`--nodes`, over two and three nodes in turn.  `breadth` tries every order of events.  Both stop at a
-broken promise, print the shortest schedule to it that they find, and exit with 1.  `--fault` plants
-a fault, and no walk is then near a schedule.  `faults` prints for each fault after how many steps
-walks find it, `record` the schedule of one as `schedules.toml` keeps it, and `show` a recorded one
-step by step, with the fault and without.
+`--nodes`, over two and three nodes in turn.  `breadth` tries every order of events, with `--near`
+from all states of the recorded schedules.  Both stop at a broken promise, print the events to it,
+which `walk` makes few, and exit with 1.  `--fault` plants a fault; no walk is then near a schedule.
+
+`faults` prints for each fault after how many steps walks find it, `record` the schedule of one as
+`schedules.toml` keeps it, and `show` a recorded one step by step, with the fault and without.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from replica.model.breadth import Search
+from replica.model.breadth import Search, beginnings, near
 from replica.model.cluster import Bounds, Cluster, Setting
 from replica.model.faults import Fault, fault_of
 from replica.model.promises import Violation
@@ -48,11 +49,11 @@ class Tally:
     events: tuple[str, ...] = ()
 
 
-def take_walks(settings: Sequence[Setting], seed: str, seconds: float, near: bool) -> Tally:
-    """Take walks until a promise is broken or the time is up."""
+def take_walks(settings: Sequence[Setting], seed: str, seconds: float, beside: bool) -> Tally:
+    """Take walks until a promise is broken or the time is up; `beside` recorded schedules too."""
     tally = Tally()
     end = time.monotonic() + seconds
-    schedules = [schedule.events for schedule in recorded().values()] if near else []
+    schedules = [schedule.events for schedule in recorded().values()] if beside else []
     for number in count():
         if time.monotonic() > end:
             break
@@ -99,22 +100,28 @@ def walk_command(given: argparse.Namespace) -> int:
 
 def breadth_command(given: argparse.Namespace) -> int:
     """Try every order of events; return 1 when one of them broke a promise."""
-    given.nodes = given.nodes or 2
-    (setting,) = settings_of(given)
-    bounds = Bounds(groups=3, epochs=3, crashes=2, disks=1, changes=2, messages=4)
+    starts = [
+        start
+        for setting in ([] if given.near else settings_of(given))
+        for start in beginnings(setting, Bounds(4, 4, 2, 1, 3, 4))
+    ]
+    if given.near:
+        starts = [start for title in recorded() for start in near(title, WIDE)]
     start = time.monotonic()
-    found = Search([Cluster(setting, bounds)]).run(given.depth, seconds=given.minutes * 60)
+    found = Search(starts).run(given.depth, seconds=given.minutes * 60)
     passed = time.monotonic() - start
     end = "complete" if found.complete else "not complete"
     _say(f"{found.states} states, {found.steps} steps, depth {found.depth}, {end}, {passed:.0f} s")
     if found.violation is None:
         return 0
-    cluster, lines = Cluster(setting, bounds), []
-    for event in found.events:
-        lines.append(text_of(cluster, event))
-        if event != found.events[-1]:
-            cluster.step(event)
-    _tell(shrunk(setting, lines), given.trace)
+    assert found.start is not None, "it led there"
+    _say(f"{found.violation}, in a cluster that was")
+    for line in _states(found.start):
+        _say(f"    {line}")
+    for number, event in enumerate(found.events, 1):
+        _say(f"  {text_of(found.start, event)}")
+        if number < len(found.events):
+            found.start.step(event)
     return 1
 
 
@@ -123,7 +130,7 @@ def faults_command(given: argparse.Namespace) -> int:
     missing = 0
     for fault in Fault:
         settings = [Setting(nodes, minimum, nodes, fault) for nodes, minimum in SIZES]
-        tally = take_walks(settings, str(given.seed), given.minutes * 60, near=False)
+        tally = take_walks(settings, str(given.seed), given.minutes * 60, beside=False)
         if tally.setting is None:
             missing += 1
             _say(f"{fault.title:28} not found in {tally.steps} steps")
@@ -238,6 +245,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--nodes", type=int)
     parser.add_argument("--minimum", type=int, default=2)
+    parser.add_argument("--near", action="store_true")
     parser.add_argument("--depth", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tries", type=int, default=5)

@@ -19,29 +19,31 @@ from replica.model.promises import Violation
 from replica.model.recovers import recover
 from replica.model.schedules import event_of, text_of
 
-#: How likely each kind is to be tried, before a walk's own factor.
+#: How likely each kind is to be tried, before a walk's own factor: so that a third of the walks or
+#: more confirm groups in two epochs.
 WEIGHTS: Final = {
-    "deliver": 14.0,
-    "double": 0.8,
-    "lose": 0.6,
-    "sync": 5.0,
-    "stand": 1.2,
+    "deliver": 20.0,
+    "double": 0.6,
+    "lose": 0.4,
+    "sync": 6.0,
+    "stand": 0.4,
     "resume": 2.0,
-    "write": 2.5,
-    "hello": 2.5,
-    "append": 7.0,
-    "start-over": 0.5,
-    "commit": 5.0,
-    "shrink": 0.8,
-    "grow": 2.5,
-    "replace": 1.0,
+    "write": 1.5,
+    "hello": 1.0,
+    "append": 10.0,
+    "start-over": 0.3,
+    "commit": 12.0,
+    "checkpoint": 0.5,
+    "shrink": 0.3,
+    "grow": 6.0,
+    "replace": 2.0,
     "settle": 0.8,
-    "kill": 0.4,
-    "power": 0.4,
-    "disk": 0.4,
+    "kill": 0.15,
+    "power": 0.15,
+    "disk": 0.15,
 }
 FACTORS: Final = (0.2, 1.0, 1.0, 1.0, 3.0)
-STEPS: Final = 80
+STEPS_PER_EPOCH: Final = 24
 #: After the last event of a schedule.
 STEPS_BEYOND: Final = 20
 
@@ -64,7 +66,7 @@ class Walk:
         factor = self.chance.choice
         wanted = len(self.events) + more
         weights = list(accumulate(WEIGHTS[kind] * factor(FACTORS) for kind in KINDS))
-        for kind in choice(KINDS, cum_weights=weights, k=more * 4):
+        for kind in choice(KINDS, cum_weights=weights, k=more * 8):
             events = possible(cluster, kind)
             if events:
                 self.step(events[int(chance() * len(events))])
@@ -104,7 +106,7 @@ def walk(setting: Setting, bounds: Bounds, seed: str, schedule: Sequence[str] = 
         if schedule:
             taken.follow(schedule)
         else:
-            taken.take(STEPS)
+            taken.take(STEPS_PER_EPOCH * bounds.epochs)
         if setting.fault is None or setting.fault.stops:
             for event in recover(taken.cluster):
                 taken.step(event)
