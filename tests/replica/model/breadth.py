@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from replica.model.cluster import KINDS, Bounds, Cluster, Event, Setting
 from replica.model.events import possible
@@ -74,16 +74,21 @@ def near(title: str, bounds: Bounds) -> list[Cluster]:
     """Return all states that a recorded schedule leads the correct protocol through."""
     schedule = recorded()[title]
     cluster = Cluster(correct(schedule.setting), bounds)
-    starts = [cluster.copy()]
+    starts = [cluster]
     for text in schedule.events:
         event = event_of(cluster, text)
         if event is not None:
-            cluster.step(event)
-            starts.append(cluster.copy())
+            cluster = cluster.after(event)
+            starts.append(cluster)
     return starts
 
 
-Level = list[tuple[Cluster, Cluster, tuple[Event, ...]]]
+class Reached(NamedTuple):
+    """A state, and the events that led to it."""
+
+    cluster: Cluster
+    start: Cluster
+    events: tuple[Event, ...]
 
 
 class Search:
@@ -93,20 +98,20 @@ class Search:
         self.found = Found()
         self._kinds = kinds
         self._seen: set[int] = set()
-        self._level: Level = []
+        self._level: list[Reached] = []
         for start in starts:
-            self._add(self._level, start, start, ())
+            self._add(self._level, Reached(start, start, ()))
 
-    def run(self, depth: int, *, states_max: float = inf, seconds: float = inf) -> Found:
-        """Search until all states of a depth are known, or there are too many, or time is up."""
+    def run(self, depth: int, seconds: float = inf) -> Found:
+        """Search until all states of a depth are known, a promise is broken, or time is up."""
         end = time.monotonic() + seconds
         while self._level and self.found.depth < depth:
-            following: Level = []
-            for start, cluster, events in self._level:
-                if self.found.states > states_max or time.monotonic() > end:
+            following: list[Reached] = []
+            for reached in self._level:
+                if time.monotonic() > end:
                     return self.found
                 try:
-                    self._expand(following, start, cluster, events)
+                    self._expand(following, reached)
                 except Violation as violation:
                     self.found.violation = violation
                     return self.found
@@ -115,22 +120,18 @@ class Search:
         self.found.complete = True
         return self.found
 
-    def _expand(
-        self, following: Level, start: Cluster, cluster: Cluster, events: tuple[Event, ...]
-    ) -> None:
+    def _expand(self, following: list[Reached], reached: Reached) -> None:
         for kind in self._kinds:
-            for event in possible(cluster, kind):
-                after = cluster.copy()
+            for event in possible(reached.cluster, kind):
+                events = (*reached.events, event)
+                self.found.start, self.found.events = reached.start, events
                 self.found.steps += 1
-                self.found.start, self.found.events = start, (*events, event)
-                after.step(event)
-                self._add(following, start, after, self.found.events)
+                after = reached.cluster.after(event)
+                self._add(following, Reached(after, reached.start, events))
 
-    def _add(
-        self, level: Level, start: Cluster, cluster: Cluster, events: tuple[Event, ...]
-    ) -> None:
-        key = key_of(cluster)
+    def _add(self, level: list[Reached], reached: Reached) -> None:
+        key = key_of(reached.cluster)
         if key not in self._seen:
             self._seen.add(key)
             self.found.states += 1
-            level.append((start, cluster, events))
+            level.append(reached)

@@ -85,13 +85,19 @@ class Cluster:
         self.contents = self.crashes = self.disks = self.changes = 0
         self.nodes[0].lead(self.registry.state, self._content)
 
-    def copy(self) -> Cluster:
-        """Return a cluster that goes on apart from this one."""
+    def after(self, event: Event) -> Cluster:
+        """Return the cluster after an event; this one stays as it is.
+
+        Raises: Violation.
+        """
         copy = copied(self)
-        copy.nodes = [node.copy() for node in self.nodes]
+        number = self._concerned(event)
+        copy.nodes = list(self.nodes)
+        copy.nodes[number] = self.nodes[number].copy()
         copy.registry = copied(self.registry)
         copy.network = list(self.network)
         copy.witness = self.witness.copy()
+        copy.step(event)
         return copy
 
     def step(self, event: Event) -> None:
@@ -100,18 +106,24 @@ class Cluster:
         Raises: Violation.
         """
         kind = event.kind
+        node = self.nodes[self._concerned(event)]
         if kind in OF_MESSAGES:
-            node = self._pass_on(event)
+            self._pass_on(node, event)
+        elif kind in CRASHES:
+            self._crash(node, event)
+        elif kind in OF_NODES:
+            self._act(node, kind)
         else:
-            node = self.nodes[event.at]
-            if kind in CRASHES:
-                self._crash(node, event)
-            elif kind in OF_NODES:
-                self._act(node, kind)
-            else:
-                assert node.leader is not None, f"{kind} is of a leader"
-                self._lead(node, node.leader, event)
+            assert node.leader is not None, f"{kind} is of a leader"
+            self._lead(node, node.leader, event)
         self.witness.look(self.nodes, self.registry.state, node)
+
+    def _concerned(self, event: Event) -> int:
+        """Return the only node that an event changes, or whose transaction it is."""
+        if event.kind not in OF_MESSAGES:
+            return event.at
+        message = self.network[event.at]
+        return message.sender if isinstance(message, Transaction) else message.to
 
     def _content(self) -> int:
         """Return a content that no other group has."""
@@ -130,19 +142,16 @@ class Cluster:
             if message not in self.network:
                 self.network.append(message)
 
-    def _pass_on(self, event: Event) -> Node:
-        """Deliver a message, keep it for another time, or lose it; return whom it concerned."""
+    def _pass_on(self, node: Node, event: Event) -> None:
+        """Deliver a message, deliver it and keep it, or lose it."""
         message = self.network[event.at]
         if event.kind != "double":
             del self.network[event.at]
-        if isinstance(message, Transaction):
-            if event.kind != "lose":
-                self._send([self.registry.transact(message)])
-            return self.nodes[message.sender]
-        node = self.nodes[message.to]
         if event.kind == "lose":
-            return node
-        if isinstance(message, Ack):
+            return
+        if isinstance(message, Transaction):
+            self._send([self.registry.transact(message)])
+        elif isinstance(message, Ack):
             if node.leader is not None:
                 node.leader.acknowledged(message)
         elif isinstance(message, Append):
@@ -151,7 +160,6 @@ class Cluster:
             self._send(node.greeted(message))
         else:
             node.answered(message, self._content)
-        return node
 
     # -- nodes -------------------------------------------------------------------------------------
 

@@ -108,7 +108,7 @@ def breadth_command(given: argparse.Namespace) -> int:
     if given.near:
         starts = [start for title in recorded() for start in near(title, WIDE)]
     start = time.monotonic()
-    found = Search(starts).run(given.depth, seconds=given.minutes * 60)
+    found = Search(starts).run(given.depth, given.minutes * 60)
     passed = time.monotonic() - start
     end = "complete" if found.complete else "not complete"
     _say(f"{found.states} states, {found.steps} steps, depth {found.depth}, {end}, {passed:.0f} s")
@@ -118,10 +118,11 @@ def breadth_command(given: argparse.Namespace) -> int:
     _say(f"{found.violation}, in a cluster that was")
     for line in _states(found.start):
         _say(f"    {line}")
+    cluster = found.start
     for number, event in enumerate(found.events, 1):
-        _say(f"  {text_of(found.start, event)}")
+        _say(f"  {text_of(cluster, event)}")
         if number < len(found.events):
-            found.start.step(event)
+            cluster = cluster.after(event)
     return 1
 
 
@@ -252,6 +253,10 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--trace", action="store_true", help="print the state after each step")
     given = parser.parse_args()
+    if given.command == "record" and given.fault is None:
+        parser.error("record needs --fault NAME")
+    if given.command == "show" and given.fault not in recorded():
+        parser.error(f"show needs --fault and one of {', '.join(recorded())}")
     return COMMANDS[given.command](given)
 
 
