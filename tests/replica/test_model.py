@@ -40,7 +40,7 @@ def test_no_order_of_a_few_events_breaks_a_promise(nodes: int, minimum: int) -> 
     bounds = Bounds(groups=3, epochs=2, crashes=1, disks=1, changes=1, messages=2)
     kinds = [kind for kind in KINDS if kind not in {"lose", "double"}]
     starts = beginnings(Setting(nodes, minimum, nodes), bounds)
-    found = Search(starts, kinds).run(6 if nodes == 2 else 5)
+    found = Search(starts, kinds).run(6 if nodes == 2 else 4)
     assert found.violation is None
     assert found.complete
 

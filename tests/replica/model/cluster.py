@@ -36,12 +36,13 @@ class Event(NamedTuple):
 
 OF_MESSAGES = ("deliver", "double", "lose")
 OF_NODES = ("sync", "stand", "resume")
+OF_OPERATORS = ("rewrite",)
 OF_LEADERS = (
     "write", "hello", "append", "start-over", "commit", "checkpoint",
     "shrink", "grow", "replace", "settle",
 )  # fmt: skip
 CRASHES = ("kill", "power", "disk")
-KINDS = (*OF_MESSAGES, *OF_NODES, *OF_LEADERS, *CRASHES)
+KINDS = (*OF_MESSAGES, *OF_OPERATORS, *OF_NODES, *OF_LEADERS, *CRASHES)
 
 
 class Bounds(NamedTuple):
@@ -79,7 +80,7 @@ class Cluster:
             for number in range(setting.nodes)
         ]
         first = frozenset(node.member for node in self.nodes[: setting.first_members])
-        self.registry = Registry(State(1, 1, 0, None, first), setting.fault)
+        self.registry = Registry(State(1, 1, 0, first), setting.fault)
         self.network: list[Message] = []
         self.witness = Witness(setting.minimum)
         self.contents = self.crashes = self.disks = self.changes = 0
@@ -109,6 +110,9 @@ class Cluster:
         node = self.nodes[self._concerned(event)]
         if kind in OF_MESSAGES:
             self._pass_on(node, event)
+        elif kind in OF_OPERATORS:
+            self.changes += 1
+            self.registry.rewrite()
         elif kind in CRASHES:
             self._crash(node, event)
         elif kind in OF_NODES:

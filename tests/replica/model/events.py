@@ -16,6 +16,8 @@ def possible(cluster: Cluster, kind: str) -> Sequence[Event]:
         if kind == "double" and not cluster.has_room():
             return ()
         return [Event(kind, place) for place in range(len(cluster.network))]
+    if kind == "rewrite":
+        return [Event(kind, 0)] if cluster.changes < cluster.bounds.changes else []
     if kind in {"kill", "power", "disk"}:
         return list(_crashes(cluster, kind))
     if kind == "sync":

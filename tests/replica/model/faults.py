@@ -37,7 +37,7 @@ class Fault(Enum):
 
     SETTLED_BY_READ = "an unclear transaction is given up because a read does not show it"
     ANSWER_OF_ANOTHER = "the answer to one transaction is taken for that to a later one"
-    REFUSAL_BELIEVED = "a transaction that was sent twice counts as refused, as its copy was"
+    REFUSAL_BELIEVED = "a refused transaction counts as failed, though it was sent twice"
     BLIND_PUT = "a transaction is a put without a comparison"
 
     NO_CUT = "a follower keeps the groups that its leader does not have"

@@ -211,32 +211,26 @@ class Leader:
 
     def _propose(self, token: Token, in_sync: frozenset[Member], compared: int) -> Transaction:
         self.unclear[token] = Proposal(compared, in_sync)
-        proposed = State(0, self.epoch, self.node, token, in_sync)
+        proposed = State(0, self.epoch, self.node, in_sync)
         return Transaction(self.node, REGISTRY, token, compared, proposed)
 
     def answered(self, answer: Answer) -> None:
-        """Learn what became of a transaction, and of those that can no longer succeed with it."""
+        """Learn that a transaction succeeded, after which older ones can no longer do so.
+
+        A refusal tells nothing: the transaction may have been sent twice, and have succeeded once.
+        """
         token = answer.token
         if token not in self.unclear:
             if not self.unclear or self.fault is not Fault.ANSWER_OF_ANOTHER:
                 return
             token = list(self.unclear)[-1]
-        proposal = self.unclear.pop(token)
-        if succeeded(answer, self.fault):
+        if answer.succeeded:
+            proposal = self.unclear[token]
             self.in_sync, self.revision = proposal.in_sync, answer.state.revision
             self.unclear = {
                 other: waiting
                 for other, waiting in self.unclear.items()
                 if waiting.compared >= self.revision
             }
-
-
-def succeeded(answer: Answer, fault: Fault | None) -> bool:
-    """Return whether a transaction took effect.
-
-    One that was sent twice is refused the second time: the state that it left shows that it had
-    succeeded.
-    """
-    if fault is Fault.REFUSAL_BELIEVED:
-        return answer.succeeded
-    return answer.succeeded or answer.state.by == answer.token
+        elif self.fault is Fault.REFUSAL_BELIEVED:
+            del self.unclear[token]

@@ -30,7 +30,6 @@ class State(NamedTuple):
     revision: int
     epoch: int
     leader: int
-    by: Token | None
     in_sync: frozenset[Member]
 
 

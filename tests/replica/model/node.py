@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from replica.model.copying import copied
 from replica.model.faults import Fault
-from replica.model.leader import Leader, succeeded
+from replica.model.leader import Leader
 from replica.model.log import Group, Log, last_common
 from replica.model.messages import (
     REGISTRY,
@@ -215,7 +215,7 @@ class Node:
         """Ask the registry to lead the next epoch."""
         token, epoch = self.token(), state.epoch + 1
         self.candidacy = Candidacy(token, epoch)
-        proposed = State(0, epoch, self.number, token, state.in_sync)
+        proposed = State(0, epoch, self.number, state.in_sync)
         return Transaction(self.number, REGISTRY, token, state.revision, proposed)
 
     def answered(self, answer: Answer, content: Callable[[], int]) -> None:
@@ -224,7 +224,7 @@ class Node:
         if candidacy is not None and answer.token == candidacy.token:
             self.candidacy = None
             late = self.obeyed >= candidacy.epoch and self.fault is not Fault.LATE_ELECTION_COUNTS
-            if succeeded(answer, self.fault) and not late:
+            if answer.succeeded and not late:
                 self.lead(answer.state, content)
         elif leader is not None:
             if answer.state.epoch > leader.epoch:

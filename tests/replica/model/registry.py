@@ -19,6 +19,10 @@ class Registry:
     state: State
     fault: Fault | None
 
+    def rewrite(self) -> None:
+        """Let an operator change what else the key holds, such as a format level."""
+        self.state = self.state._replace(revision=self.state.revision + 1)
+
     def transact(self, transaction: Transaction) -> Answer:
         """Carry out a transaction, and return the answer to it."""
         current = self.state

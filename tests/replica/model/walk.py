@@ -25,6 +25,7 @@ WEIGHTS: Final = {
     "deliver": 20.0,
     "double": 0.6,
     "lose": 0.4,
+    "rewrite": 0.1,
     "sync": 6.0,
     "stand": 0.4,
     "resume": 2.0,
