@@ -41,8 +41,8 @@ FOUND_BY_WALKS: Final = {
     Fault.MEMBERSHIP_BY_NODE: Promise.MEMBER_LEADS,
     Fault.START_OVER_OF_MEMBER: Promise.KEPT,
 }
-#: Ten times what the slowest of them needs.
-WALKS_MAX: Final = 2000
+#: Forty times what the slowest of them needs.
+WALKS_MAX: Final = 500
 
 
 def test_every_fault_is_found() -> None:
