@@ -25,6 +25,7 @@ from support.node.core import Node
 from support.wire.raw_codec import PROTOCOL_HEADER, method
 
 SLOW = hash_argon2(b"right")
+BLANK = hash_argon2(b"")
 
 
 class Loop(asyncio.SelectorEventLoop):
@@ -61,11 +62,15 @@ class Judge(PasswordAuthenticator):
 
 @pytest.fixture
 def users() -> Users:
-    """`slow` has an Argon2id hash, `fast` one of RabbitMQ's, both of `right`; `empty` has none."""
+    """`slow` has an Argon2id hash, `fast` one of RabbitMQ's, both of `right`.
+
+    `empty` has no password, and `blank` the Argon2id hash of an empty one.
+    """
     users = Node().broker.users
     users.put(User("slow", SLOW, [], ARGON2))
     users.put(User("fast", hash_password(b"salt", b"right"), []))
     users.put(User("empty", b"", []))
+    users.put(User("blank", BLANK, [], ARGON2))
     return users
 
 
@@ -107,7 +112,7 @@ def test_right_passwords_are_verified_once(users: Users) -> None:
     run(users, scene)
 
 
-@pytest.mark.parametrize("user", ["slow", "fast", "empty", "nobody"])
+@pytest.mark.parametrize("user", ["slow", "fast", "empty", "blank", "nobody"])
 @pytest.mark.parametrize("password", [b"wrong", b"", b"\xff" * 300])
 def test_each_failure_costs_one_slow_hash(users: Users, user: str, password: bytes) -> None:
     async def scene(judge: Judge, loop: Loop) -> None:

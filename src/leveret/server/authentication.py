@@ -182,7 +182,9 @@ class PasswordAuthenticator(Authenticator):
 
     def _submit(self, place: bytes, login: Login, user: User | None) -> None:
         slow = user is not None and user.algorithm == ARGON2 and bool(user.password_hash)
-        password_hash = user.password_hash if user is not None and slow else NOBODY
+        # An empty password allows no login, even if the hash is one of it.
+        known = user is not None and slow and bool(login.password)
+        password_hash = user.password_hash if user is not None and known else NOBODY
         self._threads.submit(self._verify, place, password_hash, login.password)
 
     def _place(self, user: str, password: bytes) -> bytes:
