@@ -14,8 +14,10 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -623,8 +625,20 @@ class Settings(BaseSettings):
     def _has_secret(cls, path: Path | None) -> Path | None:
         """Check that the file has a secret in its first line."""
         if path is not None:
+            with suppress(OSError):
+                # A pipe could be read only once, and might block.
+                if not stat.S_ISREG(path.stat().st_mode):
+                    raise ValueError(f"{path} is not a regular file: it is read several times")
             read_secret(path)
         return path
+
+    @field_validator("default_pass")
+    @classmethod
+    def _has_password(cls, value: SecretStr) -> SecretStr:
+        """Check that the first user could log in."""
+        if not value.get_secret_value():
+            raise ValueError("an empty password allows no login")
+        return value
 
     @field_validator("message_bytes_max")
     @classmethod
@@ -676,7 +690,8 @@ def read_settings_file(path: str | Path | None) -> dict[str, Any]:
             data = file.read(_FILE_BYTES_MAX + 1)
         if len(data) > _FILE_BYTES_MAX:
             raise ConfigError(f"config_file: {path} is larger than {_FILE_BYTES_MAX} bytes")
-        found = tomllib.loads(data.decode())
+        # Some editors begin a file with a byte order mark.
+        found = tomllib.loads(data.decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"config_file: cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,9 @@ def test_a_program_gives_a_secret_or_its_file(file: Path) -> None:
         (None, "cannot read {}: No such file or directory"),
         (b"", "the first line of {} is empty"),
         (b"\nsecret", "the first line of {} is empty"),
+        (b"\xef\xbb\xbf\r\n", "the first line of {} is empty"),
         (b"\xff", "the first line of {} is not UTF-8"),
+        ("hush\n".encode("utf-16-le"), "the first line of {} contains a NUL"),
         (b"x" * (SECRET_BYTES_MAX + 1), "the first line of {} is longer than 65536 bytes"),
     ],
 )
@@ -83,6 +86,25 @@ def test_a_file_without_a_secret_is_refused(
     with pytest.raises(Failure) as failed:
         Remote.of(Context(api="http://host"))
     assert failed.value.lines == [f"LEVERET_API_PASSWORD_FILE: {told}"]
+
+
+def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="is not a regular file: it is read several times"):
+        load({"default_pass_file": path})
+
+
+def test_an_empty_password_is_refused() -> None:
+    with pytest.raises(ConfigError, match="default_pass: an empty password allows no login"):
+        load({"default_pass": ""})
+
+
+def test_a_byte_order_mark_is_no_part_of_a_secret_and_of_the_settings(tmp_path: Path) -> None:
+    path, settings = tmp_path / "f", tmp_path / "leveret.toml"
+    path.write_text("hush\n", encoding="utf-8-sig")
+    settings.write_text(f'default_pass_file = "{path}"\n', encoding="utf-8-sig")
+    assert load({"config_file": settings}).default_pass.get_secret_value() == "hush"
 
 
 def test_the_longest_secret_is_read(tmp_path: Path) -> None:
