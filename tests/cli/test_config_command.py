@@ -109,6 +109,15 @@ def test_a_file_becomes_settings_that_a_broker_takes(tmp_path: Path) -> None:
         ("ssl_cert_login_san_type = dns", {"tls_login_from": "san_dns"}),
         ("log.console.formatter = json", {"log_format": "json"}),
         ("default_pass = a#b", {"default_pass": "a"}),
+        # Text that JSON and a terminal would treat in another way than TOML.
+        (
+            'default_pass = a\x7f\x85\u2028\\"\U0001f407',
+            {"default_pass": 'a\x7f\x85\u2028\\"\U0001f407'},
+        ),
+        ("\ufeffdefault_user = ann\r", {"default_user": "ann"}),
+        ("default_user = ann\ndefault_user = eve", {"default_user": "eve"}),
+        ("heartbeat = 5" + " " * 1_000_000 + "#", {"heartbeat_seconds": 5}),
+        (r"loopback_users.ann\.b = true", {"loopback_users": ["guest", "ann.b"]}),
         ("auth_mechanisms.1 = PLAIN", {}),
         ("", {}),
     ],
@@ -121,6 +130,28 @@ def test_a_line_becomes_a_setting(tmp_path: Path, line: str, toml: dict[str, obj
     assert done.stderr.endswith("0 lines without a counterpart\n")
     # The address that RabbitMQ would listen on is in a comment if nothing sets it.
     assert ('# host = "0.0.0.0"' in done.stdout) == (not toml.keys() & {"host", "amqp"})
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (
+            "encrypted:c2VjcmV0",
+            "the value is encrypted: decrypt it with rabbitmqctl decode, and convert again",
+        ),
+        ("$(BYTES)", "the variable BYTES is not UTF-8"),
+        ("", "default_pass would be refused: an empty password allows no login"),
+    ],
+)
+def test_a_password_that_cannot_be_used_is_named(
+    tmp_path: Path, value: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BYTES", "\udcff")
+    file = tmp_path / "rabbitmq.conf"
+    file.write_text(f"default_pass = {value}\n")
+    done = CliRunner().invoke(app, ["config", "from-rabbitmq", str(file)])
+    assert tomllib.loads(done.stdout) == {}
+    assert done.stderr.splitlines()[0] == f"{file}:1: default_pass: {reason}"
 
 
 def test_another_format_is_refused(tmp_path: Path) -> None:

@@ -19,14 +19,18 @@ from leveret.config import ConfigError, given
 
 _VARIABLE: Final = re.compile(r"\$\((\w+)\)")
 _LINE: Final = re.compile(r"\s*([^\s=#]+)\s*=\s*(.*)")
-#: As in RabbitMQ, a `#` in a value without quotes begins a comment, too.
-_COMMENT: Final = re.compile(r"\s*#.*")
 
 #: The comment in front of the settings if the file names no listener.
 _LOOPBACK: Final = (
     "# RabbitMQ listens on all addresses by default, Leveret only on 127.0.0.1:",
     '# host = "0.0.0.0"',
 )
+
+#: RabbitMQ's prefix of a value that only its key can decrypt.
+_ENCRYPTED: Final = "encrypted:"
+
+#: Characters that TOML forbids, or a terminal obeys, and that JSON leaves unescaped.
+_UNESCAPED: Final = re.compile("[\x7f-\x9f]")
 
 _UNKNOWN: Final = "this key is not known; if a plugin of RabbitMQ uses it, it has no effect here"
 
@@ -64,7 +68,7 @@ class Conversion:
         for name, value in self.settings.items():
             for line in self.origins[name]:
                 yield f"# {line.key} (line {line.line})"
-            yield f"{name} = {json.dumps(value, ensure_ascii=False)}"
+            yield f"{name} = {_toml(value)}"
 
     def refuse(self, name: str, reason: str) -> None:
         """Remove a setting with an invalid value, and report the lines that it comes from."""
@@ -75,7 +79,8 @@ class Conversion:
 def convert(text: str, environment: Mapping[str, str]) -> Conversion:
     """Return the settings of a rabbitmq.conf.  Raises: Failure if it has another format."""
     found = Conversion()
-    for line in read_conf(text):
+    # As in RabbitMQ, the last of several lines with one key counts.
+    for line in {line.key: line for line in read_conf(text)}.values():
         try:
             value = _VARIABLE.sub(lambda name: _variable(name[1], environment), line.value)
             made = _convert_line(ConfLine(line.line, line.key, value), found.settings)
@@ -92,24 +97,38 @@ def convert(text: str, environment: Mapping[str, str]) -> Conversion:
 
 def read_conf(text: str) -> Iterator[ConfLine]:
     """Yield the lines of a rabbitmq.conf.  Raises: Failure if it has another format."""
-    for number, raw in enumerate(text.splitlines(), 1):
+    # Not `splitlines`, since only a line feed ends a line; Windows editors add the byte order mark.
+    for number, raw in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
         quoted = re.fullmatch(r"\s*([^\s=#]+)\s*=\s*'([^']*)'\s*(#.*)?", raw)
-        found = quoted or _LINE.fullmatch(_COMMENT.sub("", raw).rstrip())
+        # As in RabbitMQ, a `#` in a value without quotes begins a comment, too.
+        bare = raw.partition("#")[0].strip()
+        found = quoted or _LINE.fullmatch(bare)
         if found is not None:
             yield ConfLine(number, found[1], found[2])
-        elif _COMMENT.sub("", raw).strip():
-            text = (
+        elif bare:
+            reason = (
                 f"line {number} is not `key = value`: a rabbitmq.conf is needed, not the older "
                 "rabbitmq.config or an advanced.config"
             )
-            raise exits.Failure(text, exits.USAGE)
+            raise exits.Failure(reason, exits.USAGE)
 
 
 def _variable(name: str, environment: Mapping[str, str]) -> str:
     """Return the value of a variable that a line names.  Raises: Unconvertible."""
     if name not in environment:
         raise Unconvertible(f"the environment has no variable {name}: set it, and convert again")
-    return environment[name]
+    value = environment[name]
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Unconvertible(f"the variable {name} is not UTF-8") from None
+    return value
+
+
+def _toml(value: Value) -> str:
+    """Return a value in TOML, whose strings and lists are nearly those of JSON."""
+    text = json.dumps(value, ensure_ascii=False)
+    return _UNESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _convert_line(line: ConfLine, settings: Mapping[str, Value]) -> Mapping[str, Value]:
@@ -117,6 +136,10 @@ def _convert_line(line: ConfLine, settings: Mapping[str, Value]) -> Mapping[str,
     for pattern, converter in CONVERTED:
         match = pattern.fullmatch(line.key)
         if match is not None:
+            if line.value.startswith(_ENCRYPTED):
+                raise Unconvertible(
+                    "the value is encrypted: decrypt it with rabbitmqctl decode, and convert again"
+                )
             try:
                 return converter(line.value, match, settings)
             except ValueError as error:

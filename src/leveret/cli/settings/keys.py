@@ -131,6 +131,8 @@ def _loopback(value: str, match: re.Match[str], settings: Settings) -> Settings:
             raise ValueError("it must be none; name a user in the key, as in loopback_users.guest")
         return {"loopback_users": []}
     known = settings.get("loopback_users", ["guest"])
+    # A key writes the dots in a name as `\.`.
+    name = name.replace("\\.", ".")
     others = [one for one in (known if isinstance(known, list) else []) if one != name]
     return {"loopback_users": [*others, name] if _boolean(value) else others}
 
