@@ -636,7 +636,11 @@ class Settings(BaseSettings):
     @classmethod
     def _has_password(cls, value: SecretStr) -> SecretStr:
         """Check that the first user could log in."""
-        if not value.get_secret_value():
+        try:
+            password = value.get_secret_value().encode()
+        except UnicodeEncodeError:
+            raise ValueError("it is not UTF-8") from None
+        if not password:
             raise ValueError("an empty password allows no login")
         return value
 

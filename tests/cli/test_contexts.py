@@ -85,6 +85,28 @@ def test_contexts_are_set_used_shown_and_deleted(
     assert [path.name for path in file.parent.iterdir()] == ["contexts.toml"]
 
 
+def test_contexts_without_the_api_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("context", "set", "a", "--uri", "amqp://host") == 0
+    assert run("context", "list") == 0
+    heads, row = capsys.readouterr().out.splitlines()
+    assert heads.split() == ["current", "name", "api", "uri", "user"]
+    assert row.split()[0] == "a"
+
+
+@pytest.mark.parametrize("name", ["LEVERET_URI", "LEVERET_API", "LEVERET_API_PASSWORD"])
+def test_a_password_that_is_not_utf8_is_refused_and_not_shown(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LEVERET_API", "http://127.0.0.1:1")
+    scheme = {"LEVERET_URI": "amqp://u:", "LEVERET_API": "http://u:"}.get(name, "")
+    monkeypatch.setenv(name, f"{scheme}hush\udcff{'@127.0.0.1:1' if scheme else ''}")
+    words = ["get", "q"] if name == "LEVERET_URI" else ["ctl", "list_users"]
+    assert run(*words) in {exits.USAGE, exits.CONFIG}
+    error = capsys.readouterr().err
+    assert "is not UTF-8" in error
+    assert "hush" not in error
+
+
 def test_a_password_is_read_and_not_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -95,9 +95,13 @@ def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
         load({"default_pass_file": path})
 
 
-def test_an_empty_password_is_refused() -> None:
-    with pytest.raises(ConfigError, match="default_pass: an empty password allows no login"):
-        load({"default_pass": ""})
+@pytest.mark.parametrize(
+    ("password", "reason"),
+    [("", "an empty password allows no login"), ("\udcff", "it is not UTF-8")],
+)
+def test_a_password_that_nobody_could_use_is_refused(password: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=f"default_pass: {reason}"):
+        load({"default_pass": password})
 
 
 def test_a_byte_order_mark_is_no_part_of_a_secret_and_of_the_settings(tmp_path: Path) -> None:

@@ -169,7 +169,9 @@ def _call(callback: Callable[..., Any], parameters: Sequence[Any], **values: Any
                 name = placeholder(parameter).strip("[].")
                 if parameter.param_type_name == "option":
                     name = parameter.opts[-1]
-                raise Failure(f"{name} is not UTF-8: {os.fsencode(text)!r}", USAGE)
+                # A URI may contain a password.
+                shown = "" if "@" in text else f": {os.fsencode(text)!r}"
+                raise Failure(f"{name} is not UTF-8{shown}", USAGE)
     return callback(**values)
 
 

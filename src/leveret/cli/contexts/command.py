@@ -17,17 +17,25 @@ from leveret.cli.printing.rows import print_rows
 _SET: Final = "(set)"
 _UNREADABLE: Final = "(cannot be read)"
 
+_COLUMNS: Final = ("current", "name", "api", "uri", "user")
+
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The context.")]
 
 
 def show_all() -> None:
     """List the contexts. The current one has a star."""
     contexts = Contexts.load()
+    # The fields that no context has are columns, too.
     rows = [
-        {"current": "*" if name == contexts.current else "", "name": name, **_shown(context)}
+        {
+            **dict.fromkeys(_COLUMNS, ""),
+            **_shown(context),
+            "current": "*" if name == contexts.current else "",
+            "name": name,
+        }
         for name, context in sorted(contexts.by_name.items())
     ]
-    print_rows(rows, ["current", "name", "api", "uri", "user"], "table")
+    print_rows(rows, _COLUMNS, "table")
 
 
 def use(

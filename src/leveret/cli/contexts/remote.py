@@ -81,8 +81,11 @@ class Remote:
         )
 
     def headers(self) -> dict[str, str]:
-        """Return the header that authenticates the user."""
-        raw = f"{self.user}:{self.password}".encode()
+        """Return the header that authenticates the user.  Raises: Failure for invalid text."""
+        try:
+            raw = f"{self.user}:{self.password}".encode()
+        except UnicodeEncodeError:
+            raise Failure("the user or the password for the API is not UTF-8", CONFIG) from None
         return {"Authorization": f"Basic {base64.b64encode(raw).decode()}"}
 
     def _tls(self) -> ssl.SSLContext:
