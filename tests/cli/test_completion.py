@@ -45,12 +45,14 @@ def named(words: str, **settings: str) -> list[str]:
 
 def test_names_are_those_of_the_broker(broker: BrokerProcess) -> None:
     with connect(broker.uri) as connection, connection.channel() as channel:
-        for name in ("tab a", "tab.b", "tabc"):
+        for name in ("tab a", "tab.b", "tabc", "--uri=amqp://tab", "=tab"):
             channel.queue_declare(name, exclusive=True)
         here = {"LEVERET_DATA_DIR": str(broker.data_dir)}
         assert named("leveret ctl purge_queue tab.", **here) == ["tab.b"]
         # Nothing that a shell would have to quote.
         assert named("leveret get ta", LEVERET_URI=broker.uri, **here) == ["tab.b", "tabc"]
+        # Nor anything that the command would parse as an option, or that zsh would expand.
+        assert {"--uri=amqp://tab", "=tab"}.isdisjoint(named("leveret ctl purge_queue ", **here))
         by_option = f"leveret --data-dir {broker.data_dir} publish x --exchange amq.t"
         assert named(by_option) == ["amq.topic"]
         assert "/" in named("leveret ctl list_queues -p ", **here)

@@ -24,6 +24,9 @@ from leveret.cli.place import BrokerOptions, is_local
 #: The time limit for an answer, after which a shell seems to hang.
 SECONDS_MAX: Final = 1.0
 
+#: First characters of names that are not completed; zsh replaces `=NAME` by a command's path.
+_LEADING: Final = "-="
+
 #: The maximum number of names; more would not help.
 NAMES_MAX: Final = 100
 
@@ -93,8 +96,9 @@ def _names(context: typer.Context, kind: str, incomplete: str) -> Iterator[str]:
     assert isinstance(rows, list)
     for row in rows:
         name = row["name"]
-        # A shell would insert other names without the quotes that they need.
-        if name.startswith(incomplete) and shlex.quote(name) == name:
+        # A shell would insert other names without the quotes that they need, and the command would
+        # parse a name with a dash as an option.
+        if name.startswith(incomplete) and shlex.quote(name) == name and name[0] not in _LEADING:
             yield name
 
 
