@@ -9,6 +9,7 @@ import re
 import socket
 import threading
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -18,6 +19,7 @@ from leveret.cli.contexts.remote import Remote
 from leveret.cli.management_client import CLI_ANSWER_BYTES_MAX, read_body
 from leveret.cli.place import BrokerOptions
 from leveret.cli.root import app
+from leveret.cli.shell.history import history_path
 from support.brokers.broker_process import BrokerProcess
 from support.http.http_streams import http_port
 
@@ -83,6 +85,21 @@ def test_contexts_are_set_used_shown_and_deleted(
     assert run("context", "delete", "prod") == 0
     assert (Contexts.load().current, list(Contexts.load().by_name)) == ("", ["te st.\u00e9"])
     assert [path.name for path in file.parent.iterdir()] == ["contexts.toml"]
+
+
+def test_a_user_without_a_home_has_no_contexts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs as a user id without an account."""
+
+    def no_account(_: int) -> NoReturn:
+        raise KeyError
+
+    monkeypatch.setattr("pwd.getpwuid", no_account)
+    monkeypatch.setattr("os.getuid", lambda: 12_345)
+    for name in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert Contexts.load().by_name == {}
+    assert not history_path().exists()
+    assert run("context", "list") == 0
 
 
 def test_contexts_without_the_api_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

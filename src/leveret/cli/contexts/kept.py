@@ -116,11 +116,20 @@ class Contexts:
             raise Failure(text, CANNOT_CREATE) from None
 
 
+def home() -> Path:
+    """Return the user's home directory, or one that does not exist if they have none."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        # Without HOME, and with a user id that no account has, as in some containers.
+        return Path("/nonexistent")
+
+
 def default_path() -> Path:
     """Return the path of the user's file."""
     base = os.environ.get("XDG_CONFIG_HOME", "")
     # A relative path must be ignored (XDG Base Directory Specification).
-    root = Path(base) if base.startswith("/") else Path.home() / ".config"
+    root = Path(base) if base.startswith("/") else home() / ".config"
     return root / "leveret" / "contexts.toml"
 
 

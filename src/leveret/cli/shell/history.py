@@ -14,6 +14,8 @@ from typing import BinaryIO, Final
 
 from prompt_toolkit.history import History
 
+from leveret.cli.contexts.kept import home
+
 #: The maximum number of lines that the next shell loads.
 _HISTORY_LINES_MAX: Final = 1_000
 
@@ -24,7 +26,7 @@ _PASSWORD: Final = re.compile(r"://[^/\s]*:[^/\s]*@")
 
 def history_path() -> Path:
     """Return the path of the history file, in the user's state directory."""
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    base = os.environ.get("XDG_STATE_HOME") or str(home() / ".local" / "state")
     return Path(base) / "leveret" / "shell_history"
 
 
