@@ -97,7 +97,7 @@ def test_an_encrypted_key_needs_its_passphrase(pki: Pki, tmp_path: Path) -> None
     right = files_of(pki, key=key, passphrase=PASSPHRASE)
     make_context(right, read_material(right))
     file = tmp_path / "passphrase"
-    file.write_bytes(PASSPHRASE + b"\n")
+    file.write_bytes(PASSPHRASE + b"\r\nnot this line\n")
     right = files_of(pki, key=key, passphrase_file=file)
     make_context(right, read_material(right))
 

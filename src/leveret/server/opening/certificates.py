@@ -101,7 +101,8 @@ def read_material(files: ServerTlsFiles) -> Material:
         certificate += b"\n" + chain
     passphrase = files.passphrase
     if files.passphrase_file is not None:
-        passphrase = _read(files.passphrase_file, "tls_key_passphrase_file").strip(b"\r\n")
+        text = _read(files.passphrase_file, "tls_key_passphrase_file")
+        passphrase = text.partition(b"\n")[0].rstrip(b"\r")
     ca = b""
     if files.ca is not None:
         ca = _read(files.ca, "tls_ca")
