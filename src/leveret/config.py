@@ -44,6 +44,8 @@ from pydantic_settings import (
 )
 
 from leveret import limits, machine
+from leveret.errors import PreconditionFailed
+from leveret.names import check_new
 from leveret.secret_files import read_secret
 from leveret.session.settings import RABBITMQ_VERSION
 from leveret.sizes import read_size
@@ -136,6 +138,15 @@ def _short_string(value: str) -> str:
     return value
 
 
+def _new_name(value: str) -> str:
+    """Return the name of a new object.  Raises: ValueError if it has a control character."""
+    try:
+        check_new(value, "user or vhost")
+    except PreconditionFailed as error:
+        raise ValueError(error.text) from None
+    return value
+
+
 def _memory() -> int:
     """Return the default of `memory_bytes_max` for this process."""
     return memory_share(machine.memory().amount)
@@ -223,6 +234,7 @@ Size = Annotated[int, BeforeValidator(_size)]
 EventSample = Annotated[int, AfterValidator(_power_of_two)]
 Version = Annotated[str, AfterValidator(_three_numbers)]
 Name = Annotated[str, StringConstraints(min_length=1), AfterValidator(_short_string)]
+NewName = Annotated[Name, AfterValidator(_new_name)]
 MetricsPrefix = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]{0,31}$")]
 TransportSecurity = Annotated[
     str,
@@ -330,7 +342,7 @@ class Settings(BaseSettings):
         description="The directory for everything that survives a restart; it is created if it "
         "does not exist.",
     )
-    default_user: Name = Field(
+    default_user: NewName = Field(
         "guest", description="The user that is created in an empty data directory."
     )
     default_pass_file: Path | None = Field(
@@ -342,7 +354,7 @@ class Settings(BaseSettings):
         default_factory=_default_pass,
         description="The password of that user; `guest` by default. It has no flag.",
     )
-    default_vhost: Name = Field(
+    default_vhost: NewName = Field(
         "/", description="The vhost that is created in an empty data directory."
     )
     load_definitions: Path | None = Field(

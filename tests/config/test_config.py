@@ -219,6 +219,20 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         load({"config_file": tmp_path / "gone.toml"})
 
 
+@pytest.mark.parametrize("name", ["default_user", "default_vhost"])
+def test_the_name_of_a_first_object_has_no_control_character(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A file with the line ends of Windows sets a variable so.
+    monkeypatch.setenv(f"LEVERET_{name.upper()}", "ann\r")
+    with pytest.raises(ConfigError) as refused:
+        load()
+    assert str(refused.value) == (
+        f"{name}: the name of a new user or vhost contains the control character U+000D: choose a "
+        f"name without it (environment LEVERET_{name.upper()})"
+    )
+
+
 def test_a_name_holds_at_a_short_strings_length_and_not_one_past() -> None:
     assert load({"default_vhost": "v" * 255}).default_vhost == "v" * 255
     for name in ("é" * 128, ""):
