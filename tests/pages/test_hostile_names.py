@@ -84,11 +84,8 @@ def made(api: Api, port: int, name: str) -> blocking.Connection:
     put(api, f"users/{part}", {"password": "guest", "tags": "monitoring"})
     for user in ("guest", part):
         put(api, f"permissions/{part}/{user}", rights)
-    put(
-        api,
-        f"queues/{part}/{part}",
-        {"durable": True, "arguments": {"x-dead-letter-exchange": name}},
-    )
+    arguments = {"x-dead-letter-exchange": name, "x-constructor": name, "x-__proto__": name}
+    put(api, f"queues/{part}/{part}", {"durable": True, "arguments": arguments})
     put(api, f"exchanges/{part}/{part}", {"type": "topic", "durable": True})
     stream = {"x-queue-type": "stream"}
     put(api, f"queues/{part}/{segment(of_stream(name))}", {"durable": True, "arguments": stream})

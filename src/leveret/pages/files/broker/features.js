@@ -34,7 +34,7 @@ function badgesOf(row) {
   for (const [name, value] of Object.entries(row.arguments ?? {}).filter(isSet)) {
     const short = name.replace(/^x-/, "");
     if (!SHOWN_ELSEWHERE.includes(short)) {
-      add(BADGES[short] ?? "Args", `${name} = ${JSON.stringify(value)}`);
+      add(Object.hasOwn(BADGES, short) ? BADGES[short] : "Args", `${name} = ${JSON.stringify(value)}`);
     }
   }
   for (const [name, value] of Object.entries(row.effective_policy_definition ?? {}).filter(isSet)) {
