@@ -144,6 +144,33 @@ def test_dead_letters_go_back(leveret: Command, broker: BrokerProcess, queue: st
             channel.queue_delete(name)
 
 
+def test_a_move_says_what_it_did_not_do(
+    leveret: Command, broker: BrokerProcess, queue: str
+) -> None:
+    with connect(broker.uri) as connection, connection.channel() as channel:
+        for name, arguments in (
+            ("source", {}),
+            ("small", {"x-max-length": 3, "x-overflow": "reject-publish"}),
+        ):
+            channel.queue_declare(f"{queue}-{name}", arguments=arguments)
+        move = ("ctl", "move_messages", f"{queue}-source")
+        missing = leveret(*move, "nowhere")
+        assert (missing.returncode, b"no queue 'nowhere'" in missing.stderr) == (65, True)
+        channel.confirm_select()
+        for _ in range(10_003):
+            channel.publish_nowait(b"", routing_key=f"{queue}-source")
+        channel.wait_for_confirms()
+        full = leveret(*move, f"{queue}-small")
+        assert full.returncode == 65
+        assert b"0 messages moved before, and perhaps some of the next 1000" in full.stderr
+        hidden = leveret(*move, f"{queue}-small", "--reason", "expired")
+        assert hidden.returncode == 1
+        assert b"0 messages moved to" in hidden.stderr
+        assert b"not all were examined" in hidden.stderr
+        for name in ("source", "small"):
+            channel.queue_delete(f"{queue}-{name}")
+
+
 def test_staging_queues_are_shown_by_list_sinks_alone(
     leveret: Command, broker: BrokerProcess, queue: str
 ) -> None:

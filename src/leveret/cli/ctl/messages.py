@@ -88,20 +88,34 @@ def move_messages(
 ) -> None:
     """Move waiting messages to another queue.
 
-    They may be dead letters, which go back to the queue that they died in. Messages that arrive
-    meanwhile stay. The command prints how many it moved.
+    They may be dead letters, which go back to the queue that they died in. The command prints how
+    many it moved. Without --reason and --died-in, messages that arrive meanwhile stay.
     """
     broker = target(context)
     found = broker.ask("GET", "queues", vhost, queue)
     assert isinstance(found, dict)
-    left, moved = int(found.get("messages_ready", 0)), 0
+    # Also for an empty queue, so that the names are checked.
+    left, moved = max(int(found.get("messages_ready", 0)), 1), 0
     body: dict[str, object] = {"to": destination, "reason": reason, "queue": died_in}
     while left > 0:
-        body["count"] = min(left, _MOVED_MAX)
-        answer = broker.ask("POST", "queues", vhost, queue, "move", body=body)
+        body["count"] = count = min(left, _MOVED_MAX)
+        try:
+            answer = broker.ask("POST", "queues", vhost, queue, "move", body=body)
+        except exits.Failure as failure:
+            done = counted(moved, "message")
+            failure.lines.append(f"{done} moved before, and perhaps some of the next {count}")
+            raise
         assert isinstance(answer, dict)
         moved += answer["messages"]
-        left = left - answer["messages"] if answer["messages"] and answer["left"] else 0
+        left -= answer["messages"]
+        if not answer["left"]:
+            break
+        if answer["messages"] == 0:
+            raise exits.Failure(
+                f"{counted(moved, 'message')} moved to {destination}, but not all were examined",
+                exits.NOTHING,
+                hint=f"too many others wait in front of the rest: move those of {queue} first",
+            )
     output.say(f"{counted(moved, 'message')} moved to {destination}")
 
 
