@@ -22,6 +22,10 @@ _HINTS: Final = (
         r"(?:\w+ )?access to .* refused for user '",
         "leveret ctl list_user_permissions shows permissions, set_permissions changes them",
     ),
+    (
+        r"user_id property set to",
+        "the tag impersonator allows it: leveret ctl set_user_tags USER TAG... sets all tags",
+    ),
     (r"open .*: no such directory", "--data-dir names the broker's data directory"),
     (r"Login was refused", "check the user and the password in --uri or LEVERET_URI"),
 )
