@@ -6,6 +6,7 @@ This module does no I/O.  It is a development tool like `generate.py`, so it is 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import wrap
 
 from leveret.wire.spec import PROPERTIES, Field
 
@@ -100,12 +101,34 @@ def decode_properties(raw: bytes) -> BasicProperties:
     found = BasicProperties()'''
 
 
+#: The beginning of a line of a comment on an attribute.
+_NOTE = "    #: "
+
 #: The Python type of a property of each kind.
 _TYPES = {"shortstr": "str", "octet": "int", "timestamp": "int", "table": "dict[str, object]"}
 #: The function of `_PROPERTIES_GIVEN` that checks a property of each kind.
 _CHECKS = {"shortstr": "_text", "octet": "_number", "timestamp": "_moment", "table": "_table"}
 #: The accepted type of a property's argument, if it is wider.
 _GIVEN = {"timestamp": "int | datetime"}
+#: What the arguments mean.
+_MEANINGS = {
+    "content_type": "The media type of the body, such as `application/json`.",
+    "content_encoding": "The encoding of the body, such as `gzip`.",
+    "headers": "The headers: bool, int, float, Decimal, str, bytes, Timestamp, a datetime with a "
+    "time zone, None, and lists and dicts of these.",
+    "delivery_mode": "2 for a persistent message, 1 for a transient one.",
+    "priority": "The priority, from 0 to 255.",
+    "correlation_id": "The id of a request, which its reply repeats.",
+    "reply_to": "The queue for replies.",
+    "expiration": "The time to live in milliseconds, as text.",
+    "message_id": "The id of the message.",
+    "timestamp": "The time of the message: seconds since 1970, or a datetime with a time zone, "
+    "which is converted.",
+    "type": "The kind of the message, for applications.",
+    "user_id": "The sender, which a broker compares with the user of the connection.",
+    "app_id": "The sending application.",
+    "cluster_id": "Deprecated by AMQP 0-9-1; brokers ignore it.",
+}
 
 
 def _properties_class() -> Iterator[str]:
@@ -114,14 +137,16 @@ def _properties_class() -> Iterator[str]:
     yield '    """The arguments of `BasicProperties`."""'
     yield ""
     given = _TYPES | _GIVEN
-    yield from (f"    {field.name}: {given[field.kind]} | None" for field in PROPERTIES)
+    for field in PROPERTIES:
+        yield from wrap(_MEANINGS[field.name], 100, initial_indent=_NOTE, subsequent_indent=_NOTE)
+        yield f"    {field.name}: {given[field.kind]} | None"
     yield ""
     yield ""
     yield "@final"
     yield "class BasicProperties:"
     yield '    """The properties of one message; None means absent.'
     yield ""
-    yield "    They are passed by name.  A datetime with a time zone is converted to seconds."
+    yield "    They are passed by name, and are attributes of the same names."
     yield ""
     yield "    Raises: TypeError with the property's name."
     yield '    """'
