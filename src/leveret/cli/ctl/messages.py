@@ -93,7 +93,9 @@ def move_messages(
     """
     broker = target(context)
     found = broker.ask("GET", "queues", vhost, queue)
-    assert isinstance(found, dict)
+    if not isinstance(found, dict):
+        # The path of an empty name is that of a list.
+        raise exits.Failure(f"no queue {queue!r}", exits.REFUSED)
     # Also for an empty queue, so that the names are checked.
     left, moved = max(int(found.get("messages_ready", 0)), 1), 0
     body: dict[str, object] = {"to": destination, "reason": reason, "queue": died_in}
