@@ -201,8 +201,8 @@ def test_bodies_of_an_earlier_run_are_dropped_at_the_start_of_the_next() -> None
 # -- on disk ---------------------------------------------------------------------------------------
 
 
-def a_store(*, acked: bool = False) -> Image:
-    """Return a directory with a message in parts in several groups, between two others."""
+def a_store(*, acked: bool = False, last: bool = False) -> Image:
+    """Return a directory with a message in parts in several groups, between two others, or last."""
     store = Store(RecordingDisk())
     store.define_queue(1, "q")
     store.publish(message(b"before"), 1)
@@ -216,9 +216,9 @@ def a_store(*, acked: bool = False) -> Image:
     store.sync()
     if acked:
         store.ack(1, 1, 1)
-    store.publish(message(b"after"), 1)
-    store.sync()
-    store.sync()
+    if not last:
+        store.publish(message(b"after"), 1)
+        store.sync()
     assert isinstance(store.disk, RecordingDisk)
     return store.disk.image()
 
@@ -264,20 +264,7 @@ def test_a_damaged_part_loses_its_message_and_nothing_else(piece: int) -> None:
 @pytest.mark.parametrize("piece", [0, 5, 9])
 def test_a_part_of_the_last_confirmed_message_is_damaged(piece: int) -> None:
     """No later group says that the message's record was durable, but one says so of the part's."""
-    store = Store(RecordingDisk())
-    store.define_queue(1, "q")
-    store.publish(message(b"before"), 1)
-    ahead = BodyAhead(store.journal, PIECE_BYTES)
-    for start in range(0, len(BODY), PIECE_BYTES):
-        ahead.write(BODY[start : start + PIECE_BYTES])
-        store.sync()
-    ahead.complete(BODY)
-    store.sync()
-    store.publish(message(BODY), 1)
-    ahead.end()
-    store.sync()
-    assert isinstance(store.disk, RecordingDisk)
-    image = store.disk.image()
+    image = a_store(last=True)
     place = image.files[journal_path(1)].find(BODY[piece * PIECE_BYTES :][:200])
     disk = RecordingDisk(harmed(image, place))
     again = Store(disk)

@@ -31,7 +31,7 @@ from leveret.wire.buffer import BytesWriter, read_i32_le, read_i64_le, write_i32
 FORMAT_PATH: Final = "format"
 FORMAT_VERSION: Final = 5
 #: The oldest version that this release reads.  Version 4 adds bodies that precede their messages in
-#: the journal, and version 5 the epoch and the time to the header of a group.
+#: the journal, and version 5 the time to the header of a group.
 _FORMAT_VERSION_MIN: Final = 3
 JOURNAL_DIR: Final = "journal"
 SEGMENTS_DIR: Final = "segments"

@@ -45,9 +45,9 @@ class JournalScan:
     """A scan over the bytes of one journal file.
 
     After `next` returns True, a record of `kind` in `group` has its payload in `data` from `start`
-    to `end`.  `epoch` and `time_ms` are those of the last intact header, or 0 if it has none.
-    `durable` is the newest durable group according to the headers.  `damages` lists the damage so
-    far.  `garbage_from` is the position of a tail without an intact header, or -1 if there is none.
+    to `end`.  `time_ms` is the time in the last intact header, or 0 if it has none.  `durable` is
+    the newest durable group according to the headers.  `damages` lists the damage so far.
+    `garbage_from` is the position of a tail without an intact header, or -1 if there is none.
     """
 
     def __init__(
@@ -60,7 +60,6 @@ class JournalScan:
         self.end: i64 = 0
         self.group: i64 = expected_group - 1
         self.groups: i64 = 0
-        self.epoch: i64 = 0
         self.time_ms: i64 = 0
         self.durable: i64 = 0
         self.damages: list[Damage] = []
@@ -127,7 +126,6 @@ class JournalScan:
             self._damage(position, 0, what, -1, number - 1)
         self.durable = max(self.durable, read_i64_le(self.data, position + 24))
         if header == GROUP_HEADER_BYTES:
-            self.epoch = read_i64_le(self.data, position + 40)
             self.time_ms = read_i64_le(self.data, position + 48)
         first: i64 = position + header
         self._enter(number, first, first + read_i64_le(self.data, position + 16))

@@ -11,12 +11,11 @@ Group, written by one call and made durable by one sync (64 bytes, then its reco
     24  u64  the newest group known to be durable when this one was sealed
     32  u32  number of records
     36  u32  zero
-    40  u64  epoch of the leader that wrote it; 0 outside a cluster
+    40  u64  zero, for the epoch of a leader
     48  i64  time in ms when it was sealed, never before the previous group's
     56  8    digest of bytes 0-55, seeded with (store's seed XOR file number)
 
-The header with the magic "LVgroup1" is older and has 48 bytes: without epoch and time, its digest
-is at 40.
+The header with the magic "LVgroup1" is older and has 48 bytes: its digest is at 40.
 
 Record (13 bytes, then its payload):
 
@@ -189,7 +188,6 @@ def encode_group_header(
     size: i64,
     durable: i64,
     records: i64,
-    epoch: i64 = 0,
     time_ms: i64 = 0,
 ) -> bytes:
     """Return the header of a group whose records take `size` bytes."""
@@ -199,7 +197,7 @@ def encode_group_header(
     write_i64_le(writer, size)
     write_i64_le(writer, durable)
     write_i64_le(writer, records)
-    write_i64_le(writer, epoch)
+    write_i64_le(writer, 0)
     write_i64_le(writer, time_ms)
     head = writer.getvalue()
     return head + xxh3_64_digest(head, seed ^ int(file_number))

@@ -70,7 +70,7 @@ class Applier:
 
         A publish session's record is applied only if its group has no damage.
         """
-        if scan.kind == PUBLISH_SESSION and scan.group == self._damaged_group(scan):
+        if scan.kind == PUBLISH_SESSION and self._has_damage(scan):
             return
         try:
             self.apply(scan.kind, scan.data, scan.start, scan.end)
@@ -82,10 +82,10 @@ class Applier:
             scan.damages.append(damage)
             self._damaged_in = scan.group
 
-    def _damaged_group(self, scan: JournalScan) -> i64:
-        """Return the last group of a scan, up to the current record, that has damage, or -1."""
-        found: i64 = scan.damages[-1].group if scan.damages else -1
-        return max(found, self._damaged_in)
+    def _has_damage(self, scan: JournalScan) -> bool:
+        """Return whether damage was found in the current group of a scan."""
+        damages = scan.damages
+        return self._damaged_in == scan.group or (bool(damages) and damages[-1].group == scan.group)
 
     def apply(self, kind: i64, data: bytes, start: i64, end: i64) -> None:
         """Apply the record of `kind` whose payload is from `start` to `end`.
