@@ -113,7 +113,7 @@ class Message(MessageContent):
 
     Unless its consumer has `no_ack`, the program settles each message by `ack`, `nack`, `reject` or
     a block `with message.process()`.  Otherwise the broker delivers it again when the channel ends.
-    These calls send a frame and do not wait for the broker.
+    These calls do not wait for a reply.
     """
 
     __slots__ = (

@@ -33,8 +33,8 @@ class Pool(ShellPool["Connection"]):
 
     `uri` and `options` are those of `connect`.  A task waits at most `wait_seconds` for a
     connection (None: no limit).  A connection is closed after `idle_seconds` without use.  Lost
-    connections are replaced, and not recovered unless `recover` says so.  Use the
-    pool in `async with`, which closes it on exit.
+    connections are replaced, and not recovered unless `recover` says so.  Use the pool in
+    `async with`, which closes it on exit.
     """
 
     #: The loop of the first call, to which all connections belong.

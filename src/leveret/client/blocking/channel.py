@@ -153,8 +153,8 @@ class Channel(ShellChannel):
 
         The arguments are those of `publish`.  Return the message's sequence number on this channel
         in confirm mode, else 0.  `wait_for_confirms` waits for the confirms, and raises if a
-        message failed.  `publish_nowait` itself waits only while the broker blocks publishers or
-        does not read.
+        message failed.  Like `publish`, this call waits while the broker blocks publishers or does
+        not read, and while a lost connection is recovered.
 
         Raises: as `publish` outside confirm mode.
         """

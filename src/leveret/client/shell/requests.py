@@ -147,7 +147,8 @@ def queue_bind(
     `binding_key`; for `topic`, keys that match it as a pattern; for `fanout`, all messages; for
     `headers`, messages whose headers match `arguments`.
 
-    Raises: NotFound (404) if the queue or the exchange does not exist; AccessRefused (403).
+    Raises: NotFound (404) if the queue or the exchange does not exist; ResourceLocked (405) if the
+    queue is exclusive to another connection; AccessRefused (403).
     """
     method = QueueBind(
         queue=checked("queue", queue),
@@ -166,7 +167,8 @@ def queue_unbind(
 ) -> Request[None]:
     """Remove the binding with this key and these arguments; do nothing if there is none.
 
-    Raises: NotFound (404) if the queue or the exchange does not exist; AccessRefused (403).
+    Raises: ResourceLocked (405) if the queue is exclusive to another connection; AccessRefused
+    (403).
     """
     method = QueueUnbind(
         queue=checked("queue", queue),
@@ -180,7 +182,8 @@ def queue_unbind(
 def queue_purge(queue: str) -> Request[int]:
     """Drop the ready messages of a queue; return their number.  Unacked messages are kept.
 
-    Raises: NotFound (404); ResourceLocked (405); AccessRefused (403).
+    Raises: NotFound (404); ResourceLocked (405); AccessRefused (403); NotImplementedFault (540) for
+    a stream, which ends the connection.
     """
     return Request(QueuePurge(queue=checked("queue", queue)), _purged)
 
@@ -281,7 +284,7 @@ def exchange_unbind(
 ) -> Request[None]:
     """Remove a binding of one exchange to another; do nothing if there is none.
 
-    Raises: NotFound (404) if one of them does not exist; AccessRefused (403).
+    Raises: AccessRefused (403).
     """
     method = ExchangeUnbind(
         destination=checked("destination", destination),
@@ -328,7 +331,8 @@ def get(queue: str, *, no_ack: bool = False) -> Request[Message | None]:
 
     The message must be acked unless `no_ack` is True.  To read many messages, use `consume`.
 
-    Raises: NotFound (404); ResourceLocked (405); AccessRefused (403).
+    Raises: NotFound (404); ResourceLocked (405), also if the queue has a single active consumer;
+    AccessRefused (403); NotImplementedFault (540) for a stream, which ends the connection.
     """
     return Request(BasicGet(queue=checked("queue", queue), no_ack=no_ack), _got)
 
@@ -385,7 +389,8 @@ def tx_commit() -> Request[None]:
     """Execute all publishes and acks since the last commit or rollback.
 
     Raises: PreconditionFailed (406) if the channel is not transactional, or a full queue refused a
-    message; TransactionLost if the connection was lost during the transaction.
+    message, in which case the rest is executed; TransactionLost if the connection was lost during
+    the transaction.
     """
     return Request(TxCommit(), _nothing)
 

@@ -192,10 +192,11 @@ def archive(spark: SparkSession, job: RunOptions) -> ArchiveResult:
 
 @takes(QueryOptions)
 def start_archive(spark: SparkSession, job: QueryOptions) -> StreamingQuery:
-    """Start a query that archives until it is stopped, with the arguments of `archive`.
+    """Start a query that archives until it is stopped.
 
     `trigger` is that of `DataStreamWriter.trigger`, such as `{"processingTime": "5 minutes"}`.  By
-    default, a batch starts every minute, because each batch writes at least one file.
+    default, a batch starts every minute, because each batch writes at least one file.  The other
+    arguments are those of `archive`.
 
     Raises: as `archive`.
     """

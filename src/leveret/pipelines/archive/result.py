@@ -38,8 +38,8 @@ class ArchiveResult:
 
     `first_offsets` are the offsets of the streams at the start of the run, and `next_offsets` those
     after its end.  `next_offset` is the next offset of a single stream, or None if there were no
-    streams, or several.  `steps` has the last batches, at most 2,000.  `lag` is the number
-    of messages of each stream that were not archived, of those that existed when the last batch was
+    streams, or several.  `steps` has the last batches, at most 2,000.  `lag` is the number of
+    messages of each stream that were not archived, of those that existed when the last batch was
     planned.  `measured` is None unless a page was written.
     """
 

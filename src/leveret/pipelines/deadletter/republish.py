@@ -94,8 +94,8 @@ def republish(spark: SparkSession, job: RepublishOptions) -> Sent:
 
     `to_uri` is the broker to publish to, whose options are `to_password_env` and `to_options`.  The
     source and the other arguments are those of `replay`.  `reason`, `queue` and `fingerprint` (of
-    the error, as `deadletter` reports it) select letters, and so do `since` and `until`.
-    `unroutable` and `dedup` are those of a `Destination`.
+    the error, as `deadletter` reports it with the same `error_headers` and `error_path`) select
+    letters, and so do `since` and `until`.  `unroutable` and `dedup` are those of a `Destination`.
 
     Raises: JobError (a ValueError) for invalid arguments; Spark's exceptions, with the source's or
     sink's reason.

@@ -77,8 +77,9 @@ def route(spark: SparkSession, job: RouteOptions) -> Routes:
 
     `definitions` has the topology: a file of definitions, or its contents.  `against` is another
     one, with which the destinations are compared.  `vhost` is needed only if they have several.
-    With `sizes`, bodies are also read, to count bytes.  A queue is *hot* with more than `hot_times`
-    times the average of messages.  The other arguments are those of `archive`.
+    With `sizes`, bodies are also read, to count bytes.  A queue is *hot* if it gets more than
+    `hot_times` times the average of the queues that get any messages.  The other arguments are
+    those of `archive`.
 
     Raises: JobError (a ValueError) for invalid arguments, with the position in a file; Spark's
     exceptions.
