@@ -130,17 +130,25 @@ def test_a_view_that_was_not_loaded_before_is_loaded_when_the_broker_is_back(
     visitor: Any, broker: BrokerProcess
 ) -> None:
     page = visitor.open(user=None, extra_http_headers=BASIC)
-    page.goto("#/overview")
-    expect(page.locator("main")).to_contain_text("Message rates")
+    other = visitor.open(user=None, extra_http_headers=BASIC)
+    for one in (page, other):
+        one.goto("#/overview")
+        expect(one.locator("main")).to_contain_text("Message rates")
     broker.kill()
-    page.goto("#/users")
     failure = page.locator(".failure")
-    expect(failure).to_contain_text("could not be loaded")
+    for one in (other, page):
+        one.goto("#/users")
+        expect(one.locator(".failure")).to_contain_text("could not be loaded")
+    other.goto("#/overview")
+    other.evaluate("globalThis.isKept = true")
     expect(failure.get_by_role("button", name="Try again")).to_be_visible()
     # It is loaded without a click as soon as the broker answers.
     broker.start()
     expect(page.get_by_role("heading", level=1)).to_have_text("Users")
     expect(page.locator("tbody").first).to_contain_text("guest")
+    # A page that shows a loaded view again is not reloaded: its user may be typing.
+    expect(other.locator(".banner")).to_have_count(0)
+    assert other.evaluate("globalThis.isKept")
 
 
 @pytest.mark.usefixtures("away")

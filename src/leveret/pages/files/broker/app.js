@@ -49,21 +49,22 @@ async function loadView(name) {
 
 /** Return the view, once it is loaded, or the error. */
 function useView(name) {
-  const [failed, setFailed] = useState({});
+  const [failed, setFailed] = useState(null);
   const [, setLoaded] = useState(name);
   useEffect(() => {
     let wanted = true;
     loadView(name).then(
       () => wanted && setLoaded(name),
-      () => wanted && setFailed({ name, error: NOT_LOADED }),
+      () => wanted && setFailed(name),
     );
     return () => {
       wanted = false;
     };
   }, [name]);
   // A browser remembers a failed module load: only a new page loads it again.
-  useEffect(() => (failed.error ? reloadWhenBack() : undefined), [failed.error]);
-  return { View: views.get(name), error: failed.name === name ? failed.error : undefined };
+  const error = failed === name ? NOT_LOADED : undefined;
+  useEffect(() => (error ? reloadWhenBack() : undefined), [error]);
+  return { View: views.get(name), error };
 }
 
 function Unknown() {
