@@ -6,10 +6,10 @@ import { addUser, changePermission, changeUser, deleteUser } from "../acts/users
 import { changeLimits } from "../acts/vhosts.js";
 import { get, path } from "../api.js";
 import { useLive } from "../live.js";
-import { Empty, ExchangeLink, Facts, Heading, Loaded, Name, NameLink, Panel, Tag } from "../parts.js";
+import { ExchangeLink, Facts, Heading, Loaded, Name, NameLink, Panel, Tag } from "../parts.js";
 import { link } from "../router.js";
 import { user as signedIn } from "../store.js";
-import { Limits, patternColumns } from "./vhosts.js";
+import { Limits, patternColumns, Single } from "./vhosts.js";
 
 async function load(signal) {
   const [users, vhosts, permissions] = await Promise.all([
@@ -31,7 +31,9 @@ const MATRIX_USERS = 100;
 const MATRIX_VHOSTS = 30;
 
 export function View({ parts }) {
-  return parts.length > 0 ? html`<${User} name=${parts[0]} key=${parts[0]} />` : html`<${Users} />`;
+  return parts.length > 0
+    ? html`<${Single} kind="user" name=${parts[0]} key=${parts[0]} find=${loadOne} Buttons=${Acts} Body=${Details} />`
+    : html`<${Users} />`;
 }
 
 function Users() {
@@ -103,19 +105,6 @@ async function loadOne(name, signal) {
   ]);
   const rights = new Map(permissions.map((one) => [one.vhost, one]));
   return { row: { ...row, tags: tagsOf(row) }, vhosts: vhosts.map((one) => ({ name: one.name, right: rights.get(one.name) })), topics };
-}
-
-function User({ name }) {
-  const live = useLive((signal) => loadOne(name, signal), `user ${name}`, { every: 5000 });
-  const trail = [{ title: "Users", to: link("users") }];
-  if (live.error?.status === 404) {
-    return html`<${Heading} title=${name} kind="User" trail=${trail} />
-      <${Empty} title="There is no such user (any more)"><p>See <a href=${link("users")}>all users</a>.</p><//>`;
-  }
-  return html`<${Heading} title=${name} kind="User" trail=${trail}>
-      ${live.data && html`<${Acts} row=${live.data.row} reload=${live.reload} gone=${() => (location.hash = link("users"))} />`}
-    <//>
-    <${Loaded} live=${live}>${(data) => html`<${Details} ...${data} reload=${live.reload} />`}<//>`;
 }
 
 function Details({ row, vhosts, topics, reload }) {

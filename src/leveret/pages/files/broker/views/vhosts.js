@@ -19,7 +19,9 @@ async function load(signal) {
 }
 
 export function View({ parts }) {
-  return parts.length > 0 ? html`<${Vhost} name=${parts[0]} key=${parts[0]} />` : html`<${Vhosts} />`;
+  return parts.length > 0
+    ? html`<${Single} kind="vhost" name=${parts[0]} key=${parts[0]} find=${loadOne} Buttons=${Acts} Body=${Details} />`
+    : html`<${Vhosts} />`;
 }
 
 function Tags({ of }) {
@@ -63,17 +65,20 @@ async function loadOne(name, signal) {
   return { row: { ...row, limits: limits[0]?.value ?? {} }, users: users.map((one) => ({ name: one.name, right: rights.get(one.name) })) };
 }
 
-function Vhost({ name }) {
-  const live = useLive((signal) => loadOne(name, signal), `vhost ${name}`, { every: 5000 });
-  const trail = [{ title: "Vhosts", to: link("vhosts") }];
+/** One vhost or user (`kind`); `find(name, signal)` returns the properties of `Body`, with the `row` of the `Buttons`. */
+export function Single({ kind, name, find, Buttons, Body }) {
+  const live = useLive((signal) => find(name, signal), `${kind} ${name}`, { every: 5000 });
+  const all = `${kind}s`;
+  const title = `${kind[0].toUpperCase()}${kind.slice(1)}`;
+  const trail = [{ title: `${title}s`, to: link(all) }];
   if (live.error?.status === 404) {
-    return html`<${Heading} title=${name} kind="Vhost" trail=${trail} />
-      <${Empty} title="There is no such vhost (any more)"><p>See <a href=${link("vhosts")}>all vhosts</a>.</p><//>`;
+    return html`<${Heading} title=${name} kind=${title} trail=${trail} />
+      <${Empty} title=${`There is no such ${kind} (any more)`}><p>See <a href=${link(all)}>all ${all}</a>.</p><//>`;
   }
-  return html`<${Heading} title=${name} kind="Vhost" trail=${trail}>
-      ${live.data && html`<${Acts} row=${live.data.row} reload=${live.reload} gone=${() => (location.hash = link("vhosts"))} />`}
+  return html`<${Heading} title=${name} kind=${title} trail=${trail}>
+      ${live.data && html`<${Buttons} row=${live.data.row} reload=${live.reload} gone=${() => (location.hash = link(all))} />`}
     <//>
-    <${Loaded} live=${live}>${(data) => html`<${Details} ...${data} reload=${live.reload} />`}<//>`;
+    <${Loaded} live=${live}>${(data) => html`<${Body} ...${data} reload=${live.reload} />`}<//>`;
 }
 
 /** Return the columns of permissions: a pattern for each kind, or a dash without permissions (`of(row)`). */
