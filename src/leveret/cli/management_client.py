@@ -20,7 +20,7 @@ from leveret.management.unix_socket import ForeignSocket, connect
 #: queues is some 200 MB long.
 CLI_ANSWER_BYTES_MAX: Final = 512 * 1024 * 1024
 
-#: The address of the HTTP API of a broker on this machine that listens as it does by default.
+#: The default address of the HTTP API of a broker on this machine.
 _USUAL_API: Final = "http://localhost:15672"
 
 #: The time limit for an answer; the first request makes the broker load the API.

@@ -25,7 +25,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The context.")]
 def show_all() -> None:
     """List the contexts. The current one has a star."""
     contexts = Contexts.load()
-    # The fields that no context has are columns, too.
+    # `print_rows` refuses a column that no row has.
     rows = [
         {
             **dict.fromkeys(_COLUMNS, ""),

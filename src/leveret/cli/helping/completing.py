@@ -18,7 +18,6 @@ from urllib.parse import quote, urlencode
 
 import typer
 
-from leveret.cli.options import DEFAULT_URI
 from leveret.cli.place import BrokerOptions, is_local
 
 #: The time limit for an answer, after which a shell seems to hang.
@@ -68,6 +67,7 @@ def _names(context: typer.Context, kind: str, incomplete: str) -> Iterator[str]:
     A command that connects uses the vhost of its URI; others have an option for the vhost.
     """
     from leveret.cli.management_client import get_json
+    from leveret.cli.options import DEFAULT_URI
     from leveret.client.uri import parse_uri
 
     given = _given(context)
