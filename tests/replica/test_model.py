@@ -18,7 +18,7 @@ pytestmark = pytest.mark.one_build
 sizes = pytest.mark.parametrize(("nodes", "minimum"), SIZES)
 
 
-@sizes
+@pytest.mark.parametrize(("nodes", "minimum"), [*SIZES, (3, 3)])
 def test_random_walks_break_no_promise(nodes: int, minimum: int) -> None:
     setting = Setting(nodes, minimum, nodes)
     for seed in range(200):

@@ -51,6 +51,7 @@ def key_of(cluster: Cluster) -> int:
     ]
     return hash(
         (
+            cluster.setting,
             *map(_NODE, cluster.nodes),
             *leaders,
             cluster.registry.state,

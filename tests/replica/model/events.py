@@ -74,7 +74,7 @@ def _changes(kind: str, leader: Leader) -> Iterator[Event]:
             continue
         if kind == "grow":
             yield Event(kind, leader.node, joining)
-        else:
+        elif joining not in members or leader.may_shrink():
             for member in members:
                 if member != joining:
                     yield Event(kind, leader.node, joining, member)

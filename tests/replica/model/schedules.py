@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from replica.model.cluster import OF_MESSAGES, Bounds, Cluster, Event, Setting
+from replica.model.cluster import KINDS, OF_MESSAGES, Bounds, Cluster, Event, Setting
 from replica.model.events import possible
 from replica.model.faults import Fault, fault_of
 from replica.model.messages import REGISTRY, Message
@@ -87,6 +87,8 @@ def event_of(cluster: Cluster, text: str) -> Event | None:
                 if wanted == 0:
                     return Event(kind, place)
         return None
+    if kind not in KINDS:
+        raise ValueError(f"no event is called {kind!r}")
     event = Event(kind, *(int(word) for word in words))
     return event if event in possible(cluster, kind) else None
 

@@ -6,10 +6,11 @@
     cd tests && python -m replica.model.search record --fault NAME
     cd tests && python -m replica.model.search show --fault NAME
 
-`walk` takes random walks, half of them near the recorded schedules, and prints how many; without
-`--nodes`, over two and three nodes in turn.  `breadth` tries every order of events, with `--near`
-from all states of the recorded schedules.  Both stop at a broken promise, print the events to it,
-which `walk` makes few, and exit with 1.  `--fault` plants a fault; no walk is then near a schedule.
+`walk` takes random walks, half of them near the recorded schedules, and prints how many.  They are
+over two and three nodes in turn; with `--nodes` only over so many, and near schedules of that size.
+`breadth` tries every order of events, with `--near` from all states of the recorded schedules.
+Both stop at a broken promise, print the events to it, which `walk` makes few, and exit with 1.
+`--fault` plants a fault; no walk is then near a schedule.
 
 `faults` prints for each fault after how many steps walks find it, `record` the schedule of one as
 `schedules.toml` keeps it, and `show` a recorded one step by step, with the fault and without.
@@ -24,14 +25,23 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, cycle, product
 from typing import Final
 
 from replica.model.breadth import Search, beginnings, near
 from replica.model.cluster import Bounds, Cluster, Setting
 from replica.model.faults import Fault, fault_of
 from replica.model.promises import Violation
-from replica.model.schedules import UNBOUNDED, Run, correct, event_of, recorded, shrunk, text_of
+from replica.model.schedules import (
+    UNBOUNDED,
+    Run,
+    Schedule,
+    correct,
+    event_of,
+    recorded,
+    shrunk,
+    text_of,
+)
 from replica.model.walk import told, walk
 
 #: Sizes of a cluster, each with the minimum of its in-sync set.
@@ -49,19 +59,23 @@ class Tally:
     events: tuple[str, ...] = ()
 
 
-def take_walks(settings: Sequence[Setting], seed: str, seconds: float, beside: bool) -> Tally:
-    """Take walks until a promise is broken or the time is up; `beside` recorded schedules too."""
+def take_walks(
+    settings: Sequence[Setting], seed: str, seconds: float, schedules: Sequence[Schedule] = ()
+) -> Tally:
+    """Take walks until a promise is broken or the time is up, half of them near the schedules."""
     tally = Tally()
     end = time.monotonic() + seconds
-    schedules = [schedule.events for schedule in recorded().values()] if beside else []
+    plain = cycle(product((WIDE, Bounds(), Bounds(), Bounds()), settings))
+    near_to = cycle(schedules)
     for number in count():
         if time.monotonic() > end:
             break
-        setting = settings[number % len(settings)]
-        half, place = divmod(number // len(settings), 2)
-        schedule = schedules[half % len(schedules)] if schedules and place else ()
-        bounds = WIDE if schedule or half % 4 == 0 else Bounds()
-        taken = walk(setting, bounds, f"{seed}.{number}", schedule)
+        if schedules and number % 2:
+            schedule = next(near_to)
+            taken = walk(correct(schedule.setting), WIDE, f"{seed}.{number}", schedule.events)
+        else:
+            bounds, setting = next(plain)
+            taken = walk(setting, bounds, f"{seed}.{number}")
         tally.walks += 1
         tally.steps += len(taken.events)
         if taken.violation is not None:
@@ -77,13 +91,24 @@ def settings_of(given: argparse.Namespace) -> list[Setting]:
     return [Setting(nodes, minimum, nodes, fault) for nodes, minimum in sizes]
 
 
+def schedules_of(settings: Sequence[Setting]) -> list[Schedule]:
+    """Return the recorded schedules whose clusters have the size of one of these."""
+    sizes = {(setting.nodes, setting.minimum) for setting in settings}
+    return [
+        schedule
+        for schedule in recorded().values()
+        if (schedule.setting.nodes, schedule.setting.minimum) in sizes
+    ]
+
+
 def walk_command(given: argparse.Namespace) -> int:
     """Take walks with all processors; return 1 when one of them broke a promise."""
     start = time.monotonic()
     settings, seconds = settings_of(given), given.minutes * 60
+    schedules = [] if given.fault else schedules_of(settings)
     with ProcessPoolExecutor(given.jobs) as pool:
         running = [
-            pool.submit(take_walks, settings, f"{given.seed}.{job}", seconds, not given.fault)
+            pool.submit(take_walks, settings, f"{given.seed}.{job}", seconds, schedules)
             for job in range(given.jobs)
         ]
         tallies = [each.result() for each in running]
@@ -131,7 +156,7 @@ def faults_command(given: argparse.Namespace) -> int:
     missing = 0
     for fault in Fault:
         settings = [Setting(nodes, minimum, nodes, fault) for nodes, minimum in SIZES]
-        tally = take_walks(settings, str(given.seed), given.minutes * 60, beside=False)
+        tally = take_walks(settings, str(given.seed), given.minutes * 60)
         if tally.setting is None:
             missing += 1
             _say(f"{fault.title:28} not found in {tally.steps} steps")
@@ -147,7 +172,7 @@ def record_command(given: argparse.Namespace) -> int:
     """Find a fault and print its shortest schedule of some; return 1 when there is none."""
     best: Run | None = None
     for number in range(given.tries):
-        tally = take_walks(settings_of(given), f"{given.seed}.{number}", given.minutes * 60, False)
+        tally = take_walks(settings_of(given), f"{given.seed}.{number}", given.minutes * 60)
         if tally.setting is not None:
             found = shrunk(tally.setting, tally.events)
             if best is None or len(found.events) < len(best.events):
@@ -255,6 +280,8 @@ def main() -> int:
     given = parser.parse_args()
     if given.command == "record" and given.fault is None:
         parser.error("record needs --fault NAME")
+    if given.near and given.fault is not None:
+        parser.error("--near searches the correct protocol: leave out --fault")
     if given.command == "show" and given.fault not in recorded():
         parser.error(f"show needs --fault and one of {', '.join(recorded())}")
     return COMMANDS[given.command](given)
