@@ -52,7 +52,7 @@ class Bounds(NamedTuple):
     epochs: int = 5
     crashes: int = 3
     disks: int = 1
-    changes: int = 5  # of the in-sync set
+    changes: int = 5  # of the registry, apart from elections
     messages: int = 7  # under way
 
 

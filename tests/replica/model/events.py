@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from replica.model.cluster import Cluster, Event
+from replica.model.cluster import CRASHES, OF_MESSAGES, OF_OPERATORS, Cluster, Event
 from replica.model.faults import Fault
 from replica.model.leader import Leader
 from replica.model.node import Node
@@ -12,13 +12,13 @@ from replica.model.node import Node
 
 def possible(cluster: Cluster, kind: str) -> Sequence[Event]:
     """Return the events of a kind that can happen now."""
-    if kind in {"deliver", "lose", "double"}:
+    if kind in OF_MESSAGES:
         if kind == "double" and not cluster.has_room():
             return ()
         return [Event(kind, place) for place in range(len(cluster.network))]
-    if kind == "rewrite":
+    if kind in OF_OPERATORS:
         return [Event(kind, 0)] if cluster.changes < cluster.bounds.changes else []
-    if kind in {"kill", "power", "disk"}:
+    if kind in CRASHES:
         return list(_crashes(cluster, kind))
     if kind == "sync":
         return [Event(kind, n.number) for n in cluster.nodes if n.synced < len(n.log)]

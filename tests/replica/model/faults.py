@@ -1,4 +1,4 @@
-"""The faults that can be planted in the protocol, each in one place of the model.
+"""The faults that can be planted in the protocol.
 
 A rule of the protocol is worth its cost only if its absence does harm.  So each fault here leaves
 out one rule, and `tests/replica/test_faults.py` shows what is then lost, and how.

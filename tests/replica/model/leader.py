@@ -20,7 +20,6 @@ from replica.model.messages import (
     Hello,
     Member,
     State,
-    Token,
     Transaction,
 )
 
@@ -56,7 +55,7 @@ class Leader:
     committed: int = 0
     opened: int = 0
     sessions: dict[int, Session] = field(default_factory=dict)
-    unclear: dict[Token, Proposal] = field(default_factory=dict)
+    unclear: dict[int, Proposal] = field(default_factory=dict)
 
     def copy(self) -> Leader:
         """Return a leader that changes apart from this one."""
@@ -133,16 +132,13 @@ class Leader:
 
     def reach(self, log: Log, synced: int) -> int:
         """Return the number of the last group that may be committed."""
-        if self.fault is not Fault.COMMIT_BELOW_MINIMUM and (
-            len(self.in_sync) < self.minimum
-            or any(len(proposal.in_sync) < self.minimum for proposal in self.unclear.values())
-        ):
+        if len(self.in_sync) < self.minimum and self.fault is not Fault.COMMIT_BELOW_MINIMUM:
             return self.committed
         reach = len(log) if self.fault is Fault.COMMIT_BEFORE_OWN_SYNC else synced
         for member in self.required():
             if member.node != self.node:
                 reach = min(reach, self.acked(member))
-        return min(reach, len(log))
+        return reach
 
     def checkpoint_end(self, synced: int) -> int:
         """Return the number of the last group that a checkpoint may hold; 0 if none may end."""
@@ -186,7 +182,7 @@ class Leader:
             return session.acked >= self.committed
         return session.acked >= max(self.committed, self.first)
 
-    def shrink(self, token: Token, node: int) -> Transaction:
+    def shrink(self, token: int, node: int) -> Transaction:
         """Take a member out of the set: first in the registry."""
         smaller = frozenset(member for member in self.in_sync if member.node != node)
         transaction = self._propose(token, smaller, self.revision)
@@ -194,7 +190,7 @@ class Leader:
             self.in_sync = smaller
         return transaction
 
-    def grow(self, token: Token, node: int, leaving: int = -1) -> Transaction:
+    def grow(self, token: int, node: int, leaving: int = -1) -> Transaction:
         """Let a follower join, in place of its earlier incarnation and of a member that leaves."""
         incarnation = self.sessions[node].incarnation
         assert incarnation is not None, "it acknowledged"
@@ -202,14 +198,14 @@ class Leader:
         joined = frozenset(staying | {Member(node, incarnation)})
         return self._propose(token, joined, self.revision)
 
-    def settle(self, token: Token, read: State) -> Transaction | None:
+    def settle(self, token: int, read: State) -> Transaction | None:
         """Write the state that a read of the registry shows: what is unclear can then not land."""
         if self.fault is Fault.SETTLED_BY_READ:
             self.in_sync, self.revision, self.unclear = read.in_sync, read.revision, {}
             return None
         return self._propose(token, read.in_sync, read.revision)
 
-    def _propose(self, token: Token, in_sync: frozenset[Member], compared: int) -> Transaction:
+    def _propose(self, token: int, in_sync: frozenset[Member], compared: int) -> Transaction:
         self.unclear[token] = Proposal(compared, in_sync)
         proposed = State(0, self.epoch, self.node, in_sync)
         return Transaction(self.node, REGISTRY, token, compared, proposed)

@@ -35,12 +35,11 @@ def history_of(log: Log) -> History:
     return tuple(starts)
 
 
-def last_common(log: Log, leader: History, leader_end: int | None = None) -> int:
+def last_common(log: Log, leader: History) -> int:
     """Return the number of the last group that a log shares with a leader's; 0 if there is none.
 
     The last epoch of the leader's history is its own, in which it may have written more since it
-    sent the history.  Whatever a log has of that epoch is the leader's: only with `leader_end`
-    is the epoch taken to end there.
+    sent the history.  Whatever a log has of that epoch is the leader's.
     """
     own = history_of(log)
     common = 0
@@ -50,6 +49,4 @@ def last_common(log: Log, leader: History, leader_end: int | None = None) -> int
         common = own[place + 1].first - 1 if place + 1 < len(own) else len(log)
         if place + 1 < len(leader):
             common = min(common, leader[place + 1].first - 1)
-        elif leader_end is not None:
-            common = min(common, leader_end)
     return common

@@ -17,13 +17,6 @@ class Member(NamedTuple):
     incarnation: int
 
 
-class Token(NamedTuple):
-    """The name of a transaction: the node that sent it, and which of its transactions it is."""
-
-    node: int
-    number: int
-
-
 class State(NamedTuple):
     """What the registry holds under its one key, with the revision of the key."""
 
@@ -36,7 +29,8 @@ class State(NamedTuple):
 class Hello(NamedTuple):
     """A leader opens a session: the follower cuts its log to what both have.
 
-    `starts_over` is the process of the follower that is to discard its whole log instead, or 0.
+    `end` is how many groups the leader had: only faults go by it.  `starts_over` is the process of
+    the follower that is to discard its whole log instead, or 0.
     """
 
     sender: int
@@ -74,11 +68,14 @@ class Ack(NamedTuple):
 
 
 class Transaction(NamedTuple):
-    """A leader or candidate replaces the registry's state if its revision is still `compared`."""
+    """A leader or candidate replaces the registry's state if its revision is still `compared`.
+
+    `token` is its name among the transactions of its sender.
+    """
 
     sender: int
     to: int
-    token: Token
+    token: int
     compared: int
     proposed: State
 
@@ -88,7 +85,7 @@ class Answer(NamedTuple):
 
     sender: int
     to: int
-    token: Token
+    token: int
     succeeded: bool
     state: State
 

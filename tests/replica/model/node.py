@@ -24,7 +24,6 @@ from replica.model.messages import (
     Hello,
     Member,
     State,
-    Token,
     Transaction,
 )
 
@@ -40,7 +39,7 @@ class Following(NamedTuple):
 class Candidacy(NamedTuple):
     """An election that a node awaits the outcome of."""
 
-    token: Token
+    token: int
     epoch: int
 
 
@@ -86,10 +85,10 @@ class Node:
             return max(self.leader.committed, self.leader.first - 1)
         return self.leader.committed if self.leader.committed >= self.leader.first else 0
 
-    def token(self) -> Token:
-        """Return a name for a transaction that no other one has."""
+    def token(self) -> int:
+        """Return a name for a transaction that no other one of this node has."""
         self.transactions += 1
-        return Token(self.number, self.transactions)
+        return self.transactions
 
     # -- the directory -----------------------------------------------------------------------------
 
@@ -176,8 +175,8 @@ class Node:
             return len(self.log)
         if self.fault is Fault.CUT_BY_NUMBER:
             return min(len(self.log), hello.end)
-        end = hello.end if self.fault is Fault.CUT_AT_OPEN_END else None
-        return last_common(self.log, hello.history, end)
+        common = last_common(self.log, hello.history)
+        return min(common, hello.end) if self.fault is Fault.CUT_AT_OPEN_END else common
 
     def appended(self, append: Append) -> list[Ack]:
         """Write the next group of the session that is obeyed."""
@@ -236,8 +235,6 @@ class Node:
 
     def lead(self, state: State, content: Callable[[], int]) -> None:
         """Begin to lead the epoch of a state, with a first group that records it."""
-        if self.leader is not None:
-            self._step_down(self.leader)
         self.obeyed, self.following = state.epoch, None
         if self.fault is not Fault.OLD_EPOCH_WRITTEN or not self.log:
             self.log += (Group(state.epoch, content()),)

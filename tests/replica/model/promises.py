@@ -117,7 +117,7 @@ class Witness:
             raise Violation(
                 Promise.MEMBER_LEADS, f"node {node.number} leads, and the set is {_names(state)}"
             )
-        if state.in_sync != leader.in_sync and not state.in_sync <= leader.required():
+        if not state.in_sync <= leader.required():
             raise Violation(
                 Promise.AWAITED,
                 f"leader {node.number} waits for "

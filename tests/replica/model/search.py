@@ -47,6 +47,7 @@ from replica.model.walk import told, walk
 #: Sizes of a cluster, each with the minimum of its in-sync set.
 SIZES: Final = ((3, 2), (2, 1), (3, 1), (2, 2))
 WIDE: Final = Bounds(groups=12, epochs=12, crashes=9, disks=3, changes=20, messages=10)
+NARROW: Final = Bounds(groups=4, epochs=4, crashes=2, disks=1, changes=3, messages=4)
 
 
 @dataclass(slots=True)
@@ -128,7 +129,7 @@ def breadth_command(given: argparse.Namespace) -> int:
     starts = [
         start
         for setting in ([] if given.near else settings_of(given))
-        for start in beginnings(setting, Bounds(4, 4, 2, 1, 3, 4))
+        for start in beginnings(setting, NARROW)
     ]
     if given.near:
         starts = [start for title in recorded() for start in near(title, WIDE)]
