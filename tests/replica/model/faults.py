@@ -56,6 +56,7 @@ class Fault(Enum):
 
     INCARNATION_KEPT = "a new, restored or damaged directory keeps its incarnation"
     MEMBERSHIP_BY_NODE = "members and acks are told apart by node, not by incarnation"
+    ACKS_OF_EARLIER_DIRECTORY = "acks of a lost directory count for the one that replaces it"
     START_OVER_OF_MEMBER = "a leader has a member of the in-sync set start over"
     START_OVER_OF_EARLIER_PROCESS = "a follower starts over by an order to the process before it"
 

@@ -108,7 +108,7 @@ class Leader:
         if session is None or not self._counts(ack, session):
             return
         acked = ack.number
-        if session.incarnation == ack.incarnation:
+        if session.incarnation == ack.incarnation or self.fault is Fault.ACKS_OF_EARLIER_DIRECTORY:
             acked = max(acked, session.acked)
         self.sessions[ack.sender] = session._replace(
             incarnation=ack.incarnation,
